@@ -1,0 +1,72 @@
+"""The one error tree. Each class says whether trying again can help.
+
+RatchetError
+├── Refused            the request is wrong now; nothing was changed; a retry gives the same answer
+├── StoreUnavailable   the inventory cannot be reached; a retry helps
+└── ProviderError
+    ├── Rejected       the provider says no for good; a retry gives the same answer
+    ├── Throttled      too many calls; a retry helps, after `retry_after`
+    ├── Unavailable    the provider did not take the call; a retry helps
+    └── UnknownOutcome the call may or may not have been carried out; look before doing anything
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+MAX_ERROR_TEXT = 500  # per VM; a thousand of them must still fit into one small payload
+
+
+class Category(StrEnum):
+    """Why a request was refused. The CLI turns these into exit codes."""
+
+    CONFLICT = "conflict"
+    NOT_ALLOWED = "not_allowed"
+    NOT_FOUND = "not_found"
+    INVALID = "invalid"
+    QUOTA = "quota"
+
+
+class RatchetError(Exception):
+    """Anything that this project raises on purpose."""
+
+
+class Refused(RatchetError):
+    def __init__(self, category: Category, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.category = category
+        self.message = message
+        self.hint = hint
+
+
+class StoreUnavailable(RatchetError):
+    pass
+
+
+class ProviderError(RatchetError):
+    pass
+
+
+class Rejected(ProviderError):
+    pass
+
+
+class Throttled(ProviderError):
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Unavailable(ProviderError):
+    pass
+
+
+class UnknownOutcome(ProviderError):
+    pass
+
+
+def brief(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
+    """One line of bounded length: fit for a record, a payload and a terminal."""
+    text = error if isinstance(error, str) else (str(error) or type(error).__name__)
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,44 @@
+"""Numbers that bound the work: calls to each cloud, and the sizes of what users send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_VMS_PER_MCI = 20_000
+MAX_SUBGROUPS = 500
+MAX_SPEC_BYTES = 256 * 1024  # a spec file larger than this is refused before it is parsed
+CHUNK_VMS = 500  # VMs in one provider activity: big enough for short histories, small enough to share between workers
+FAILURES_SHOWN = 20  # per-VM failures in an outcome; all of them are in the inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What a cloud lets us do at the same time, over all actions."""
+
+    regions: int
+    vms: int  # per region
+
+    def share(self, part: int, of: int) -> Caps:
+        """The part of these caps that one of several worker processes may use; at least one of each."""
+        return Caps(_portion(self.regions, part, of), _portion(self.vms, part, of))
+
+
+# fmt: off
+CLOUDS: dict[str, Caps] = {
+    #                  regions  VMs per region
+    "aws":       Caps(10,      30),
+    "azure":     Caps( 8,      25),
+    "gcp":       Caps(12,      35),
+    "ncp":       Caps( 3,      15),
+    "alibaba":   Caps( 6,      20),
+    "tencent":   Caps( 6,      20),
+    "nhn":       Caps( 5,      20),
+    "openstack": Caps( 5,      15),
+    "other":     Caps(10,      30),
+}
+# fmt: on
+
+
+def _portion(whole: int, part: int, of: int) -> int:
+    """Shares of a cap add up to the cap exactly, except that nobody gets less than one."""
+    return max(1, whole * part // of - whole * (part - 1) // of)

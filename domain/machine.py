@@ -1,0 +1,144 @@
+"""State tables are data: rows of (action, from, while, then, else). Everything else is derived from them.
+
+An *action* row has a status to show while the work is under way. A *step* row has none: it is one move that an actor
+may report or make. A step that ends where it began means that there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from domain.errors import Category, Refused
+
+NONE = "None"  # the status of an object that does not exist yet, and the target of one at rest
+SAME = "<same>"  # the status the object came from
+
+
+class Actor(StrEnum):
+    """Who may take a row."""
+
+    USER = "User"
+    CONTROLLER = "Controller"  # our own workflows and self-healing
+    CLOUD = "Cloud"  # what a provider says is the case
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    action: str
+    source: str
+    during: str | None
+    then: str
+    otherwise: str | None = None
+    actor: str = Actor.USER
+    force: bool = False  # only with force
+
+    def success(self, came_from: str) -> str:
+        return came_from if self.then == SAME else self.then
+
+    def failure(self, came_from: str) -> str:
+        return came_from if self.otherwise in (SAME, None) else str(self.otherwise)
+
+
+class Ruling(StrEnum):
+    GO = "go"
+    ALREADY = "already"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """May this happen now? `row` says how if it may, `reason` says why not if it may not."""
+
+    ruling: Ruling
+    row: Row | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """The law of one kind of object."""
+
+    kind: str
+    label: str  # how messages call the object: "VM"
+    rows: tuple[Row, ...]
+
+    @cached_property
+    def actions(self) -> tuple[str, ...]:
+        """What a user can ask for, in table order."""
+        return tuple(dict.fromkeys(row.action for row in self.rows if row.actor == Actor.USER))
+
+    @cached_property
+    def statuses(self) -> tuple[str, ...]:
+        """Every status that a row can lead to or from, in table order."""
+        words = (word for row in self.rows for word in (row.source, row.during, row.then, row.otherwise))
+        return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
+
+    @cached_property
+    def transitional(self) -> tuple[str, ...]:
+        """Statuses in which an action is under way."""
+        return tuple(dict.fromkeys(row.during for row in self.rows if row.during))
+
+    @cached_property
+    def stable(self) -> tuple[str, ...]:
+        """Statuses that stay until somebody asks."""
+        return tuple(status for status in self.statuses if status not in self.transitional)
+
+    @cached_property
+    def final(self) -> tuple[str, ...]:
+        """Stable statuses that no action leaves."""
+        left = {row.source for row in self.rows if row.during}
+        return tuple(status for status in self.stable if status not in left)
+
+    @cached_property
+    def failure(self) -> tuple[str, ...]:
+        """Statuses that an action ends in when it fails."""
+        words = (row.otherwise for row in self.rows)
+        return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
+
+    def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
+        """What a user may ask for in this status."""
+        return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
+
+    def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
+        """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality."""
+        rows = [row for row in self.rows if row.action == action]
+        if not rows:
+            known = ", ".join(self.actions)
+            raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {known}")
+        for row in rows:
+            if row.source == status and row.actor == actor and (force or not row.force):
+                return self._go(row, status)
+        if force and actor == Actor.USER and status != NONE and status not in self.final:
+            for row in rows:
+                if row.source != NONE and row.actor == actor and row.during:
+                    return Verdict(Ruling.GO, row)
+        return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
+
+    def step(self, status: str, to: str, actor: str) -> Verdict:
+        """May `actor` move an object from `status` to `to` in one step?"""
+        for row in self.rows:
+            if row.during is None and row.actor == actor and row.source == status and row.success(status) == to:
+                return self._go(row, status)
+        return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
+
+    def returns(self, status: str, to: str) -> bool:
+        """Does `to` stand before `status` in some row? Self-healing may bring an abandoned object back there."""
+        return any(row.during == status and row.source == to for row in self.rows)
+
+    def _go(self, row: Row, status: str) -> Verdict:
+        nothing_to_do = row.during is None and row.success(status) == status
+        return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
+
+    def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:
+        here = [row for row in rows if row.source == status]
+        if any(row.actor != actor for row in here):
+            return f"{action} is not for {actor} on {self.label} under {status}"
+        if any(row.force for row in here):
+            return f"{action} is not allowed for {self.label} under {status} without force"
+        if status == NONE:
+            return f"there is no such {self.label}"
+        if all(row.source == NONE for row in rows):
+            return f"{self.label} exists already, under {status}"
+        return f"{action} is not allowed for {self.label} under {status}"

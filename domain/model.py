@@ -1,0 +1,221 @@
+"""What travels: requests, grants, tallies, outcomes, and what readers get to see."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+from domain.errors import Category
+from domain.machine import NONE, Ruling
+from domain.paths import ObjectPath
+
+ShortText = Annotated[str, StringConstraints(max_length=500)]
+Word = Annotated[str, StringConstraints(max_length=100)]
+ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
+
+
+class Model(BaseModel):
+    """Frozen, and strict about what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Request(Model):
+    """What a user asks for: the one argument of every action workflow."""
+
+    path: ObjectPath
+    action: ActionWord
+    force: bool = False
+    spec: dict[str, Any] | None = None
+    requested_by: Word = ""
+    reason: ShortText = ""
+    request_id: Word = ""
+
+
+class Claim(Model):
+    """A request, and the run that carries it out."""
+
+    request: Request
+    run: str
+    at: datetime
+
+
+class Chunk(Model):
+    """Some of the targets of an action: those in one place whose paths lie between two paths, both included."""
+
+    epoch: int
+    placement: str
+    action: str
+    first: str
+    last: str
+    count: int
+
+
+class Grant(Model):
+    """The right to act. `epoch` fences it: a later action on the same object has a higher one."""
+
+    epoch: int
+    path: str
+    action: str
+    ruling: Ruling
+    came_from: str
+    during: str
+    then: str
+    chunks: list[Chunk] = []
+    targets: int = 0
+    skipped: dict[str, int] = {}
+
+
+class Holder(Model):
+    """Who stands in the way."""
+
+    path: str
+    action: str
+    owner: str
+    run: str
+    since: datetime
+
+
+class Refusal(Model):
+    category: Category
+    message: str
+    hint: str = ""
+    holders: list[Holder] = []
+
+
+class Admission(Model):
+    """The answer to a request: exactly one of the two."""
+
+    grant: Grant | None = None
+    refusal: Refusal | None = None
+
+
+class Trouble(Model):
+    """What went wrong with one target."""
+
+    path: str
+    status: str
+    error: str
+    phase: str
+    at: datetime
+
+
+class Tally(Model):
+    """How the targets of a chunk, or of a whole action, came out."""
+
+    done: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(done=self.done + other.done, failed=self.failed + other.failed)
+
+
+class Result(StrEnum):
+    SUCCEEDED = "succeeded"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ALREADY = "already"
+
+
+class Ending(Model):
+    """How an action ended, as its workflow saw it."""
+
+    epoch: int
+    path: str
+    result: Result
+    message: ShortText = ""
+    at: datetime
+
+
+class Outcome(Model):
+    """What became of an action. Small whatever the size of the action: details are in the inventory."""
+
+    path: str
+    action: str
+    result: Result
+    status: str
+    done: int = 0
+    failed: int = 0
+    skipped: dict[str, int] = {}
+    troubles: list[Trouble] = []
+    message: str = ""
+
+
+class Progress(Model):
+    """What the `progress` query answers."""
+
+    path: str = ""
+    action: str = ""
+    phase: str = "waiting for admission"
+    targets: int = 0
+    done: int = 0
+    failed: int = 0
+
+
+class Target(Model):
+    """One VM as the provider activities see it."""
+
+    path: str
+    status: str
+    spec: dict[str, Any] = {}
+    info: dict[str, Any] = {}
+
+
+class Landing(Model):
+    """Where one target came out: its new status, what we learned, and what went wrong."""
+
+    path: str
+    status: str
+    learned: dict[str, Any] = {}
+    error: str = ""
+
+
+class NewObject(Model):
+    """An object to be made together with its parent."""
+
+    path: str
+    kind: str
+    placement: str
+    spec: dict[str, Any]
+
+
+class ObjectView(Model):
+    """An object as readers see it. `status` of a group is computed from its members."""
+
+    path: str
+    kind: str
+    status: str
+    phase: str
+    target_action: str = NONE
+    target_status: str = NONE
+    previous_status: str = NONE
+    placement: str = ""
+    epoch: int
+    created_at: datetime
+    changed_at: datetime
+    spec: dict[str, Any] = {}
+    info: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    members: list[ObjectView] = []
+
+
+class HistoryLine(Model):
+    """One change, or one message that changed nothing and was ignored."""
+
+    seq: int
+    path: str
+    at: datetime
+    actor: str
+    action: str
+    source: str
+    to: str
+    message: str = ""
+    requested_by: str = ""
+    reason: str = ""
+    request_id: str = ""
+    workflow: str = ""
+    run: str = ""

@@ -1,0 +1,109 @@
+"""What the layers ask of each other: the inventory and the clouds, as protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from domain.errors import ProviderError
+from domain.locks import Hold
+from domain.model import (
+    Admission,
+    Chunk,
+    Claim,
+    Ending,
+    HistoryLine,
+    Landing,
+    Model,
+    ObjectView,
+    Outcome,
+    Target,
+)
+
+
+class Inventory(Protocol):
+    """Objects, locks and history. Every method is one transaction; the writers are idempotent."""
+
+    async def begin(self, claim: Claim) -> Admission:
+        """Legal and free? Then take the locks and show the action's status; else say why not."""
+        ...
+
+    async def advance(self, path: str, epoch: int, to: str, actor: str, at: datetime, message: str = "") -> bool:
+        """Move an object one step within its action. False if the table or a newer epoch forbids it."""
+        ...
+
+    async def targets(self, chunk: Chunk) -> list[Target]:
+        """The targets of the chunk that are still to be done."""
+        ...
+
+    async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+        """Write where targets came out, in bulk. Returns how many were written; a stale epoch writes none."""
+        ...
+
+    async def finish(self, ending: Ending) -> Outcome:
+        """Write the end, release the locks. A second finish of the same action gives the first one's outcome."""
+        ...
+
+    async def get(self, path: str, members: bool = False) -> ObjectView: ...
+
+    async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
+
+    async def history(self, path: str, limit: int) -> list[HistoryLine]: ...
+
+    async def holds(self, prefix: str) -> list[Hold]: ...
+
+
+class VmState(StrEnum):
+    """What a cloud can say about a VM. UNKNOWN is a word that we do not understand."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+    UNKNOWN = "unknown"
+
+
+class Order(Model):
+    """One VM in one provider call. The token makes a repeated call have one effect."""
+
+    path: str
+    token: str
+    cloud_id: str = ""
+    spec: dict[str, Any] = {}
+
+
+class VmFacts(Model):
+    """What the cloud says about one VM."""
+
+    path: str
+    cloud_id: str
+    state: VmState
+    address: str = ""
+
+
+Answer = VmFacts | ProviderError
+
+
+class Cloud(Protocol):
+    """One cloud. A call for a VM that fails gives an error in its place; the other VMs of the call are unaffected."""
+
+    bulk: int  # how many VMs one call may carry
+
+    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+        """Carry out `create`, `suspend`, `resume`, `reboot` or `terminate`; answers come in the order of the orders.
+
+        Returns when the cloud has done it, not when it has taken note of it.
+        """
+        ...
+
+    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+        """What these VMs are now, found by cloud id or, without one, by token. None: the cloud knows no such VM."""
+        ...
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        """Every VM that carries a path of ours at or below `prefix`."""
+        ...

@@ -1,0 +1,43 @@
+"""State tables as Markdown and as mermaid: derived from the rows, never typed twice."""
+
+from __future__ import annotations
+
+from domain.machine import NONE, SAME, Actor, Row, StateTable
+
+HEADINGS = ("action", "from", "while", "then", "else", "actor")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as the words of a table."""
+    action = f"{row.action} (force)" if row.force else row.action
+    otherwise = _word(row.otherwise) if row.otherwise else "-"
+    return (action, _word(row.source), row.during or "-", _word(row.then), otherwise, row.actor)
+
+
+def markdown(table: StateTable) -> str:
+    """The table in Markdown."""
+    lines = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(row) for row in table.rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def mermaid(table: StateTable) -> str:
+    """The actions of the table as a state diagram; steps that others report are left out for the reader's sake."""
+    edges: dict[str, None] = {}
+    for row in table.rows:
+        if row.during is None or row.actor != Actor.USER:
+            continue
+        label = f"{row.action} (force)" if row.force else row.action
+        edges[f"{_node(row.source)} --> {row.during}: {label}"] = None
+        edges[f"{row.during} --> {row.success(row.source)}: done"] = None
+        if row.otherwise not in (None, SAME):
+            edges[f"{row.during} --> {row.otherwise}: failed"] = None
+    ends = (f"{status} --> [*]" for status in table.final)
+    return "\n".join(["stateDiagram-v2", *(f"    {edge}" for edge in [*edges, *ends])]) + "\n"
+
+
+def _node(status: str) -> str:
+    return "[*]" if status == NONE else status
+
+
+def _word(status: str) -> str:
+    return {NONE: "(none)", SAME: "(same)"}.get(status, status)

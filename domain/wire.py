@@ -1,0 +1,70 @@
+"""Every name that crosses the wire: queues, workflow types, activities, updates, queries, search attributes."""
+
+from __future__ import annotations
+
+from domain.errors import Category, Refused
+from domain.limits import CLOUDS
+
+ACTIONS_QUEUE = "actions"
+
+# Updates and queries that every action answers.
+ADMIT = "admit"
+PREEMPT = "preempt"
+PROGRESS = "progress"
+
+# Failure types of a closed action.
+REFUSED = "Refused"
+ACTION_FAILED = "ActionFailed"
+
+# Local activities: the only writers of the inventory's actions.
+BEGIN = "begin"
+ADVANCE = "advance"
+FINISH = "finish"
+
+# Workflow types and the activities that call clouds.
+CREATE_MCI = "CreateMci"
+CONTROL_VMS = "ControlVms"
+OPERATE_VMS = "operate_vms"
+SETTLE_VMS = "settle_vms"
+
+# Standalone activities: reads, and the simulated cloud's faults.
+READ_OBJECT = "read_object"
+READ_OBJECTS = "read_objects"
+READ_HISTORY = "read_history"
+READ_LOCKS = "read_locks"
+READ_CHECK = "read_check"
+READ_STORE = "read_store"
+CLOUD_FAULTS = "cloud_faults"
+
+# Search attributes: name -> Temporal's type.
+SEARCH_ATTRIBUTES = {
+    "ObjectPath": "Keyword",
+    "ObjectKind": "Keyword",
+    "Action": "Keyword",
+    "Phase": "Keyword",
+    "Providers": "KeywordList",
+    "Progress": "Int",
+}
+
+
+def cloud_queue(csp: str) -> str:
+    """The task queue on which calls to one cloud run."""
+    return f"cloud-{csp}"
+
+
+def check_csp(csp: str) -> str:
+    """A cloud that we know, or Refused: a queue that nobody polls would wait for ever."""
+    if csp not in CLOUDS:
+        raise Refused(Category.INVALID, f"unknown cloud {csp[:40]!r}", f"clouds are: {', '.join(CLOUDS)}")
+    return csp
+
+
+def placement(csp: str, region: str) -> str:
+    """Where an object lives: the cloud and the region."""
+    return f"{csp}/{region}"
+
+
+def split_placement(place: str) -> tuple[str, str]:
+    """The cloud and the region of a placement."""
+    csp, _, region = place.partition("/")
+    return csp, region
