@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError
 from domain.locks import Hold
@@ -21,6 +21,14 @@ from domain.model import (
     Outcome,
     Target,
 )
+
+T = TypeVar("T")
+
+
+class Transactions(Protocol):
+    """A database that runs a function of a connection as one transaction."""
+
+    async def run(self, work: Callable[[Any], T]) -> T: ...
 
 
 class Inventory(Protocol):

@@ -1,0 +1,1 @@
+"""The inventory: objects, locks, actions and history, on SQLite or PostgreSQL."""

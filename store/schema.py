@@ -1,0 +1,98 @@
+"""The tables of the inventory. Alembic makes them; this is how the code names them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.types import TypeDecorator
+
+metadata = sa.MetaData()
+
+# Ranges of paths must sort by bytes on every database, as Python sorts them.
+PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
+Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware time on every database; SQLite keeps none of the zone, so everything is kept in UTC."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value and value.tzinfo is None else value
+
+
+objects = sa.Table(
+    "objects",
+    metadata,
+    sa.Column("path", PathText, primary_key=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("parent", PathText, nullable=False),
+    sa.Column("placement", sa.String, nullable=False, default=""),
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("previous_status", sa.String, nullable=False),
+    sa.Column("target_action", sa.String, nullable=False),
+    sa.Column("target_status", sa.String, nullable=False),
+    sa.Column("spec", Json, nullable=False),
+    sa.Column("info", Json, nullable=False),
+    sa.Column("epoch", Number, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+    sa.Index("objects_of_parent", "parent", "kind", "placement", "path"),
+    sa.Index("objects_of_kind", "kind", "path"),
+)
+
+# One line per admitted action. Its number is the epoch: it rises with every action, whatever the object.
+actions = sa.Table(
+    "actions",
+    metadata,
+    sa.Column("epoch", Number, primary_key=True, autoincrement=True),
+    sa.Column("run", sa.String, nullable=False, unique=True),
+    sa.Column("path", PathText, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("force", sa.Boolean, nullable=False),
+    sa.Column("requested_by", sa.String, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("request_id", sa.String, nullable=False),
+    sa.Column("began_at", Moment, nullable=False),
+    sa.Column("ended_at", Moment),
+    sa.Column("grant", Json, nullable=False),
+    sa.Column("outcome", Json),
+    sa.Index("actions_of_path", "path", "epoch"),
+    sqlite_autoincrement=True,  # never hand out a number twice, even after the last line was removed
+)
+
+locks = sa.Table(
+    "locks",
+    metadata,
+    sa.Column("path", PathText, primary_key=True),
+    sa.Column("owner", PathText, primary_key=True),  # the workflow ID: the path that the action is about
+    sa.Column("mode", sa.String, nullable=False),
+    sa.Column("run", sa.String, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("since", Moment, nullable=False),
+    sa.Index("locks_of_owner", "owner"),
+)
+
+# Append-only.
+history = sa.Table(
+    "history",
+    metadata,
+    sa.Column("seq", Number, primary_key=True, autoincrement=True),
+    sa.Column("path", PathText, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("actor", sa.String, nullable=False),
+    sa.Column("action", sa.String, nullable=False),
+    sa.Column("source", sa.String, nullable=False),
+    sa.Column("to", sa.String, nullable=False),
+    sa.Column("epoch", Number, nullable=False),
+    sa.Column("message", sa.String, nullable=False, default=""),
+    sa.Index("history_of_path", "path", "seq"),
+)
