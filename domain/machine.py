@@ -123,9 +123,18 @@ class StateTable:
                 return self._go(row, status)
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
-    def returns(self, status: str, to: str) -> bool:
-        """Does `to` stand before `status` in some row? Self-healing may bring an abandoned object back there."""
-        return any(row.during == status and row.source == to for row in self.rows)
+    def lands(self, action: str, during: str, came_from: str, to: str) -> bool:
+        """May a target under `during` come out as `to`? As its row says, or as the cloud finds it."""
+        ends = [row for row in self.rows if row.action == action and row.during == during]
+        ordered = any(to in (row.success(came_from), row.failure(came_from)) for row in ends)
+        return ordered or self.step(during, to, Actor.CLOUD).ruling is not Ruling.REFUSED
+
+    def abandoned(self, status: str, came_from: str) -> str:
+        """Where an object belongs whose action died: back where it came from or, if it did not exist, to failure."""
+        for row in self.rows:
+            if row.during == status and row.source == came_from:
+                return came_from if came_from != NONE else row.failure(came_from)
+        return came_from  # it was forced out of a status that no row names; that status is still the truth
 
     def _go(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success(status) == status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -72,9 +73,8 @@ class Grant(Model):
 class Holder(Model):
     """Who stands in the way."""
 
-    path: str
-    action: str
     owner: str
+    action: str
     run: str
     since: datetime
 
@@ -86,31 +86,20 @@ class Refusal(Model):
     holders: list[Holder] = []
 
 
-class Admission(Model):
-    """The answer to a request: exactly one of the two."""
-
-    grant: Grant | None = None
-    refusal: Refusal | None = None
-
-
 class Trouble(Model):
     """What went wrong with one target."""
 
     path: str
     status: str
     error: str
-    phase: str
     at: datetime
 
 
 class Tally(Model):
-    """How the targets of a chunk, or of a whole action, came out."""
+    """How the targets of a chunk came out, as far as this attempt saw it."""
 
     done: int = 0
     failed: int = 0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(done=self.done + other.done, failed=self.failed + other.failed)
 
 
 class Result(StrEnum):
@@ -145,6 +134,14 @@ class Outcome(Model):
     message: str = ""
 
 
+class Admission(Model):
+    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier."""
+
+    grant: Grant | None = None
+    refusal: Refusal | None = None
+    outcome: Outcome | None = None
+
+
 class Progress(Model):
     """What the `progress` query answers."""
 
@@ -156,25 +153,29 @@ class Progress(Model):
     failed: int = 0
 
 
-class Target(Model):
-    """One VM as the provider activities see it."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One VM as the provider activities see it. Ten thousand of these are made at a time: plain, not validated."""
 
     path: str
     status: str
-    spec: dict[str, Any] = {}
-    info: dict[str, Any] = {}
+    previous_status: str
+    spec: dict[str, Any]
+    info: dict[str, Any]
 
 
-class Landing(Model):
-    """Where one target came out: its new status, what we learned, and what went wrong."""
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where one target came out: its new status, what is known of it now (None: as before), and what went wrong."""
 
     path: str
     status: str
-    learned: dict[str, Any] = {}
+    info: dict[str, Any] | None = None
     error: str = ""
 
 
-class NewObject(Model):
+@dataclass(frozen=True, slots=True)
+class NewObject:
     """An object to be made together with its parent."""
 
     path: str
@@ -199,6 +200,7 @@ class ObjectView(Model):
     changed_at: datetime
     spec: dict[str, Any] = {}
     info: dict[str, Any] = {}
+    error: str = ""
     counts: dict[str, int] = {}
     members: list[ObjectView] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -16,7 +17,6 @@ from domain.model import (
     Ending,
     HistoryLine,
     Landing,
-    Model,
     ObjectView,
     Outcome,
     Target,
@@ -75,16 +75,18 @@ class VmState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Order(Model):
+@dataclass(frozen=True, slots=True)
+class Order:
     """One VM in one provider call. The token makes a repeated call have one effect."""
 
     path: str
     token: str
     cloud_id: str = ""
-    spec: dict[str, Any] = {}
+    spec: dict[str, Any] = field(default_factory=dict)
 
 
-class VmFacts(Model):
+@dataclass(frozen=True, slots=True)
+class VmFacts:
     """What the cloud says about one VM."""
 
     path: str

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pydantic_core
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -21,6 +22,10 @@ from domain.errors import StoreUnavailable, brief
 T = TypeVar("T")
 
 BUSY_SECONDS = 5  # how long SQLite waits for another process's write
+_JSON: dict[str, Any] = {  # several times faster than the standard library's, and here anyway
+    "json_serializer": lambda value: pydantic_core.to_json(value).decode(),
+    "json_deserializer": pydantic_core.from_json,
+}
 POOL = 8  # connections and threads per process on PostgreSQL
 
 
@@ -55,7 +60,7 @@ def _sqlite(url: str) -> sa.Engine:
     database = sa.make_url(url).database
     if database and database != ":memory:":
         Path(database).parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False})
+    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, **_JSON)
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
@@ -74,6 +79,7 @@ def _sqlite(url: str) -> sa.Engine:
 def _postgres(url: str) -> sa.Engine:
     return sa.create_engine(
         sa.make_url(url).set(drivername="postgresql+psycopg"),
+        **_JSON,
         pool_size=POOL,
         max_overflow=0,
         pool_timeout=10,

@@ -10,8 +10,7 @@ from sqlalchemy.types import TypeDecorator
 
 metadata = sa.MetaData()
 
-# Ranges of paths must sort by bytes on every database, as Python sorts them.
-PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+PathText = sa.String()  # sorted by bytes on every database, as Python sorts: see the migration's collation
 Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
 
@@ -42,6 +41,7 @@ objects = sa.Table(
     sa.Column("target_status", sa.String, nullable=False),
     sa.Column("spec", Json, nullable=False),
     sa.Column("info", Json, nullable=False),
+    sa.Column("error", sa.String, nullable=False),  # what went wrong in the last action; empty if nothing did
     sa.Column("epoch", Number, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),

@@ -1,0 +1,150 @@
+"""begin: may this action start? If so, locks, status, epoch and history are written in the same transaction."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.locks import Hold, Mode, conflicts, wanted
+from domain.machine import NONE, Row, Ruling, StateTable
+from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
+from store.granting import Granting, Plan
+from store.reading import hold_of
+from store.schema import actions, locks, objects
+from store.takeover import bury
+
+Found = sa.RowMapping
+
+
+def begin(connection: sa.Connection, claim: Claim) -> Admission:
+    """The whole of begin. A second begin of the same run returns the first one's grant."""
+    request = claim.request
+    try:
+        kind = registry.kind_at(request.path)
+        spec = registry.parse_spec(request)
+        want = wanted([request.path])
+        _serialise(connection, want)
+        if earlier := _earlier(connection, claim):
+            return earlier
+        if others := _in_the_way(connection, claim, want):
+            return Admission(refusal=_conflict(others))
+        found = _find(connection, request.path)
+        plan = _judge(connection, kind, request, found)
+    except Refused as refused:
+        return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
+    if plan.row is None:
+        return Admission(grant=_nothing_to_do(request, found, plan))
+    births = kind.births(request.path, spec) if kind.births and found is None else ()
+    return Admission(grant=Granting(connection, claim, kind, plan).write(found is not None, births))
+
+
+def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
+    """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
+    if connection.dialect.name != "postgresql":
+        return
+    taking = {Mode.X: sa.func.pg_advisory_xact_lock, Mode.IX: sa.func.pg_advisory_xact_lock_shared}
+    connection.execute(sa.select(*(taking[mode](sa.func.hashtextextended(path, 0)) for path, mode in want.items())))
+
+
+def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
+    """What was answered before: to this very run, or to the same request in an earlier run."""
+    request = claim.request
+    same = actions.c.run == claim.run
+    if request.request_id:
+        same |= (actions.c.path == request.path) & (actions.c.request_id == request.request_id)
+    for row in connection.execute(sa.select(actions).where(same)).mappings():
+        if row["run"] == claim.run:
+            return Admission(grant=Grant.model_validate(row["grant"]))
+        if row["outcome"]:
+            return Admission(outcome=Outcome.model_validate(row["outcome"]))
+    return None
+
+
+def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
+    """Conflicting locks of others. An older run of our own ID is dead, as Temporal runs one at a time: its locks go."""
+    path = claim.request.path
+    held = [hold_of(row) for row in connection.execute(sa.select(locks).where(locks.c.path.in_(want))).mappings()]
+    if any(hold.owner == path for hold in held):
+        bury(connection, path, claim.at, f"taken over by run {claim.run}")
+    return [hold for hold in conflicts(want, held) if hold.owner != path]
+
+
+def _conflict(holds: list[Hold]) -> Refusal:
+    holders = {
+        hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
+    }
+    told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in holders.values())
+    return Refusal(
+        category=Category.CONFLICT,
+        message=f"409 Conflict: other action currently happening on {told}",
+        hint=f"wait for it with: starter attach {next(iter(holders))}",
+        holders=list(holders.values()),
+    )
+
+
+def _find(connection: sa.Connection, path: str) -> Found | None:
+    return connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+
+
+def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:
+    """The verdict of the object's table and, for a group, of each member's."""
+    status = found["status"] if found else NONE
+    verdict = kind.table.judge(status, request.action, force=request.force)
+    if verdict.ruling is Ruling.REFUSED:
+        raise _refused(kind.table, request, status, verdict.reason)
+    if verdict.ruling is Ruling.ALREADY:
+        return Plan(None, status, {}, {})
+    if kind.member is None or found is None:
+        return Plan(verdict.row, status, {}, {})
+    return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
+
+
+def _judge_members(
+    connection: sa.Connection, table: StateTable, request: Request, status: str, row: Row | None
+) -> Plan:
+    counts = _member_counts(connection, request.path, table.kind)
+    verdicts = {word: table.judge(word, request.action, force=request.force) for word in counts}
+    going = {word: verdict.row for word, verdict in verdicts.items() if verdict.ruling is Ruling.GO and verdict.row}
+    skipped = {word: counts[word] for word in counts if word not in going}
+    if going:
+        return Plan(row, status, going, skipped)
+    if any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values()):
+        return Plan(None, status, {}, skipped)
+    reasons = [f"{verdicts[word].reason} ({counts[word]} of them)" for word in counts]
+    allowed = dict.fromkeys(action for word in counts for action in table.allowed(word))
+    raise Refused(
+        Category.NOT_ALLOWED,
+        "; ".join(reasons) or f"{request.path} has no {table.label} to {request.action}",
+        f"allowed now: {', '.join(allowed) or 'nothing'}",
+    )
+
+
+def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:
+    query = (
+        sa.select(objects.c.status, sa.func.count())
+        .where(objects.c.parent == parent, objects.c.kind == kind)
+        .group_by(objects.c.status)
+        .order_by(objects.c.status)
+    )
+    return {status: int(count) for status, count in connection.execute(query)}
+
+
+def _refused(table: StateTable, request: Request, status: str, reason: str) -> Refused:
+    if status == NONE:
+        return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
+    allowed = ", ".join(table.allowed(status)) or "nothing"
+    return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; allowed now: {allowed}")
+
+
+def _nothing_to_do(request: Request, found: Found | None, plan: Plan) -> Grant:
+    return Grant(
+        epoch=found["epoch"] if found else 0,
+        path=request.path,
+        action=request.action,
+        ruling=Ruling.ALREADY,
+        came_from=plan.came_from,
+        during=plan.came_from,
+        then=plan.came_from,
+        skipped=plan.skipped,
+    )

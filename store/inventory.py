@@ -1,0 +1,50 @@
+"""The inventory as the activities use it: every method one transaction, run in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from domain.locks import Hold
+from domain.model import Admission, Chunk, Claim, Ending, HistoryLine, Landing, ObjectView, Outcome, Target
+from store import claims, endings, landings, reading
+from store.engine import Database
+
+
+class SqlInventory:
+    """`domain.ports.Inventory` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def begin(self, claim: Claim) -> Admission:
+        return await self.database.run(partial(claims.begin, claim=claim))
+
+    async def advance(self, path: str, epoch: int, to: str, actor: str, at: datetime, message: str = "") -> bool:
+        return await self.database.run(
+            partial(landings.advance, path=path, epoch=epoch, to=to, actor=actor, at=at, message=message)
+        )
+
+    async def targets(self, chunk: Chunk) -> list[Target]:
+        return await self.database.run(partial(landings.targets, chunk=chunk))
+
+    async def land(self, chunk: Chunk, landed: Sequence[Landing], at: datetime) -> int:
+        return await self.database.run(partial(landings.land, chunk=chunk, landings=landed, at=at))
+
+    async def finish(self, ending: Ending) -> Outcome:
+        return await self.database.run(partial(endings.finish, ending=ending))
+
+    async def get(self, path: str, members: bool = False) -> ObjectView:
+        return await self.database.run(partial(reading.get, path=path, members=members))
+
+    async def list_objects(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ObjectView]:
+        return await self.database.run(
+            partial(reading.list_objects, kind=kind, prefix=prefix, after=after, limit=limit)
+        )
+
+    async def history(self, path: str, limit: int = 100) -> list[HistoryLine]:
+        return await self.database.run(partial(reading.read_history, path=path, limit=limit))
+
+    async def holds(self, prefix: str = "") -> list[Hold]:
+        return await self.database.run(partial(reading.holds, prefix=prefix))

@@ -1,0 +1,63 @@
+"""Bring a database to the schema that this code knows, one process at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from domain.errors import Category, Refused
+from store.engine import Database
+
+_LOCK = 7_267_438  # any number; all our processes must use the same one
+
+
+def migrate(database: Database) -> tuple[str, str]:
+    """Upgrade in one transaction. Returns the versions before and after. A newer schema than ours is refused."""
+    return database.run_here(_upgrade)
+
+
+def version(database: Database) -> str:
+    """The schema version that the database has, or nothing."""
+    return database.run_here(_version)
+
+
+def newest() -> str:
+    """The schema version that this code knows."""
+    return _scripts().get_current_head() or ""
+
+
+def _upgrade(connection: sa.Connection) -> tuple[str, str]:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    before = _version(connection)
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if before and before not in known:
+        raise Refused(
+            Category.INVALID,
+            f"the store has schema {before}, which is newer than this program's {newest()}",
+            "upgrade this program, or point RATCHET_STORE_URL to another store",
+        )
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    return before, newest()
+
+
+def _version(connection: sa.Connection) -> str:
+    return MigrationContext.configure(connection).get_current_revision() or ""
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    return config

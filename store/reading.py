@@ -1,0 +1,107 @@
+"""What readers see. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.locks import Hold, Mode
+from domain.machine import NONE
+from domain.model import HistoryLine, ObjectView
+from store.schema import actions, history, locks, objects
+
+MAX_MEMBERS = 20_000
+MAX_LINES = 1_000
+
+
+def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
+    """One object, with its members if asked for."""
+    row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    if row is None:
+        table = registry.kind_at(path).table
+        hint = f"see what there is: starter list {table.kind}"
+        raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
+    view = _views(connection, [row])[0]
+    return view.model_copy(update={"members": _members(connection, path)}) if members else view
+
+
+def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:
+    """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
+    registry.kind(kind)
+    query = sa.select(objects).where(objects.c.kind == kind, objects.c.path > after).order_by(objects.c.path)
+    if prefix:
+        query = query.where(_below(objects.c.path, prefix))
+    return _views(connection, connection.execute(query.limit(limit)).mappings())
+
+
+def read_history(connection: sa.Connection, path: str, limit: int) -> list[HistoryLine]:
+    """The last changes of one object, oldest first."""
+    told = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
+    query = (
+        sa.select(history, actions.c.path.label("workflow"), *told)
+        .outerjoin(actions, actions.c.epoch == history.c.epoch)
+        .where(history.c.path == path)
+        .order_by(history.c.seq.desc())
+        .limit(min(limit, MAX_LINES))
+    )
+    rows = connection.execute(query).mappings().all()
+    return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
+
+
+def holds(connection: sa.Connection, prefix: str) -> list[Hold]:
+    """Locks that are held at or below a path, or everywhere."""
+    query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
+    if prefix:
+        query = query.where(_below(locks.c.path, prefix))
+    return [hold_of(row) for row in connection.execute(query).mappings()]
+
+
+def hold_of(row: sa.RowMapping) -> Hold:
+    """A line of the locks table."""
+    return Hold(row["path"], Mode(row["mode"]), row["owner"], row["run"], row["action"], row["since"])
+
+
+def shown_status(connection: sa.Connection, path: str) -> str:
+    """The status that readers see: computed from the members for a group."""
+    row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    return _views(connection, [row])[0].status if row else NONE
+
+
+def _below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+    """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
+    return (column == prefix) | ((column > f"{prefix}:") & (column < f"{prefix};"))
+
+
+def _members(connection: sa.Connection, path: str) -> list[ObjectView]:
+    query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
+    return _views(connection, connection.execute(query.limit(MAX_MEMBERS)).mappings())
+
+
+def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[ObjectView]:
+    found = list(rows)
+    groups = [row["path"] for row in found if registry.kind(row["kind"]).aggregate]
+    counts = _counts(connection, groups) if groups else {}
+    return [_view(row, counts.get(row["path"], {})) for row in found]
+
+
+def _counts(connection: sa.Connection, groups: list[str]) -> dict[str, dict[str, int]]:
+    query = (
+        sa.select(objects.c.parent, objects.c.status, sa.func.count())
+        .where(objects.c.parent.in_(groups))
+        .group_by(objects.c.parent, objects.c.status)
+    )
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for parent, status, number in connection.execute(query):
+        counts[parent][status] = number
+    return counts
+
+
+def _view(row: sa.RowMapping, counts: dict[str, int]) -> ObjectView:
+    aggregate = registry.kind(row["kind"]).aggregate
+    shown = aggregate(row["status"], counts) if aggregate else row["status"]
+    plain = {name: row[name] for name in row if name not in ("parent", "status")}
+    return ObjectView.model_construct(status=shown, phase=row["status"], counts=counts, **plain)

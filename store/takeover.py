@@ -1,0 +1,54 @@
+"""What a dead action left behind is put right: its objects brought back, its locks released, its end recorded."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.machine import NONE, Actor
+from domain.model import Outcome, Result
+from store.recording import record
+from store.schema import actions, locks, objects
+
+
+def bury(connection: sa.Connection, owner: str, at: datetime, message: str) -> int:
+    """End the action that holds locks as `owner`. The caller knows that it is dead. Returns objects brought back."""
+    dead = sa.select(actions).where(actions.c.path == owner, actions.c.ended_at.is_(None))
+    healed = 0
+    for action in connection.execute(dead).mappings().all():
+        healed += _bring_back(connection, action, at, message)
+        outcome = Outcome(
+            path=owner, action=action["action"], result=Result.FAILED, status="", message=f"abandoned: {message}"
+        )
+        connection.execute(
+            sa.update(actions)
+            .where(actions.c.epoch == action["epoch"])
+            .values(ended_at=at, outcome=outcome.model_dump(mode="json"))
+        )
+    connection.execute(sa.delete(locks).where(locks.c.owner == owner))
+    return healed
+
+
+def _bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
+    """Objects that the dead action left transitional go back to the status they came from."""
+    mine = ((objects.c.path == action["path"]) | (objects.c.parent == action["path"])) & (
+        objects.c.epoch == action["epoch"]
+    )
+    groups = sa.select(objects.c.kind, objects.c.status, objects.c.previous_status).where(mine).distinct()
+    healed = 0
+    for kind, status, came_from in connection.execute(groups).all():
+        table = registry.kind(kind).table
+        if status not in table.transitional:
+            continue
+        here = mine & (objects.c.kind == kind) & (objects.c.status == status) & (objects.c.previous_status == came_from)
+        to = table.abandoned(status, came_from)
+        record(connection, here, at, Actor.CONTROLLER, "heal", to, message)
+        changed = connection.execute(
+            sa.update(objects)
+            .where(here)
+            .values(status=to, target_action=NONE, target_status=NONE, changed_at=at, error=message)
+        )
+        healed += changed.rowcount
+    return healed
