@@ -37,7 +37,7 @@ S = Status
 
 # What a cloud may find a VM to be when an action on it did not end as ordered.
 _UNSETTLED = (S.CREATING, S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING)
-_OBSERVED = (S.RUNNING, S.SUSPENDED, S.TERMINATED)
+_OBSERVED = (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.UNDEFINED)
 
 # fmt: off
 VM = StateTable("vm", "VM", (
@@ -70,6 +70,9 @@ TIE_ORDER = (
     S.FAILED, S.SUSPENDED, S.RUNNING, S.TERMINATED, S.CREATING,
     S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING, S.UNDEFINED,
 )
+
+# Where each action leads when the cloud does as told.
+WANTED = {row.action: Status(row.then) for row in VM.rows if row.during}
 
 OBSERVED: dict[VmState, Status] = {
     VmState.RUNNING:    S.RUNNING,

@@ -7,9 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from domain.errors import Category
+from domain.errors import Category, Refused
 from domain.machine import NONE, Ruling
 from domain.paths import ObjectPath
 
@@ -79,11 +79,22 @@ class Holder(Model):
     since: datetime
 
 
+class Holders(Model):
+    """Several holders, as the one argument that an activity takes."""
+
+    holders: list[Holder]
+
+
 class Refusal(Model):
+    """Why not, and what to do about it."""
+
     category: Category
     message: str
     hint: str = ""
     holders: list[Holder] = []
+
+    def error(self) -> Refused:
+        return Refused(self.category, self.message, self.hint)
 
 
 class Trouble(Model):
@@ -100,6 +111,17 @@ class Tally(Model):
 
     done: int = 0
     failed: int = 0
+
+
+class Step(Model):
+    """One move of an object within its action."""
+
+    path: str
+    epoch: int
+    to: str
+    actor: Word
+    at: datetime
+    message: ShortText = ""
 
 
 class Result(StrEnum):
@@ -221,3 +243,36 @@ class HistoryLine(Model):
     request_id: str = ""
     workflow: str = ""
     run: str = ""
+
+
+class Query(Model):
+    """What a reader asks for; each read uses the fields that it needs."""
+
+    path: str = ""
+    kind: str = ""
+    after: str = ""
+    limit: int = Field(default=100, ge=1, le=5_000)
+    members: bool = False
+
+
+class ObjectsView(Model):
+    objects: list[ObjectView]
+
+
+class HistoryView(Model):
+    lines: list[HistoryLine]
+
+
+class LockView(Model):
+    """A lock that is held: on what, by whom, doing what, since when."""
+
+    path: str
+    mode: str
+    owner: str
+    run: str
+    action: str
+    since: datetime
+
+
+class LocksView(Model):
+    locks: list[LockView]

@@ -19,6 +19,7 @@ from domain.model import (
     Landing,
     ObjectView,
     Outcome,
+    Step,
     Target,
 )
 
@@ -38,7 +39,11 @@ class Inventory(Protocol):
         """Legal and free? Then take the locks and show the action's status; else say why not."""
         ...
 
-    async def advance(self, path: str, epoch: int, to: str, actor: str, at: datetime, message: str = "") -> bool:
+    async def check(self, claim: Claim) -> Admission:
+        """What begin would answer; nothing is changed."""
+        ...
+
+    async def advance(self, step: Step) -> bool:
         """Move an object one step within its action. False if the table or a newer epoch forbids it."""
         ...
 
@@ -52,6 +57,10 @@ class Inventory(Protocol):
 
     async def finish(self, ending: Ending) -> Outcome:
         """Write the end, release the locks. A second finish of the same action gives the first one's outcome."""
+        ...
+
+    async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
+        """Put right what a dead run left behind. The caller knows that it is dead. Returns objects brought back."""
         ...
 
     async def get(self, path: str, members: bool = False) -> ObjectView: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from domain.errors import Category, Refused
 from domain.limits import CLOUDS
+from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
 
@@ -20,6 +21,9 @@ ACTION_FAILED = "ActionFailed"
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
+
+# Asks Temporal whether holders of locks are alive, and buries the dead.
+HEAL_HOLDERS = "heal_holders"
 
 # Workflow types and the activities that call clouds.
 CREATE_MCI = "CreateMci"
@@ -57,6 +61,16 @@ def check_csp(csp: str) -> str:
     if csp not in CLOUDS:
         raise Refused(Category.INVALID, f"unknown cloud {csp[:40]!r}", f"clouds are: {', '.join(CLOUDS)}")
     return csp
+
+
+def memo(request: Request) -> dict[str, str]:
+    """What anybody can see of a running action without asking it."""
+    return {
+        "action": request.action,
+        "request_id": request.request_id,
+        "requested_by": request.requested_by,
+        "reason": request.reason,
+    }
 
 
 def placement(csp: str, region: str) -> str:

@@ -10,7 +10,7 @@ from domain.locks import Hold, Mode, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
 from store.granting import Granting, Plan
-from store.reading import hold_of
+from store.reading import hold_of, shown_status
 from store.schema import actions, locks, objects
 from store.takeover import bury
 
@@ -34,9 +34,18 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
     except Refused as refused:
         return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
     if plan.row is None:
-        return Admission(grant=_nothing_to_do(request, found, plan))
+        return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
     births = kind.births(request.path, spec) if kind.births and found is None else ()
     return Admission(grant=Granting(connection, claim, kind, plan).write(found is not None, births))
+
+
+def check(connection: sa.Connection, claim: Claim) -> Admission:
+    """What begin would answer: it is asked, and then taken back."""
+    attempt = connection.begin_nested()
+    try:
+        return begin(connection, claim)
+    finally:
+        attempt.rollback()
 
 
 def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
@@ -65,8 +74,8 @@ def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) 
     """Conflicting locks of others. An older run of our own ID is dead, as Temporal runs one at a time: its locks go."""
     path = claim.request.path
     held = [hold_of(row) for row in connection.execute(sa.select(locks).where(locks.c.path.in_(want))).mappings()]
-    if any(hold.owner == path for hold in held):
-        bury(connection, path, claim.at, f"taken over by run {claim.run}")
+    for run in dict.fromkeys(hold.run for hold in held if hold.owner == path):
+        bury(connection, path, run, claim.at, f"taken over by run {claim.run}")
     return [hold for hold in conflicts(want, held) if hold.owner != path]
 
 
@@ -137,7 +146,7 @@ def _refused(table: StateTable, request: Request, status: str, reason: str) -> R
     return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; allowed now: {allowed}")
 
 
-def _nothing_to_do(request: Request, found: Found | None, plan: Plan) -> Grant:
+def _nothing_to_do(request: Request, found: Found | None, plan: Plan, shown: str) -> Grant:
     return Grant(
         epoch=found["epoch"] if found else 0,
         path=request.path,
@@ -145,6 +154,6 @@ def _nothing_to_do(request: Request, found: Found | None, plan: Plan) -> Grant:
         ruling=Ruling.ALREADY,
         came_from=plan.came_from,
         during=plan.came_from,
-        then=plan.came_from,
+        then=shown,
         skipped=plan.skipped,
     )

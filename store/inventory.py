@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import partial
 
 from domain.locks import Hold
-from domain.model import Admission, Chunk, Claim, Ending, HistoryLine, Landing, ObjectView, Outcome, Target
-from store import claims, endings, landings, reading
+from domain.model import Admission, Chunk, Claim, Ending, HistoryLine, Landing, ObjectView, Outcome, Step, Target
+from store import claims, endings, landings, reading, takeover
 from store.engine import Database
 
 
@@ -21,10 +21,11 @@ class SqlInventory:
     async def begin(self, claim: Claim) -> Admission:
         return await self.database.run(partial(claims.begin, claim=claim))
 
-    async def advance(self, path: str, epoch: int, to: str, actor: str, at: datetime, message: str = "") -> bool:
-        return await self.database.run(
-            partial(landings.advance, path=path, epoch=epoch, to=to, actor=actor, at=at, message=message)
-        )
+    async def check(self, claim: Claim) -> Admission:
+        return await self.database.run(partial(claims.check, claim=claim))
+
+    async def advance(self, step: Step) -> bool:
+        return await self.database.run(partial(landings.advance, step=step))
 
     async def targets(self, chunk: Chunk) -> list[Target]:
         return await self.database.run(partial(landings.targets, chunk=chunk))
@@ -34,6 +35,9 @@ class SqlInventory:
 
     async def finish(self, ending: Ending) -> Outcome:
         return await self.database.run(partial(endings.finish, ending=ending))
+
+    async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
+        return await self.database.run(partial(takeover.bury, owner=owner, run=run, at=at, message=message))
 
     async def get(self, path: str, members: bool = False) -> ObjectView:
         return await self.database.run(partial(reading.get, path=path, members=members))

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import brief
 from domain.machine import NONE, Actor, Ruling
-from domain.model import Chunk, Landing, Target
+from domain.model import Chunk, Landing, Step, Target
 from store.recording import line, record
 from store.schema import history, objects
 
@@ -119,20 +119,20 @@ def _at_rest(at: datetime) -> dict[str, Any]:
     return {"target_action": NONE, "target_status": NONE, "changed_at": at}
 
 
-def advance(
-    connection: sa.Connection, path: str, epoch: int, to: str, actor: str, at: datetime, message: str = ""
-) -> bool:
+def advance(connection: sa.Connection, step: Step) -> bool:
     """One step within an action. Found already made: success. Forbidden or stale: recorded as ignored."""
-    owned = _owned(connection, [path], epoch)
-    status, _ = owned.get(path, (NONE, NONE))
-    if status == to:
+    owned = _owned(connection, [step.path], step.epoch)
+    status, _ = owned.get(step.path, (NONE, NONE))
+    if status == step.to:
         return True
-    legal = path in owned and registry.kind_at(path).table.step(status, to, actor).ruling is not Ruling.REFUSED
+    table = registry.kind_at(step.path).table
+    legal = step.path in owned and table.step(status, step.to, step.actor).ruling is not Ruling.REFUSED
     if legal:
-        which = (objects.c.path == path, objects.c.epoch == epoch)
-        connection.execute(sa.update(objects).where(*which).values(status=to, changed_at=at))
-    message = message if legal else NO_ROW if path in owned else NOT_OURS
-    connection.execute(sa.insert(history), [line(path, at, actor, "advance", status, to, epoch, message)])
+        which = (objects.c.path == step.path, objects.c.epoch == step.epoch)
+        connection.execute(sa.update(objects).where(*which).values(status=step.to, changed_at=step.at))
+    message = step.message if legal else NO_ROW if step.path in owned else NOT_OURS
+    told = line(step.path, step.at, step.actor, "advance", status, step.to, step.epoch, message)
+    connection.execute(sa.insert(history), [told])
     return legal
 
 

@@ -13,9 +13,9 @@ from store.recording import record
 from store.schema import actions, locks, objects
 
 
-def bury(connection: sa.Connection, owner: str, at: datetime, message: str) -> int:
-    """End the action that holds locks as `owner`. The caller knows that it is dead. Returns objects brought back."""
-    dead = sa.select(actions).where(actions.c.path == owner, actions.c.ended_at.is_(None))
+def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
+    """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
+    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == owner, actions.c.ended_at.is_(None))
     healed = 0
     for action in connection.execute(dead).mappings().all():
         healed += _bring_back(connection, action, at, message)
@@ -27,7 +27,7 @@ def bury(connection: sa.Connection, owner: str, at: datetime, message: str) -> i
             .where(actions.c.epoch == action["epoch"])
             .values(ended_at=at, outcome=outcome.model_dump(mode="json"))
         )
-    connection.execute(sa.delete(locks).where(locks.c.owner == owner))
+    connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == run))
     return healed
 
 

@@ -1,0 +1,61 @@
+"""Landings written in groups: one transaction for what came out within a moment, not one per VM."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from domain.model import Chunk, Landing, Tally
+from domain.ports import Inventory
+
+PAUSE_SECONDS = 0.1  # how long a landing may wait for company
+FULL = 500
+
+
+class Logbook:
+    """Collects the landings of one chunk; leaving it writes what is left, whatever the reason for leaving."""
+
+    def __init__(self, inventory: Inventory, chunk: Chunk) -> None:
+        self._inventory = inventory
+        self._chunk = chunk
+        self._waiting: list[Landing] = []
+        self._some = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self.tally = Tally()
+
+    def add(self, landing: Landing) -> None:
+        self._waiting.append(landing)
+        self._some.set()
+
+    async def __aenter__(self) -> Self:
+        self._writer = asyncio.create_task(self._write_along())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._writer
+        self._writer.cancel()
+        await asyncio.wait([self._writer])
+        failed_writing = None if self._writer.cancelled() else self._writer.exception()
+        if failed_writing and not error:
+            raise failed_writing
+        await self._write()
+
+    async def _write_along(self) -> None:
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+            await self._write()
+
+    async def _write(self) -> None:
+        while self._waiting:
+            group = self._waiting[:FULL]
+            # Shielded: a cancel must not tear the writing from the forgetting; doing both twice would be harmless.
+            await asyncio.shield(self._inventory.land(self._chunk, group, datetime.now(UTC)))
+            del self._waiting[: len(group)]
+            bad = sum(1 for landing in group if landing.error)
+            self.tally = Tally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)
+        self._some.clear()

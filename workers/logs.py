@@ -1,0 +1,51 @@
+"""Logs that say which action they are about, once: replayed workflow code logs nothing."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+from temporalio import activity, workflow
+
+
+def configure(level: str = "info", style: str = "json") -> None:
+    """Everything, Temporal's own lines included, as one JSON object per line (or for people) on stderr."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        add_action,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer = structlog.processors.JSONRenderer() if style == "json" else structlog.dev.ConsoleRenderer()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+
+
+def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """The path, the run and the attempt that a line is about."""
+    if workflow.in_workflow():
+        if workflow.unsafe.is_replaying_history_events():
+            raise structlog.DropEvent
+        info = workflow.info()
+        event.update(path=info.workflow_id, run=info.run_id, workflow=info.workflow_type)
+    elif activity.in_activity():
+        task = activity.info()
+        event.update(path=task.workflow_id, run=task.workflow_run_id, activity=task.activity_type, attempt=task.attempt)
+    return event

@@ -1,0 +1,32 @@
+"""The one Temporal plugin: what every client and every worker of this project has in common."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from workflows.mci import ControlVms, CreateMci
+
+WORKFLOWS = [CreateMci, ControlVms]
+
+# Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
+PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "domain", "activities")
+
+
+def plugin(sandbox: bool = False) -> SimplePlugin:
+    """Pydantic payloads and the workflow runner, for clients and workers alike."""
+    return SimplePlugin(
+        "ratchet", data_converter=pydantic_data_converter, workflow_runner=lambda _given: runner(sandbox)
+    )
+
+
+def runner(sandbox: bool) -> WorkflowRunner:
+    """Tests run workflows in the sandbox, where a forbidden call is an error; production runs them without its cost."""
+    if not sandbox:
+        return UnsandboxedWorkflowRunner()
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)
+    return dataclasses.replace(SandboxedWorkflowRunner(), restrictions=restrictions)

@@ -1,0 +1,99 @@
+"""One worker process: its store, its clouds, and a worker for each queue it serves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+
+from activities.healing import Healing
+from activities.inventory import ActionWrites
+from activities.mci import Patience, VmActivities
+from activities.permits import Permits
+from activities.reading import Reading
+from activities.simulation import Simulation
+from domain.limits import CLOUDS
+from domain.wire import ACTIONS_QUEUE, cloud_queue
+from providers.simulated import SimulatedCloud, create_tables
+from store.engine import Database
+from store.inventory import SqlInventory
+from store.migrate import migrate
+from workers.plugin import WORKFLOWS
+from workers.settings import Settings
+
+BUILD = f"ratchet-{version('ratchet')}"
+ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
+
+
+class Service:
+    """What this process knows: made once, shared by all its workers."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        self.client = client
+        self.settings = settings
+        self.database = Database(settings.store())
+        self.cloud_database = Database(settings.cloud())
+        self.inventory = SqlInventory(self.database)
+        self.clouds = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.permits = Permits(CLOUDS, settings.part())
+
+    def prepare(self) -> None:
+        """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
+        migrate(self.database)
+        self.cloud_database.run_here(create_tables)
+
+    @asynccontextmanager
+    async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
+        """Poll these queues until the block ends; then finish what runs, or hand it over."""
+        async with AsyncExitStack() as stack:
+            for queue in queues:
+                await stack.enter_async_context(self._worker(queue))
+            yield
+
+    async def close(self) -> None:
+        for cloud in self.clouds.values():
+            await cloud.close()
+        self.database.close()
+        self.cloud_database.close()
+
+    def _worker(self, queue: str) -> Worker:
+        on_actions = queue == ACTIONS_QUEUE
+        return Worker(
+            self.client,
+            task_queue=queue,
+            build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
+            workflows=WORKFLOWS if on_actions else [],
+            activities=self._action_activities() if on_actions else self._cloud_activities(),
+            graceful_shutdown_timeout=timedelta(seconds=10),
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
+            max_heartbeat_throttle_interval=timedelta(seconds=2),
+            workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+            activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
+        )
+
+    def _action_activities(self) -> list[Callable[..., Any]]:
+        writes, healing, reading = (
+            ActionWrites(self.inventory),
+            Healing(self.client, self.inventory),
+            Reading(self.inventory),
+        )
+        simulation = Simulation(next(iter(self.clouds.values())))
+        return [
+            *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
+            *(reading.read_object, reading.read_objects, reading.read_history, reading.read_locks, reading.read_check),
+            simulation.faults,
+        ]
+
+    def _cloud_activities(self) -> list[Callable[..., Any]]:
+        patience = Patience(call=self.settings.call_timeout, total=self.settings.patience)
+        vms = VmActivities(self.inventory, self.clouds, self.permits, patience)
+        return [vms.operate_vms, vms.settle_vms]
+
+    def _simulated(self, csp: str) -> SimulatedCloud:
+        latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter
+        return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter)

@@ -1,0 +1,48 @@
+"""Our own settings, from RATCHET_* variables. Temporal's are Temporal's: TEMPORAL_* and its profiles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Share = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
+
+
+class Settings(BaseSettings):
+    """`RATCHET_STORE_URL=postgresql://… starter worker` and so on."""
+
+    model_config = SettingsConfigDict(env_prefix="RATCHET_", extra="ignore", frozen=True)
+
+    home: Path = Path(".ratchet")
+    store_url: str = ""
+    cloud_url: str = ""
+    share: Share = "1/1"
+    sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would cost 40 % of the CPU
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    call_timeout: float = Field(300.0, gt=0)
+    patience: float = Field(900.0, gt=0)
+    simulated_latency: float = Field(0.3, ge=0)
+    simulated_jitter: float = Field(0.5, ge=0, le=1)
+
+    def store(self) -> str:
+        """The inventory's database."""
+        return self.store_url or f"sqlite:///{self.home / 'inventory.db'}"
+
+    def cloud(self) -> str:
+        """The simulated clouds' database: outside the inventory, as real clouds are."""
+        return self.cloud_url or f"sqlite:///{self.home / 'cloud.db'}"
+
+    def part(self) -> tuple[int, int]:
+        """`2/3` as numbers."""
+        part, of = map(int, self.share.split("/"))
+        return min(part, of), of
+
+
+def redacted(url: str) -> str:
+    """A database URL that may be printed."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

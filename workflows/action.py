@@ -1,0 +1,243 @@
+"""The skeleton of every action: begin, perform, finish, whatever happens in between.
+
+A family's workflow says only what it does between begin and finish. Admission is the update `admit`, sent together with
+the start; a plain start works as well. `preempt` ends the running action and goes on as another one under the same
+workflow ID, so that nobody can slip in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ApplicationErrorCategory,
+    FailureError,
+    is_cancelled_exception,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from domain import registry, wire
+    from domain.errors import Category, brief
+    from domain.machine import Ruling
+    from domain.model import Admission, Chunk, Grant, Holders, Outcome, Progress, Refusal, Request, Result, Tally
+    from workflows import calls
+
+FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
+CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
+
+PHASE = SearchAttributeKey.for_keyword("Phase")
+PROVIDERS = SearchAttributeKey.for_keyword_list("Providers")
+PROGRESS = SearchAttributeKey.for_int("Progress")
+
+
+class Action(ABC):
+    """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and says what to perform."""
+
+    def __init__(self) -> None:
+        self._admission: Admission | None = None
+        self._progress = Progress()
+        self._successor: Request | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._ended = False
+
+    @abstractmethod
+    async def perform(self, grant: Grant) -> None:
+        """What the action does between begin and finish."""
+
+    async def settle(self, grant: Grant) -> None:  # noqa: B027  most families have nothing to settle
+        """The work was cut off: find out what became of it. What stays unknown is taken as failed by finish."""
+
+    @workflow.update(name=wire.ADMIT)
+    async def admit(self, request: Request) -> Admission:
+        """Admitted or refused? The answer to the request that this run carries out."""
+        await workflow.wait_condition(lambda: self._admission is not None)
+        assert self._admission
+        return self._admission
+
+    @workflow.update(name=wire.PREEMPT)
+    async def preempt(self, request: Request) -> str:
+        """End what runs here, let it clean up, then go on as this request under the same ID."""
+        self._successor = request
+        if self._work:
+            self._work.cancel()
+        await workflow.wait_condition(lambda: self._ended)
+        return f"{request.action} takes over"
+
+    @preempt.validator
+    def _may_preempt(self, request: Request) -> None:
+        if self._successor:
+            raise _refused(
+                Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
+            )
+        if request.path != workflow.info().workflow_id or not request.force:
+            raise _refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+
+    @workflow.query(name=wire.PROGRESS)
+    def progress(self) -> Progress:
+        """How far the action is."""
+        return self._progress
+
+    async def carry_out(self, request: Request) -> Outcome:
+        """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
+        self._progress = Progress(path=request.path, action=request.action)
+        self._admission = admission = await _admission(request)
+        if admission.refusal:
+            self._ended = True
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            raise _refused(admission.refusal)
+        if admission.outcome:  # the same request was made before, and this is what became of it
+            return await self._close(admission.outcome)
+        assert admission.grant
+        grant = admission.grant
+        if grant.ruling is Ruling.ALREADY:
+            return await self._close(_nothing_to_do(grant))
+        self._progress = self._progress.model_copy(update={"phase": grant.during, "targets": grant.targets})
+        self._show(PROVIDERS.value_set(_providers(grant)))
+        result, message = await self._run(grant)
+        return await self._close(await calls.finish(grant, result, message))
+
+    async def each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
+        """Run an activity for every chunk: places side by side, a few chunks at once in each."""
+        rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
+
+        async def one(chunk: Chunk) -> None:
+            async with rooms[chunk.placement]:
+                self._count(await calls.on_cloud(activity, chunk, patience))
+
+        ends = await asyncio.gather(*map(one, grant.chunks), return_exceptions=True)
+        for end in ends:  # one bad place does not hold the others: all have ended by now
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _run(self, grant: Grant) -> tuple[Result, str]:
+        """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
+        self._work = asyncio.create_task(self.perform(grant))
+        if self._successor:  # it came before we began
+            self._work.cancel()
+        try:
+            await self._work
+        except BaseException as error:
+            if not is_cancelled_exception(error) and not isinstance(error, FailureError):
+                raise  # a bug of ours: the task fails and is tried again once the bug is mended
+            await self._settle(grant)
+            if not is_cancelled_exception(error):
+                return Result.FAILED, _reason(error)
+            return Result.CANCELLED, f"preempted by {self._successor.action}" if self._successor else "cancelled"
+        return Result.SUCCEEDED, ""
+
+    async def _settle(self, grant: Grant) -> None:
+        try:
+            await self.settle(grant)
+        except FailureError as error:
+            workflow.logger.warning("what became of the work is unknown: %s", _reason(error))
+
+    async def _close(self, outcome: Outcome) -> Outcome:
+        """End this run as the outcome says: completed, failed, cancelled, or continued as what took over."""
+        seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
+        self._progress = self._progress.model_copy(update=seen)
+        self._ended = True
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._successor:
+            _continue_as(self._successor)
+        self._show(PROGRESS.value_set(100))
+        if outcome.result is Result.CANCELLED:
+            raise asyncio.CancelledError(outcome.message)
+        if outcome.result is Result.FAILED:
+            raise ApplicationError(_told(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
+        return outcome
+
+    def _count(self, tally: Tally) -> None:
+        done, failed = self._progress.done + tally.done, self._progress.failed + tally.failed
+        self._progress = self._progress.model_copy(update={"done": done, "failed": failed})
+        workflow.set_current_details(_details(self._progress))
+
+    def _show(self, more: SearchAttributeUpdate[Any]) -> None:
+        """What the Web UI lists and shows."""
+        workflow.upsert_search_attributes([PHASE.value_set(self._progress.phase), more])
+        workflow.set_current_details(_details(self._progress))
+
+
+async def _admission(request: Request) -> Admission:
+    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled."""
+    if request.path != workflow.info().workflow_id:
+        message = f"the workflow ID must be the object's path: {request.path}"
+        return Admission(refusal=Refusal(category=Category.INVALID, message=message, hint="start it with that ID"))
+    admission = await calls.begin(request)
+    if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
+        admission = await calls.begin(request)
+    if request.force and admission.refusal and admission.refusal.holders:
+        return await _clear_below(request, admission)
+    return admission
+
+
+async def _clear_below(request: Request, admission: Admission) -> Admission:
+    """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
+    assert admission.refusal
+    if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
+        return admission
+    for holder in admission.refusal.holders:
+        try:
+            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
+        except FailureError:
+            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+    pause, until = 0.1, workflow.now() + FORCE_PATIENCE
+    while admission.refusal and admission.refusal.holders and workflow.now() < until:
+        await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
+        pause = min(pause * 2, 5)
+        admission = await calls.begin(request)
+    return admission
+
+
+def _continue_as(request: Request) -> NoReturn:
+    verb = registry.kind_at(request.path).verb(request.action)
+    workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request))
+
+
+def _providers(grant: Grant) -> list[str]:
+    return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
+
+
+def _nothing_to_do(grant: Grant) -> Outcome:
+    return Outcome(
+        path=grant.path,
+        action=grant.action,
+        result=Result.ALREADY,
+        status=grant.then,
+        skipped=grant.skipped,
+        message="nothing to do",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
+
+
+def _told(outcome: Outcome) -> str:
+    first = outcome.troubles[0] if outcome.troubles else None
+    reason = f"{first.path}: {first.error}" if first else outcome.message
+    return f"{outcome.action} of {outcome.path} failed: {reason}"
+
+
+def _details(seen: Progress) -> str:
+    return (
+        f"### {seen.action} {seen.path}\n\n| phase | targets | done | failed |\n|---|---|---|---|\n"
+        f"| {seen.phase} | {seen.targets} | {seen.done} | {seen.failed} |\n"
+    )
+
+
+def _refused(refusal: Refusal) -> ApplicationError:
+    return ApplicationError(
+        refusal.message,
+        refusal,
+        type=wire.REFUSED,
+        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident: logged quietly
+        non_retryable=True,
+    )

@@ -1,0 +1,44 @@
+"""MCI and VM: creating them and controlling them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.mci import VmActivities
+    from domain import wire
+    from domain.model import Grant, Outcome, Request
+    from workflows.action import Action
+
+OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
+SETTLE_PATIENCE = timedelta(minutes=2)
+
+
+class _OnVms(Action):
+    """Actions whose work is one order to the clouds for many VMs."""
+
+    async def perform(self, grant: Grant) -> None:
+        await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
+
+    async def settle(self, grant: Grant) -> None:
+        await self.each_chunk(grant, VmActivities.settle_vms, SETTLE_PATIENCE)
+
+
+@workflow.defn(name=wire.CREATE_MCI)
+class CreateMci(_OnVms):
+    """Create an MCI: begin makes the records of all its VMs, then every cloud makes its own."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+
+@workflow.defn(name=wire.CONTROL_VMS)
+class ControlVms(_OnVms):
+    """Suspend, resume, reboot or terminate one VM, or those VMs of an MCI whose status allows it."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
