@@ -1,0 +1,1 @@
+"""All input and output, idempotent. Only activities change stored state."""

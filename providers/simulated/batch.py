@@ -1,0 +1,60 @@
+"""Group commit: calls that wait together are carried out in one transaction, by one task that ends when none waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+Outcome = TypeVar("Outcome")
+
+
+class Batch(Generic[Job, Outcome]):
+    """Collects jobs and hands all that wait to `carry_out`, which answers them in order."""
+
+    def __init__(self, carry_out: Callable[[list[Job]], Awaitable[Sequence[Outcome]]]) -> None:
+        self._carry_out = carry_out
+        self._waiting: list[tuple[Sequence[Job], asyncio.Future[Sequence[Outcome]]]] = []
+        self._flusher: asyncio.Task[None] | None = None
+
+    def submit(self, jobs: Sequence[Job]) -> asyncio.Future[Sequence[Outcome]]:
+        """The outcomes of these jobs, some time."""
+        future: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((jobs, future))
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush())
+        return future
+
+    async def close(self) -> None:
+        """Wait until everything submitted is answered."""
+        if self._flusher and not self._flusher.done():
+            await asyncio.wait([self._flusher])
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            # A caller that was cancelled in the queue never made its call.
+            calls = [(jobs, future) for jobs, future in self._waiting if not future.done()]
+            self._waiting = []
+            try:
+                outcomes = await self._carry_out([job for jobs, _ in calls for job in jobs])
+            except Exception as error:
+                for _, future in calls:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            except BaseException:  # the loop is ending: leave nobody waiting
+                for _, future in calls + self._waiting:
+                    future.cancel()
+                raise
+            _hand_out(outcomes, calls)
+
+
+def _hand_out(
+    outcomes: Sequence[Outcome], calls: Sequence[tuple[Sequence[Job], asyncio.Future[Sequence[Outcome]]]]
+) -> None:
+    start = 0
+    for jobs, future in calls:
+        if not future.done():
+            future.set_result(outcomes[start : start + len(jobs)])
+        start += len(jobs)

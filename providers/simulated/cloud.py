@@ -1,0 +1,150 @@
+"""One simulated cloud: calls take their time, meet the fault script, and change the cloud's books in groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from domain.errors import ProviderError, Rejected, StoreUnavailable, Unavailable, brief
+from domain.ports import Answer, Order, Transactions, VmFacts
+from providers.simulated.batch import Batch
+from providers.simulated.faults import Fault, FaultScript, Kind
+from providers.simulated.ledger import Ledger, Peaks
+from providers.simulated.machines import VERBS, Vm, below, read_vms
+from providers.simulated.tables import lock_cloud, quotas, vms
+from providers.simulated.transaction import Delay, Found, Job, apply
+
+
+class SimulatedCloud:
+    """`latency` is seconds per call, `jitter` a fraction of it either way. Has no effect outside its tables."""
+
+    def __init__(
+        self,
+        csp: str,
+        database: Transactions,
+        *,
+        latency: float = 0.0,
+        jitter: float = 0.0,
+        seed: int | None = None,
+        bulk: int = 1,
+    ) -> None:
+        self.csp = csp
+        self.bulk = bulk
+        self._database = database
+        self._latency = latency
+        self._jitter = jitter
+        self._random = Random(seed)  # noqa: S311 - timing, not secrets
+        self._ledger = Ledger()
+        self._script = FaultScript(database)
+        self._batch: Batch[Job, Found | Delay] = Batch(self._transact)
+        self._quiet: int | None = None  # the version of the fault script that has no rule for us
+
+    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+        if complaint := self._complaint(verb, orders):
+            return [Rejected(complaint) for _ in orders]
+        with self._ledger.changing(region, len(orders)):
+            if self._latency:
+                await self._pause(self._latency)
+            found = await self._settle([Job(verb, region, order) for order in orders])
+        return [answer for answer in found if answer is not None]  # None is an answer to reads only
+
+    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+        """As the port says. An error with one of the VMs fails the whole read."""
+        with self._ledger.reading(region):
+            await self._pause(self._latency)
+            return [_facts(one) for one in await self._settle([Job("describe", region, order) for order in orders])]
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        """As the port says. Terminated VMs are in it for ever; their state tells."""
+        with self._ledger.reading(region):
+            await self._pause(self._latency)
+            _facts(*await self._settle([Job("list", region, Order(path=prefix, token=""))]))
+            return [vm.facts() for vm in await self._read(vms.c.region == region, below(prefix))]
+
+    async def set_quota(self, region: str, limit: int | None) -> None:
+        """At most this many VMs that are not terminated in a region; None: as many as you like."""
+
+        def work(connection: sa.Connection) -> None:
+            lock_cloud(connection, self.csp)
+            connection.execute(sa.delete(quotas).where(quotas.c.csp == self.csp, quotas.c.region == region))
+            if limit is not None:
+                connection.execute(sa.insert(quotas).values(csp=self.csp, region=region, vms=limit))
+
+        await self._database.run(work)
+
+    async def set_faults(self, faults: Iterable[Fault]) -> None:
+        """Replace the fault script of all clouds in this database."""
+        await self._script.replace(faults)
+
+    async def add_fault(self, fault: Fault) -> None:
+        await self._script.append(fault)
+
+    async def faults(self) -> list[Fault]:
+        return await self._script.rules()
+
+    async def clear_faults(self) -> None:
+        await self._script.replace([])
+
+    async def books(self) -> list[Vm]:
+        """Everything that this cloud knows: the truth against which the inventory is checked."""
+        return await self._read()
+
+    def peaks(self) -> Peaks:
+        """The most that this process ever had in flight here at once."""
+        return self._ledger.peaks()
+
+    def in_flight(self) -> Peaks:
+        return self._ledger.now()
+
+    async def close(self) -> None:
+        """Wait for the calls that were made."""
+        await self._batch.close()
+
+    def _complaint(self, verb: str, orders: Sequence[Order]) -> str:
+        if verb not in VERBS:
+            return f"unknown verb {verb!r}: {self.csp} knows {', '.join(VERBS)}"
+        if len(orders) > self.bulk:
+            return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.bulk}"
+        return ""
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds:
+            await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
+
+    async def _settle(self, jobs: Sequence[Job]) -> list[Found]:
+        """Carry out the jobs; those that meet a delay wait for it, together, and go on."""
+        outcomes = await self._batch.submit(jobs)
+        settled = [one for one in outcomes if not isinstance(one, Delay)]
+        return settled if len(settled) == len(jobs) else await self._resume(jobs, outcomes)
+
+    async def _resume(self, jobs: Sequence[Job], outcomes: Sequence[Found | Delay]) -> list[Found]:
+        delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, Delay)]
+        await self._wait([rule.fault for _, rule in delays])
+        late = iter(await self._settle([job._replace(after=rule.id) for job, rule in delays]))
+        return [next(late) if isinstance(one, Delay) else one for one in outcomes]
+
+    async def _wait(self, delays: Sequence[Fault]) -> None:
+        await asyncio.sleep(max((one.seconds for one in delays if one.kind is Kind.HANG), default=0))
+        await self._pause(max((one.seconds for one in delays if one.kind is Kind.SLOW), default=0))
+
+    async def _transact(self, jobs: list[Job]) -> Sequence[Found | Delay]:
+        quiet = self._quiet
+        try:
+            result = await self._database.run(lambda connection: apply(connection, self.csp, jobs, quiet))
+        except (StoreUnavailable, SQLAlchemyError) as error:
+            return [Unavailable(f"the simulated cloud's database failed: {brief(error, 200)}") for _ in jobs]
+        outcomes, self._quiet = result
+        return outcomes
+
+    async def _read(self, *where: sa.ColumnElement[bool]) -> list[Vm]:
+        return await self._database.run(lambda connection: read_vms(connection, vms.c.csp == self.csp, *where))
+
+
+def _facts(found: Found) -> VmFacts | None:
+    if isinstance(found, ProviderError):
+        raise found
+    return found

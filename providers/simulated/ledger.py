@@ -1,0 +1,79 @@
+"""What a cloud sees of our concurrency: how much was in flight at once. Tests hold the caps against it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The most that there ever was at the same time, or what there is now."""
+
+    regions: int
+    vms: dict[str, int]  # region -> VMs that were being changed
+    reads: dict[str, int]  # region -> status reads
+
+
+@dataclass(slots=True)
+class Gauge:
+    """How many of one thing are in flight per region."""
+
+    now: Counter[str] = field(default_factory=Counter)
+    peak: Counter[str] = field(default_factory=Counter)
+
+
+class Ledger:
+    """Counts calls in flight. One per cloud and process."""
+
+    def __init__(self) -> None:
+        self._vms = Gauge()
+        self._reads = Gauge()
+        self._most_regions = 0
+
+    def changing(self, region: str, vms: int) -> Flight:
+        """`vms` VMs in flight in a region while this lasts."""
+        return Flight(self, self._vms, region, vms)
+
+    def reading(self, region: str) -> Flight:
+        """One status read in flight in a region while this lasts."""
+        return Flight(self, self._reads, region, 1)
+
+    def count_regions(self) -> None:
+        self._most_regions = max(self._most_regions, self._regions())
+
+    def now(self) -> Peaks:
+        return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now))
+
+    def peaks(self) -> Peaks:
+        return Peaks(self._most_regions, dict(self._vms.peak), dict(self._reads.peak))
+
+    def _regions(self) -> int:
+        return len(self._vms.now.keys() | self._reads.now.keys())
+
+
+class Flight:
+    """A class, because a generator as context manager costs as much as the rest of a call."""
+
+    __slots__ = ("_gauge", "_ledger", "_region", "_size")
+
+    def __init__(self, ledger: Ledger, gauge: Gauge, region: str, size: int) -> None:
+        self._ledger = ledger
+        self._gauge = gauge
+        self._region = region
+        self._size = size
+
+    def __enter__(self) -> None:
+        gauge, region = self._gauge, self._region
+        number = gauge.now.get(region, 0) + self._size
+        gauge.now[region] = number
+        if number > gauge.peak[region]:
+            gauge.peak[region] = number
+        if number == self._size:  # the first one in this region
+            self._ledger.count_regions()
+
+    def __exit__(self, *_: object) -> None:
+        now, region = self._gauge.now, self._region
+        now[region] -= self._size
+        if not now[region]:
+            del now[region]

@@ -1,0 +1,82 @@
+"""The simulated cloud's own tables."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+# Ranges of paths must sort by bytes on every database.
+PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
+
+CREATION_LOCK = 0x51AC_10D5  # any number that nobody else locks
+
+vms = sa.Table(
+    "sim_vms",
+    metadata,
+    sa.Column("cloud_id", sa.String, primary_key=True),
+    sa.Column("csp", sa.String, nullable=False),
+    sa.Column("region", sa.String, nullable=False),
+    sa.Column("path", PathText, nullable=False),
+    sa.Column("token", sa.String, nullable=False),
+    sa.Column("state", sa.String, nullable=False),
+    sa.Column("address", sa.String, nullable=False),
+    sa.Column("last_token", sa.String, nullable=False),
+    sa.Column("calls", sa.Integer, nullable=False),
+    sa.Column("effects", sa.Integer, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),  # seconds since 1970
+    sa.Column("changed", sa.Float, nullable=False),
+    sa.Index("sim_vms_of_place", "csp", "region", "path"),
+    sqlite_with_rowid=False,  # one tree instead of two: a third faster
+)
+
+# One row per cloud. Whoever changes the cloud locks it first, so two processes take turns; `version` rises with every
+# change of the fault script, so that a cloud without faults never reads the script.
+clouds = sa.Table(
+    "sim_clouds",
+    metadata,
+    sa.Column("csp", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+faults = sa.Table(
+    "sim_faults",
+    metadata,
+    sa.Column("id", Number, primary_key=True, autoincrement=True),
+    sa.Column("csp", sa.String, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("left", sa.Integer),  # how many more times; NULL: for ever
+    sqlite_autoincrement=True,  # a later rule has a higher number, even after all were removed
+)
+
+quotas = sa.Table(
+    "sim_quotas",
+    metadata,
+    sa.Column("csp", sa.String, primary_key=True),
+    sa.Column("region", sa.String, primary_key=True),
+    sa.Column("vms", sa.Integer, nullable=False),
+)
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Make the tables that are missing. Several processes may do this at once."""
+    if connection.dialect.name == "postgresql":  # its CREATE IF NOT EXISTS fails when two run at the same moment
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(CREATION_LOCK)))
+    metadata.create_all(connection)
+
+
+def lock_cloud(connection: sa.Connection, csp: str) -> int:
+    """Wait for our turn to change this cloud; returns the version of the fault script."""
+    query = sa.select(clouds.c.version).where(clouds.c.csp == csp).with_for_update()
+    version = connection.execute(query).scalar()
+    if version is None:
+        _add_cloud(connection, csp)
+        version = connection.execute(query).scalar_one()
+    return int(version)
+
+
+def _add_cloud(connection: sa.Connection, csp: str) -> None:
+    connection.execute(
+        sa.text("INSERT INTO sim_clouds (csp, version) VALUES (:csp, 0) ON CONFLICT DO NOTHING"), {"csp": csp}
+    )
