@@ -9,12 +9,26 @@ from domain.errors import Category, Refused
 from domain.locks import Hold, Mode, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
-from store.granting import Granting, Plan
+from store.granting import Granting, Plan, numbered
 from store.reading import hold_of, shown_status
 from store.schema import actions, locks, objects
 from store.takeover import bury
 
 Found = sa.RowMapping
+
+_SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
+_ASKED_AGAIN = sa.select(actions).where(
+    (actions.c.run == sa.bindparam("run"))
+    | ((actions.c.path == sa.bindparam("path")) & (actions.c.request_id == sa.bindparam("request_id")))
+)
+_HELD = sa.select(locks).where(locks.c.path.in_(sa.bindparam("paths", expanding=True)))
+_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
+_COUNTS = (
+    sa.select(objects.c.status, sa.func.count())
+    .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
+    .group_by(objects.c.status)
+    .order_by(objects.c.status)
+)
 
 
 def begin(connection: sa.Connection, claim: Claim) -> Admission:
@@ -35,8 +49,10 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
         return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
     if plan.row is None:
         return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
-    births = kind.births(request.path, spec) if kind.births and found is None else ()
-    return Admission(grant=Granting(connection, claim, kind, plan).write(found is not None, births))
+    granting = Granting(connection, claim, kind, plan, plan.row)
+    if found is None:
+        return Admission(grant=granting.create(kind.births(request.path, spec) if kind.births else (), want))
+    return Admission(grant=granting.change(found["placement"], want))
 
 
 def check(connection: sa.Connection, claim: Claim) -> Admission:
@@ -59,12 +75,10 @@ def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
 def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
     """What was answered before: to this very run, or to the same request in an earlier run."""
     request = claim.request
-    same = actions.c.run == claim.run
-    if request.request_id:
-        same |= (actions.c.path == request.path) & (actions.c.request_id == request.request_id)
-    for row in connection.execute(sa.select(actions).where(same)).mappings():
+    asked = {"run": claim.run, "path": request.path, "request_id": request.request_id}
+    for row in connection.execute(_ASKED_AGAIN if request.request_id else _SAME_RUN, asked).mappings():
         if row["run"] == claim.run:
-            return Admission(grant=Grant.model_validate(row["grant"]))
+            return Admission(grant=numbered(Grant.model_validate(row["grant"]), row["epoch"]))
         if row["outcome"]:
             return Admission(outcome=Outcome.model_validate(row["outcome"]))
     return None
@@ -73,7 +87,7 @@ def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
 def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
     """Conflicting locks of others. An older run of our own ID is dead, as Temporal runs one at a time: its locks go."""
     path = claim.request.path
-    held = [hold_of(row) for row in connection.execute(sa.select(locks).where(locks.c.path.in_(want))).mappings()]
+    held = [hold_of(row) for row in connection.execute(_HELD, {"paths": list(want)}).mappings()]
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == path):
         bury(connection, path, run, claim.at, f"taken over by run {claim.run}")
     return [hold for hold in conflicts(want, held) if hold.owner != path]
@@ -93,7 +107,7 @@ def _conflict(holds: list[Hold]) -> Refusal:
 
 
 def _find(connection: sa.Connection, path: str) -> Found | None:
-    return connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    return connection.execute(_OBJECT, {"path": path}).mappings().one_or_none()
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:
@@ -130,13 +144,7 @@ def _judge_members(
 
 
 def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:
-    query = (
-        sa.select(objects.c.status, sa.func.count())
-        .where(objects.c.parent == parent, objects.c.kind == kind)
-        .group_by(objects.c.status)
-        .order_by(objects.c.status)
-    )
-    return {status: int(count) for status, count in connection.execute(query)}
+    return {status: int(count) for status, count in connection.execute(_COUNTS, {"parent": parent, "kind": kind})}
 
 
 def _refused(table: StateTable, request: Request, status: str, reason: str) -> Refused:

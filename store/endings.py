@@ -2,116 +2,112 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import brief
 from domain.limits import FAILURES_SHOWN
 from domain.machine import NONE, Actor
-from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Trouble
-from store.landings import land, targets
+from domain.model import Ending, Grant, Landing, Outcome, Result, Trouble
+from store.granting import numbered
+from store.landings import land
 from store.reading import shown_status
-from store.recording import line
-from store.schema import actions, history, locks, objects
+from store.recording import LINES, line
+from store.schema import actions, locks, objects
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
 
+_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_ENDED = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
+_UNLOCK = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("by"))
+
+# What the action wrote and did not bring to rest, or brought to rest with an error.
+_OPEN = (
+    sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.placement, objects.c.error)
+    .where(
+        (objects.c.path == sa.bindparam("at_path")) | (objects.c.parent == sa.bindparam("at_path")),
+        objects.c.epoch == sa.bindparam("mine"),
+        (objects.c.target_action != NONE) | (objects.c.error != ""),
+    )
+    .order_by(objects.c.path)
+)
+_ITSELF = sa.update(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.epoch == sa.bindparam("mine"),
+    objects.c.target_action != NONE,
+)
+
 
 def finish(connection: sa.Connection, ending: Ending) -> Outcome:
-    """The whole of finish. A second one gives the first one's outcome; one that lost the object writes nothing."""
-    action = (
-        connection.execute(sa.select(actions).where(actions.c.epoch == ending.epoch).with_for_update()).mappings().one()
-    )
+    """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
+    action = connection.execute(_ACTION, {"mine": ending.epoch}).mappings().one()
     if action["outcome"]:
         return Outcome.model_validate(action["outcome"])
-    grant = Grant.model_validate(action["grant"])
-    for chunk in grant.chunks:
-        _land_the_rest(connection, chunk, ending)
-    outcome = _outcome(connection, grant, ending)
+    grant = numbered(Grant.model_validate(action["grant"]), action["epoch"])
+    failed = _land_the_rest(connection, grant, ending)
+    outcome = _outcome(grant, ending, failed)
     _end_object(connection, grant, ending, outcome)
     outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    connection.execute(sa.delete(locks).where(locks.c.owner == ending.path, locks.c.run == action["run"]))
-    connection.execute(
-        sa.update(actions)
-        .where(actions.c.epoch == ending.epoch)
-        .values(ended_at=ending.at, outcome=outcome.model_dump(mode="json"))
-    )
+    connection.execute(_UNLOCK, {"owner": ending.path, "by": action["run"]})
+    kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
+    connection.execute(_ENDED, kept)
     return outcome
 
 
-def _land_the_rest(connection: sa.Connection, chunk: Chunk, ending: Ending) -> None:
+def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:
     """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
-    table = registry.kind_at(chunk.first).table
-    error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED
-    failures = {row.during: row.failure for row in reversed(table.rows) if row.action == chunk.action and row.during}
-    landings = [
-        Landing(path=left.path, status=failures[left.status](left.previous_status), error=error)
-        for left in targets(connection, chunk)
-    ]
-    if landings:
-        land(connection, chunk, landings, ending.at)
+    troubles: list[Trouble] = []
+    left: defaultdict[str, list[Landing]] = defaultdict(list)
+    for path, status, came_from, place, error in connection.execute(_OPEN, _named(grant)):
+        if not place:
+            continue  # the group itself
+        if not error:
+            status = _failure(path, grant.action, status, came_from)
+            error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED
+            left[place].append(Landing(path, status, error=error))
+        troubles.append(Trouble(path=path, status=status, error=brief(error, 200), at=ending.at))
+    for place, landings in left.items():
+        land(connection, next(chunk for chunk in grant.chunks if chunk.placement == place), landings, ending.at)
+    return troubles
 
 
-def _outcome(connection: sa.Connection, grant: Grant, ending: Ending) -> Outcome:
+def _failure(path: str, action: str, status: str, came_from: str) -> str:
+    rows = registry.kind_at(path).table.rows
+    return next(row.failure(came_from) for row in rows if row.action == action and row.during == status)
+
+
+def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
     """Counted from the records, not from what the workflow remembers."""
-    failed, troubles = _troubles(connection, grant)
-    done = grant.targets - failed
+    failed = len(troubles)
     result = ending.result
     if grant.targets and result is not Result.CANCELLED:
-        result = Result.SUCCEEDED if not failed else Result.PARTIAL if done else Result.FAILED
+        result = Result.SUCCEEDED if not failed else Result.PARTIAL if failed < grant.targets else Result.FAILED
     return Outcome(
         path=grant.path,
         action=grant.action,
         result=result,
         status="",
-        done=done,
+        done=grant.targets - failed,
         failed=failed,
         skipped=grant.skipped,
-        troubles=troubles,
+        troubles=troubles[:FAILURES_SHOWN],
         message=ending.message,
     )
 
 
-def _troubles(connection: sa.Connection, grant: Grant) -> tuple[int, list[Trouble]]:
-    mine = (
-        ((objects.c.path == grant.path) | (objects.c.parent == grant.path))
-        & (objects.c.epoch == grant.epoch)
-        & (objects.c.placement != "")
-        & (objects.c.error != "")
-    )
-    failed = connection.execute(sa.select(sa.func.count()).select_from(objects).where(mine)).scalar_one()
-    if not failed:
-        return 0, []
-    rows = connection.execute(
-        sa.select(objects.c.path, objects.c.status, objects.c.error, objects.c.changed_at)
-        .where(mine)
-        .order_by(objects.c.path)
-        .limit(FAILURES_SHOWN)
-    )
-    return failed, [
-        Trouble(path=path, status=status, error=brief(error, 200), at=at) for path, status, error, at in rows
-    ]
-
-
 def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
     """The object itself, if it was not one of the targets, goes where its row leads."""
-    table = registry.kind_at(grant.path).table
     good = outcome.result in (Result.SUCCEEDED, Result.PARTIAL)
-    row = next(row for row in table.rows if row.action == grant.action and row.during == grant.during)
-    to = grant.then if good else row.failure(grant.came_from)
-    changed = connection.execute(
-        sa.update(objects)
-        .where(objects.c.path == grant.path, objects.c.epoch == grant.epoch, objects.c.status.in_(table.transitional))
-        .values(
-            status=to,
-            target_action=NONE,
-            target_status=NONE,
-            changed_at=ending.at,
-            error="" if good else brief(outcome.message or outcome.result.value),
-        )
-        .returning(objects.c.path)
-    ).all()
-    if changed:
-        message = f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value
-        told = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, grant.during, to, grant.epoch, message)
-        connection.execute(sa.insert(history), [told])
+    to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
+    reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
+    rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
+    told = _named(grant) | rest | {"status": to, "error": "" if good else reason}
+    if connection.execute(_ITSELF, told).rowcount:
+        end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, grant.during, to, grant.epoch, reason)
+        connection.execute(LINES, end)
+
+
+def _named(grant: Grant) -> dict[str, object]:
+    return {"at_path": grant.path, "mine": grant.epoch}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,58 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.limits import CHUNK_VMS
-from domain.locks import wanted
+from domain.locks import Mode
 from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import Chunk, Claim, Grant, NewObject
 from domain.paths import parent_of
-from store.recording import record
+from store.recording import LINES, for_each, line
 from store.schema import actions, locks, objects
+
+_ACTION = sa.insert(actions).returning(actions.c.epoch)
+_OBJECTS = sa.insert(objects)
+_LOCKS = sa.insert(locks)
+
+# Compare and set: only what is still in the status that was judged.
+_ITSELF = sa.update(objects).where(
+    objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from")
+)
+_MEMBERS = sa.update(objects).where(
+    objects.c.parent == sa.bindparam("which"),
+    objects.c.kind == sa.bindparam("member"),
+    objects.c.status == sa.bindparam("came_from"),
+)
+_MEMBER_LINES = for_each(
+    objects.c.parent == sa.bindparam("which"),
+    objects.c.epoch == sa.bindparam("mine"),
+    source=objects.c.previous_status,
+    to=objects.c.status,
+)
+
+
+def _ranges() -> sa.Select[Any]:
+    """Members in some statuses, grouped by place and cut into ranges of paths: counted by the database."""
+    numbered = (
+        sa.select(
+            objects.c.placement,
+            objects.c.path,
+            sa.func.row_number().over(partition_by=objects.c.placement, order_by=objects.c.path).label("n"),
+        )
+        .where(
+            objects.c.parent == sa.bindparam("which"),
+            objects.c.kind == sa.bindparam("member"),
+            objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
+        )
+        .subquery()
+    )
+    part = (numbered.c.n - 1) // sa.literal_column(str(CHUNK_VMS), sa.Integer)
+    return (
+        sa.select(numbered.c.placement, sa.func.min(numbered.c.path), sa.func.max(numbered.c.path), sa.func.count())
+        .group_by(numbered.c.placement, part)
+        .order_by(numbered.c.placement, part)
+    )
+
+
+_RANGES = _ranges()
 
 
 @dataclass(frozen=True)
@@ -28,127 +74,133 @@ class Plan:
     skipped: dict[str, int]
 
 
+@dataclass(frozen=True)
 class Granting:
-    """Everything that an admitted action writes at its beginning."""
+    """An admitted action, about to be written."""
 
-    def __init__(self, connection: sa.Connection, claim: Claim, kind: registry.Kind, plan: Plan) -> None:
-        assert plan.row, "nothing to do is granted without writing anything"
-        self.connection, self.request, self.run, self.at = connection, claim.request, claim.run, claim.at
-        self.kind, self.plan, self.row = kind, plan, plan.row
-        self.epoch = self._action(claim)
+    connection: sa.Connection
+    claim: Claim
+    kind: registry.Kind
+    plan: Plan
+    row: Row
 
-    def write(self, exists: bool, births: Iterable[NewObject]) -> Grant:
-        path = self.request.path
-        if not exists:
-            self._insert([_newborn(path, self.kind.name, "", self.request.spec or {})], self.row)
-            member = registry.kind(self.kind.member).table if self.kind.member else None
-            if member and (row := member.judge(NONE, self.request.action).row):
-                self._insert([_newborn(b.path, b.kind, b.placement, b.spec) for b in births], row)
-        else:
-            self._update(objects.c.path == path, self.row, self.plan.came_from)
-            for status, row in self.plan.members.items():
-                self._update((objects.c.parent == path) & (objects.c.kind == self.kind.member), row, status)
-        record(self.connection, self._mine(), self.at, Actor.USER, self.request.action)
-        self._lock()
-        return self._grant()
+    def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
+        """A new object, and its members if it is a group."""
+        request, member = self.claim.request, self.kind.member
+        born = sorted(births, key=lambda each: (each.placement, each.path))
+        chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in _cut(born, CHUNK_VMS)]
+        grant = self._grant(chunks)
+        itself = _newborn(NewObject(request.path, self.kind.name, "", request.spec or {}))
+        self._insert([itself], self.row, grant.epoch)
+        if member and born and (row := registry.kind(member).table.judge(NONE, request.action).row):
+            self._insert([_newborn(each) for each in born], row, grant.epoch)
+        self._record(grant, many=bool(born))
+        self._lock(want)
+        return grant
 
-    def _action(self, claim: Claim) -> int:
-        request = claim.request
-        line = {
-            "run": claim.run,
-            "path": request.path,
-            "action": request.action,
-            "force": request.force,
-            "requested_by": request.requested_by,
-            "reason": request.reason,
-            "request_id": request.request_id,
-            "began_at": claim.at,
-            "grant": {},
-        }
-        return int(self.connection.execute(sa.insert(actions).values(line).returning(actions.c.epoch)).scalar_one())
-
-    def _changes(self, row: Row, came_from: str) -> dict[str, Any]:
-        return {
-            "status": row.during,
-            "previous_status": came_from,
-            "target_action": self.request.action,
-            "target_status": row.success(came_from),
-            "epoch": self.epoch,
-            "changed_at": self.at,
-            "error": "",
-        }
-
-    def _insert(self, newborns: list[dict[str, Any]], row: Row) -> None:
-        fresh = self._changes(row, NONE) | {"created_at": self.at, "info": {"generation": self.epoch}}
-        self.connection.execute(sa.insert(objects), [newborn | fresh for newborn in newborns])
-
-    def _update(self, which: sa.ColumnElement[bool], row: Row, came_from: str) -> None:
-        """Compare and set: only what is still in the status that was judged."""
+    def change(self, placement: str, want: dict[str, Mode]) -> Grant:
+        """An object that is there, and those of its members that may go along."""
+        path, members = self.claim.request.path, self.plan.members
+        which = {"which": path, "member": self.kind.member}
+        ranges: Sequence[Any] = [(placement, path, path, 1)] if placement else []
+        if members:
+            ranges = self.connection.execute(_RANGES, {**which, "statuses": list(members)}).all()
+        grant = self._grant(ranges)
         self.connection.execute(
-            sa.update(objects).where(which, objects.c.status == came_from).values(self._changes(row, came_from))
+            _ITSELF,
+            {"which": path, "came_from": self.plan.came_from}
+            | self._changes(self.row, self.plan.came_from, grant.epoch),
         )
+        for status, row in members.items():
+            self.connection.execute(_MEMBERS, {**which, "came_from": status} | self._changes(row, status, grant.epoch))
+        self._record(grant, many=bool(members))
+        self._lock(want)
+        return grant
 
-    def _mine(self) -> sa.ColumnElement[bool]:
-        path = self.request.path
-        return ((objects.c.path == path) | (objects.c.parent == path)) & (objects.c.epoch == self.epoch)
-
-    def _lock(self) -> None:
-        self.connection.execute(
-            sa.insert(locks).values(
-                [
-                    {
-                        "path": path,
-                        "owner": self.request.path,
-                        "mode": mode.value,
-                        "run": self.run,
-                        "action": self.request.action,
-                        "since": self.at,
-                    }
-                    for path, mode in wanted([self.request.path]).items()
-                ]
-            )
-        )
-
-    def _grant(self) -> Grant:
-        chunks = self._chunks()
+    def _grant(self, ranges: Sequence[Any]) -> Grant:
+        """The grant, kept with the action so that asking again gives it again; its epoch is the action's number."""
+        request = self.claim.request
         grant = Grant(
-            epoch=self.epoch,
-            path=self.request.path,
-            action=self.request.action,
+            epoch=0,
+            path=request.path,
+            action=request.action,
             ruling=Ruling.GO,
             came_from=self.plan.came_from,
             during=str(self.row.during),
             then=self.row.success(self.plan.came_from),
-            chunks=chunks,
-            targets=sum(chunk.count for chunk in chunks),
+            chunks=[
+                Chunk(epoch=0, placement=place, action=request.action, first=first, last=last, count=count)
+                for place, first, last, count in ranges
+            ],
+            targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
         )
-        kept = grant.model_dump(mode="json")
-        self.connection.execute(sa.update(actions).where(actions.c.epoch == self.epoch).values(grant=kept))
-        return grant
+        kept = {
+            "run": self.claim.run,
+            "began_at": self.claim.at,
+            "grant": grant.model_dump(mode="json"),
+            **request.model_dump(exclude={"spec"}),
+        }
+        return numbered(grant, int(self.connection.execute(_ACTION, kept).scalar_one()))
 
-    def _chunks(self) -> list[Chunk]:
-        """The targets, grouped by place and cut into ranges of paths, counted by the database."""
-        numbered = (
-            sa.select(
-                objects.c.placement,
-                objects.c.path,
-                sa.func.row_number().over(partition_by=objects.c.placement, order_by=objects.c.path).label("n"),
+    def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
+        return {
+            "status": row.during,
+            "previous_status": came_from,
+            "target_action": row.action,
+            "target_status": row.success(came_from),
+            "epoch": epoch,
+            "changed_at": self.claim.at,
+            "error": "",
+        }
+
+    def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int) -> None:
+        fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": {"generation": epoch}}
+        self.connection.execute(_OBJECTS, [newborn | fresh for newborn in newborns])
+
+    def _record(self, grant: Grant, many: bool) -> None:
+        told = line(grant.path, self.claim.at, Actor.USER, grant.action, grant.came_from, grant.during, grant.epoch)
+        self.connection.execute(LINES, told)
+        if many:
+            which = {"which": grant.path, "mine": grant.epoch}
+            self.connection.execute(
+                _MEMBER_LINES,
+                which | {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action, "message": ""},
             )
-            .where(self._mine(), objects.c.placement != "")
-            .subquery()
-        )
-        part = (numbered.c.n - 1) // sa.literal_column(str(CHUNK_VMS), sa.Integer)
-        ranges = (
-            sa.select(numbered.c.placement, sa.func.min(numbered.c.path), sa.func.max(numbered.c.path), sa.func.count())
-            .group_by(numbered.c.placement, part)
-            .order_by(numbered.c.placement, part)
-        )
-        return [
-            Chunk(epoch=self.epoch, placement=place, action=self.request.action, first=first, last=last, count=count)
-            for place, first, last, count in self.connection.execute(ranges)
-        ]
+
+    def _lock(self, want: dict[str, Mode]) -> None:
+        rest = {
+            "owner": self.claim.request.path,
+            "run": self.claim.run,
+            "since": self.claim.at,
+            "action": self.row.action,
+        }
+        self.connection.execute(_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()])
 
 
-def _newborn(path: str, kind: str, placement: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"path": path, "kind": kind, "parent": parent_of(path) or "", "placement": placement, "spec": spec}
+def numbered(grant: Grant, epoch: int) -> Grant:
+    """The grant as it was kept, with the number that its action got."""
+    chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
+    return grant.model_copy(update={"epoch": epoch, "chunks": chunks})
+
+
+def _newborn(born: NewObject) -> dict[str, Any]:
+    return {
+        "path": born.path,
+        "kind": born.kind,
+        "parent": parent_of(born.path) or "",
+        "placement": born.placement,
+        "spec": born.spec,
+    }
+
+
+def _cut(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
+    """Runs of objects in one place, none longer than `most`."""
+    group: list[NewObject] = []
+    for each in born:
+        if group and (each.placement != group[0].placement or len(group) == most):
+            yield group
+            group = []
+        group.append(each)
+    if group:
+        yield group

@@ -13,28 +13,57 @@ from domain import registry
 from domain.errors import brief
 from domain.machine import NONE, Actor, Ruling
 from domain.model import Chunk, Landing, Step, Target
-from store.recording import line, record
-from store.schema import history, objects
+from store.recording import LINES, for_each, line
+from store.schema import objects
 
 NO_ROW = "ignored: no row leads there"
 NOT_OURS = "ignored: a newer action owns the object"
+
+_TARGETS = (
+    sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
+    .where(
+        objects.c.path.between(sa.bindparam("first"), sa.bindparam("last")),
+        objects.c.kind == sa.bindparam("kind"),
+        objects.c.placement == sa.bindparam("place"),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.status.in_(sa.bindparam("transitional", expanding=True)),
+    )
+    .order_by(objects.c.path)
+)
+_NAMED = (objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.epoch == sa.bindparam("mine"))
+_OWNED = (
+    sa.select(objects.c.path, objects.c.status, objects.c.previous_status)
+    .where(*_NAMED)
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+_GROUPS = (
+    sa.select(objects.c.status, objects.c.previous_status, sa.func.count())
+    .where(*_NAMED)
+    .group_by(objects.c.status, objects.c.previous_status)
+)
+_ALIKE = (
+    *_NAMED,
+    objects.c.status == sa.bindparam("now"),
+    objects.c.previous_status == sa.bindparam("came_from"),
+)
+_GROUP = sa.update(objects).where(*_ALIKE)
+_GROUP_LINES = for_each(*_ALIKE)
+_ONE = sa.update(objects).where(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
 
 
 def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
     """The targets of the chunk that are still to be done: a retry finds only what is left."""
     table = registry.kind_at(chunk.first).table
-    query = (
-        sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
-        .where(
-            objects.c.path.between(chunk.first, chunk.last),
-            objects.c.kind == table.kind,
-            objects.c.placement == chunk.placement,
-            objects.c.epoch == chunk.epoch,
-            objects.c.status.in_(table.transitional),
-        )
-        .order_by(objects.c.path)
-    )
-    return [Target(*row) for row in connection.execute(query)]
+    which = {
+        "first": chunk.first,
+        "last": chunk.last,
+        "kind": table.kind,
+        "place": chunk.placement,
+        "mine": chunk.epoch,
+        "transitional": table.transitional,
+    }
+    return [Target(*row) for row in connection.execute(_TARGETS, which)]
 
 
 def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
@@ -53,23 +82,22 @@ def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], a
 def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[str], at: datetime) -> int:
     """Targets that came out alike and tell nothing new: a few statements, however many they are."""
     table = registry.kind_at(chunk.first).table
-    mine = objects.c.path.in_(names) & (objects.c.epoch == chunk.epoch)
-    pair = (objects.c.status, objects.c.previous_status)
-    groups = connection.execute(sa.select(*pair, sa.func.count()).where(mine).group_by(*pair)).all()
+    mine = {"names": names, "mine": chunk.epoch}
+    groups = connection.execute(_GROUPS, mine).all()
     if sum(count for _, _, count in groups) < len(names):
-        owned = set(connection.execute(sa.select(objects.c.path).where(mine)).scalars())
+        owned = _owned(connection, names, chunk.epoch)
         _ignore(connection, chunk, [Landing(name, to) for name in names if name not in owned], at)
     landed = 0
     for status, came_from, count in groups:
         if status not in table.transitional:
             continue  # our own write, found again
-        here = mine & (objects.c.status == status) & (objects.c.previous_status == came_from)
-        if table.lands(chunk.action, status, came_from, to):
-            record(connection, here, at, Actor.CLOUD, chunk.action, to)
-            connection.execute(sa.update(objects).where(here).values(status=to, **_at_rest(at)))
+        here = mine | {"now": status, "came_from": came_from}
+        legal = table.lands(chunk.action, status, came_from, to)
+        told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
+        connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
+        if legal:
+            connection.execute(_GROUP, here | {"status": to} | _at_rest(at))
             landed += count
-        else:
-            record(connection, here, at, Actor.CLOUD, chunk.action, to, NO_ROW)
     return landed
 
 
@@ -78,7 +106,8 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
     table = registry.kind_at(chunk.first).table
     owned = _owned(connection, [landing.path for landing in landings], chunk.epoch)
     _ignore(connection, chunk, [landing for landing in landings if landing.path not in owned], at)
-    changes, lines = [], []
+    changes: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for landing in landings:
         status, came_from = owned.get(landing.path, (NONE, NONE))
         if status not in table.transitional:
@@ -87,22 +116,20 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
         message = landing.error if legal else NO_ROW
         lines.append(line(landing.path, at, Actor.CLOUD, chunk.action, status, landing.status, chunk.epoch, message))
         if legal:
-            changes.append({"p": landing.path, "s": landing.status, "e": brief(landing.error), "i": landing.info})
-    _update_each(connection, chunk.epoch, [change for change in changes if change["i"] is not None], at)
-    _update_each(connection, chunk.epoch, [change for change in changes if change["i"] is None], at)
+            changes.append({"name": landing.path, "status": landing.status, "error": brief(landing.error)})
+            if landing.info is not None:
+                changes[-1]["info"] = landing.info
+    _update_each(connection, chunk.epoch, [change for change in changes if "info" in change], at)
+    _update_each(connection, chunk.epoch, [change for change in changes if "info" not in change], at)
     if lines:
-        connection.execute(sa.insert(history), lines)
+        connection.execute(LINES, lines)
     return len(changes)
 
 
 def _update_each(connection: sa.Connection, epoch: int, changes: list[dict[str, Any]], at: datetime) -> None:
-    if not changes:
-        return
-    which = (objects.c.path == sa.bindparam("p"), objects.c.epoch == epoch)
-    told: dict[str, Any] = {"status": sa.bindparam("s"), "error": sa.bindparam("e"), **_at_rest(at)}
-    if changes[0]["i"] is not None:
-        told["info"] = sa.bindparam("i", type_=objects.c.info.type)
-    connection.execute(sa.update(objects).where(*which).values(**told), changes)
+    if changes:
+        rest = _at_rest(at) | {"mine": epoch}
+        connection.execute(_ONE, [change | rest for change in changes])
 
 
 def _ignore(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
@@ -112,7 +139,7 @@ def _ignore(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at
         for landing in landings
     ]
     if lines:
-        connection.execute(sa.insert(history), lines)
+        connection.execute(LINES, lines)
 
 
 def _at_rest(at: datetime) -> dict[str, Any]:
@@ -128,20 +155,15 @@ def advance(connection: sa.Connection, step: Step) -> bool:
     table = registry.kind_at(step.path).table
     legal = step.path in owned and table.step(status, step.to, step.actor).ruling is not Ruling.REFUSED
     if legal:
-        which = (objects.c.path == step.path, objects.c.epoch == step.epoch)
-        connection.execute(sa.update(objects).where(*which).values(status=step.to, changed_at=step.at))
+        which = {"name": step.path, "mine": step.epoch}
+        connection.execute(_ONE, which | {"status": step.to, "changed_at": step.at})
     message = step.message if legal else NO_ROW if step.path in owned else NOT_OURS
     told = line(step.path, step.at, step.actor, "advance", status, step.to, step.epoch, message)
-    connection.execute(sa.insert(history), [told])
+    connection.execute(LINES, told)
     return legal
 
 
 def _owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
     """Status and former status of those that this action still owns, locked until the transaction ends."""
-    query = (
-        sa.select(objects.c.path, objects.c.status, objects.c.previous_status)
-        .where(objects.c.path.in_(names), objects.c.epoch == epoch)
-        .order_by(objects.c.path)
-        .with_for_update()
-    )
-    return {path: (status, came_from) for path, status, came_from in connection.execute(query)}
+    rows = connection.execute(_OWNED, {"names": names, "mine": epoch})
+    return {path: (status, came_from) for path, status, came_from in rows}

@@ -17,6 +17,13 @@ from store.schema import actions, history, locks, objects
 MAX_MEMBERS = 20_000
 MAX_LINES = 1_000
 
+_STATUS = sa.select(objects.c.kind, objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
+_COUNTS = (
+    sa.select(objects.c.parent, objects.c.status, sa.func.count())
+    .where(objects.c.parent.in_(sa.bindparam("groups", expanding=True)))
+    .group_by(objects.c.parent, objects.c.status)
+)
+
 
 def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
     """One object, with its members if asked for."""
@@ -67,8 +74,12 @@ def hold_of(row: sa.RowMapping) -> Hold:
 
 def shown_status(connection: sa.Connection, path: str) -> str:
     """The status that readers see: computed from the members for a group."""
-    row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
-    return _views(connection, [row])[0].status if row else NONE
+    row = connection.execute(_STATUS, {"at_path": path}).one_or_none()
+    if row is None:
+        return NONE
+    kind, phase = row
+    aggregate = registry.kind(kind).aggregate
+    return aggregate(phase, _counts(connection, [path]).get(path, {})) if aggregate else str(phase)
 
 
 def _below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
@@ -89,13 +100,8 @@ def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[Obj
 
 
 def _counts(connection: sa.Connection, groups: list[str]) -> dict[str, dict[str, int]]:
-    query = (
-        sa.select(objects.c.parent, objects.c.status, sa.func.count())
-        .where(objects.c.parent.in_(groups))
-        .group_by(objects.c.parent, objects.c.status)
-    )
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for parent, status, number in connection.execute(query):
+    for parent, status, number in connection.execute(_COUNTS, {"groups": groups}):
         counts[parent][status] = number
     return counts
 

@@ -1,4 +1,7 @@
-"""History lines: one at a time as data, or for many objects in one statement."""
+"""History lines: one at a time as data, or for many objects in one statement.
+
+Statements here and in the neighbours are built once, with parameters: building one costs more than running it.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,22 @@ import sqlalchemy as sa
 from domain.errors import brief
 from store.schema import history, objects
 
+LINES = sa.insert(history)
 
-def record(
-    connection: sa.Connection,
-    which: sa.ColumnElement[bool],
-    at: datetime,
-    actor: str,
-    action: str,
-    to: str | None = None,
-    message: str = "",
-) -> None:
-    """A line for each of these objects: from its previous status to the one it has, or from that one to `to`."""
-    source, target = (objects.c.previous_status, objects.c.status) if to is None else (objects.c.status, sa.literal(to))
+
+def for_each(*which: sa.ColumnElement[bool], source: Any = None, to: Any = None) -> sa.Insert:
+    """A statement that writes a line for each of these objects: by default from its status to the parameter `to`."""
     told = {
         "path": objects.c.path,
-        "at": sa.literal(at, history.c.at.type),
-        "actor": sa.literal(str(actor)),
-        "action": sa.literal(action),
-        "source": source,
-        "to": target,
+        "at": sa.bindparam("at", type_=history.c.at.type),
+        "actor": sa.bindparam("actor", type_=sa.String),
+        "action": sa.bindparam("action", type_=sa.String),
+        "source": objects.c.status if source is None else source,
+        "to": sa.bindparam("to", type_=sa.String) if to is None else to,
         "epoch": objects.c.epoch,
-        "message": sa.literal(brief(message)),
+        "message": sa.bindparam("message", type_=sa.String),
     }
-    connection.execute(sa.insert(history).from_select(list(told), sa.select(*told.values()).where(which)))
+    return sa.insert(history).from_select(list(told), sa.select(*told.values()).where(*which))
 
 
 def line(

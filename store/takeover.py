@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
-from store.recording import record
+from store.recording import for_each
 from store.schema import actions, locks, objects
 
 
@@ -44,7 +44,8 @@ def _bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, 
             continue
         here = mine & (objects.c.kind == kind) & (objects.c.status == status) & (objects.c.previous_status == came_from)
         to = table.abandoned(status, came_from)
-        record(connection, here, at, Actor.CONTROLLER, "heal", to, message)
+        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
+        connection.execute(for_each(here), told)
         changed = connection.execute(
             sa.update(objects)
             .where(here)

@@ -83,20 +83,20 @@ class EmbeddedServer:
 
 async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     """Start the server with its data in `home` and wait until it answers."""
-    log = _log_file(home)
     port, ui_port = port or _free_port(7233), ui_port or _free_port(8233)
-    process = await asyncio.create_subprocess_exec(
-        find_binary(),
-        *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
-        *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(_free_port())),
-        *("--http-port", str(_free_port()), "--log-level", "error"),
-        *("--db-filename", str(home / "temporal.db")),
-        *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
-        *server_arguments(),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=log,
-        start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
-    )
+    with _log_file(home) as log:
+        process = await asyncio.create_subprocess_exec(
+            find_binary(),
+            *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
+            *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(_free_port())),
+            *("--http-port", str(_free_port()), "--log-level", "error"),
+            *("--db-filename", str(home / "temporal.db")),
+            *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
+            *server_arguments(),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
+        )
     server = EmbeddedServer(process, home, f"127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}")
     await _until_it_answers(server)
     facts = {"address": server.address, "ui": server.ui, "pid": process.pid, "owner": os.getpid()}

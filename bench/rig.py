@@ -1,0 +1,105 @@
+"""What the benchmarks run on: an embedded server, a worker for everything, and a worker for the bare baselines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+from temporalio.client import Client
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+
+from bench import bare
+from domain.model import Outcome, Request
+from starter.asking import Asking
+from workers import embedded, logs
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
+
+
+@dataclass
+class Rig:
+    client: Client
+    service: Service
+    asking: Asking
+
+    async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
+        """One action, from the request to the outcome."""
+        ticket = await self.asking.ask(Request(path=path, action=action, spec=spec))
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.error()
+        return await self.asking.outcome(path, ticket.run)
+
+    async def events(self, path: str) -> int:
+        """History events of the newest run on a path."""
+        return len((await self.client.get_workflow_handle(path).fetch_history()).events)
+
+
+@asynccontextmanager
+async def rig(latency: float = 0.0, jitter: float = 0.0) -> AsyncIterator[Rig]:
+    logs.configure("error", "console")
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        server = await embedded.start(home)
+        client = await connect(home, plugin())
+        service = Service(client, Settings(home=home, simulated_latency=latency, simulated_jitter=jitter))
+        service.prepare()
+        baseline = Worker(
+            client,
+            task_queue=bare.QUEUE,
+            workflows=[bare.OneActivity, bare.ManyActivities, bare.Answering],
+            activities=[bare.nothing],
+            build_id="bare",
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+            workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+            activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+        )
+        async with service.serve(), baseline:
+            yield Rig(client, service, Asking(client))
+        await service.close()
+        await server.stop()
+
+
+def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:
+    """A spec of `vms` VMs spread evenly over `regions` regions of these clouds."""
+    groups = [
+        {"name": f"g{n}", "subGroupSize": vms // regions, "csp": csps[n % len(csps)], "region": f"r{n // len(csps)}"}
+        for n in range(regions)
+    ]
+    return {"subGroups": groups}
+
+
+async def timed(work: Awaitable[Any]) -> float:
+    start = time.perf_counter()
+    await work
+    return time.perf_counter() - start
+
+
+async def best(times: int, work: Callable[[int], Awaitable[Any]]) -> float:
+    """The quickest of several: other load on the machine only ever adds."""
+    return min([await timed(work(n)) for n in range(times)])
+
+
+def row(what: str, ours: str, baseline: str, ratio: float, limit: str) -> None:
+    print(f"{what:<58} {ours:>14} {baseline:>14} {ratio:>8.2f}   {limit}")
+
+
+def head(title: str, *columns: str) -> None:
+    print(f"\n{title}\n{'':<58} {columns[0]:>14} {columns[1]:>14} {'ratio':>8}   required")
+
+
+def run(main: Coroutine[Any, Any, None]) -> NoReturn:
+    """Run and leave at once: the SDK's threads can abort an interpreter that takes its time to end."""
+    asyncio.run(main)
+    sys.stdout.flush()
+    os._exit(0)
