@@ -1,0 +1,302 @@
+"""Who may import whom, read from the real imports; what the pure layer must not do; what files must not be called."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from domain.registry import KINDS
+
+ROOT = Path(__file__).resolve().parent.parent
+FAMILIES = {"mci", "edge", "machines", "leases", "systems"}
+
+# Each layer, and the layers besides itself that it may import.
+MAY_IMPORT: dict[str, set[str]] = {
+    "domain": set(),
+    "store": {"domain"},
+    "providers": {"domain"},
+    "activities": {"domain"},
+    "workflows": {"domain", "activities"},
+    "workers": {"domain", "store", "providers", "activities", "workflows"},
+    "starter": {"domain", "activities", "workflows", "workers"},
+}
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
+
+# What pure code has no use for: the clock, the world, other threads.
+IMPURE_MODULES = {
+    *("asyncio", "concurrent", "ctypes", "fcntl", "glob", "http", "io", "logging", "multiprocessing", "os", "pathlib"),
+    *(
+        "pickle",
+        "random",
+        "secrets",
+        "select",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "tempfile",
+    ),
+    *("threading", "time", "urllib", "uuid"),
+}
+IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
+CLOCKS = {"now", "utcnow", "today"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file, by its dotted name."""
+
+    name: str
+    source: str
+
+    @property
+    def layer(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def family(self) -> str | None:
+        """A family is one file, or one package, directly in a layer: `providers.simulated.machines` is not one."""
+        words = self.name.split(".")
+        return words[1] if len(words) > 1 and words[1] in FAMILIES else None
+
+    @property
+    def tree(self) -> ast.Module:
+        return _parsed(self.source)
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+def modules(layer: str) -> list[Module]:
+    found = []
+    for path in sorted((ROOT / layer).rglob("*.py")):
+        words = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(words[:-1] if words[-1] == "__init__" else words)
+        found.append(Module(name, path.read_text()))
+    return found
+
+
+EVERYTHING = [module for layer in MAY_IMPORT for module in modules(layer)]
+DOMAIN = [module for module in EVERYTHING if module.layer == "domain"]
+
+
+def imports(module: Module) -> Iterator[str]:
+    """Dotted names, wherever in the file they are imported: `from domain import mci` is domain.mci."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.name}: relative imports hide where they lead"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def wrong_layers(module: Module) -> list[str]:
+    """Imports of a layer that this one must not know."""
+    layers = {*MAY_IMPORT, "tests", "bench"}
+    allowed = {module.layer, *MAY_IMPORT[module.layer]}
+    return [name for name in imports(module) if name.split(".")[0] in layers - allowed]
+
+
+def foreign_families(module: Module) -> list[str]:
+    """Imports by one family of another, in whatever layer."""
+    found = [(name, name.split(".")) for name in imports(module)]
+    return [
+        name
+        for name, words in found
+        if words[0] in MAY_IMPORT and len(words) > 1 and words[1] in FAMILIES - {module.family or ""}
+    ]
+
+
+def strangers(module: Module) -> list[str]:
+    """Imports that are neither the standard library's nor pydantic's nor our own layer's."""
+    known = {*sys.stdlib_module_names, "pydantic", "pydantic_core", module.layer}
+    return [name for name in imports(module) if name.split(".")[0] not in known]
+
+
+def impurities(module: Module) -> list[str]:
+    """What reaches out of the pure layer: imports, calls and clocks."""
+    found = [name for name in imports(module) if name.split(".")[0] in IMPURE_MODULES]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            found.append(f"{node.func.id}() in line {node.lineno}")
+        if isinstance(node, ast.Attribute) and node.attr in CLOCKS:
+            found.append(f".{node.attr} in line {node.lineno}")
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await) and not _in_protocol(module, node):
+            found.append(f"async in line {node.lineno}")
+    return found
+
+
+def _in_protocol(module: Module, node: ast.AST) -> bool:
+    """A protocol only says what others do: nothing is awaited in it."""
+    protocols = [
+        each
+        for each in ast.walk(module.tree)
+        if isinstance(each, ast.ClassDef) and any(ast.unparse(base) == "Protocol" for base in each.bases)
+    ]
+    return any(node in ast.walk(protocol) for protocol in protocols)
+
+
+def kind_checks(module: Module) -> list[str]:
+    """Comparisons with the literal name of a kind: what differs between kinds belongs into the registry."""
+    found = []
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            about_kind = any("kind" in ast.unparse(side).lower() for side in sides if not _words(side))
+            literals = {word for side in sides for word in _words(side)}
+            if literals & set(KINDS) or (literals and about_kind):
+                found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        if isinstance(node, ast.MatchValue) and _words(node.value) & set(KINDS):
+            found.append(f"line {node.lineno}: case {ast.unparse(node)}")
+    return found
+
+
+def _words(node: ast.expr) -> set[str]:
+    """The words of a literal string, or of a literal collection of them."""
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return set()
+    several = value if isinstance(value, tuple | list | set | frozenset) else [value]
+    return {word for word in several if isinstance(word, str) and word}
+
+
+def name_of(module: Module) -> str:
+    return module.name
+
+
+@pytest.mark.parametrize("layer", MAY_IMPORT)
+def test_every_layer_is_there_to_be_read(layer: str) -> None:
+    assert [module for module in EVERYTHING if module.layer == layer]
+
+
+@pytest.mark.parametrize("module", EVERYTHING, ids=name_of)
+def test_imports_go_one_way(module: Module) -> None:
+    assert wrong_layers(module) == []
+
+
+@pytest.mark.parametrize("module", [module for module in EVERYTHING if module.family], ids=name_of)
+def test_a_family_knows_no_other_family(module: Module) -> None:
+    assert foreign_families(module) == []
+
+
+@pytest.mark.parametrize("module", DOMAIN, ids=name_of)
+def test_the_domain_needs_nothing_but_python_and_pydantic(module: Module) -> None:
+    assert strangers(module) == []
+
+
+@pytest.mark.parametrize("module", DOMAIN, ids=name_of)
+def test_the_domain_reaches_nothing_outside_itself(module: Module) -> None:
+    assert impurities(module) == []
+
+
+@pytest.mark.parametrize("module", [module for module in EVERYTHING if not module.family], ids=name_of)
+def test_the_kernel_does_not_ask_which_kind_it_has(module: Module) -> None:
+    assert kind_checks(module) == []
+
+
+@pytest.mark.parametrize("module", [module for module in EVERYTHING if module.layer == "workflows"], ids=name_of)
+def test_workflows_do_no_io(module: Module) -> None:
+    outside = {"os", "pathlib", "socket", "sqlite3", "sqlalchemy", "subprocess", "random", "time", "uuid", "boto3"}
+    assert [name for name in imports(module) if name.split(".")[0] in outside] == []
+
+
+@pytest.mark.parametrize("module", EVERYTHING, ids=name_of)
+def test_files_are_named_by_what_they_are(module: Module) -> None:
+    assert BANNED_NAMES.isdisjoint(module.name.split("."))
+
+
+# The checks themselves: each must find what it is there to find.
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("domain.machine", "import store"),
+        ("domain.machine", "from store.schema import objects"),
+        ("store.engine", "from providers import simulated"),
+        ("store.engine", "def f():\n    from activities import mci"),
+        ("providers.aws", "from store.engine import Database"),
+        ("activities.mci", "from store.inventory import SqlInventory"),
+        ("activities.mci", "from workflows.mci import Control"),
+        ("workflows.mci", "if True:\n    import store.engine"),
+        ("starter.main", "from store import migrate"),
+        ("starter.main", "import providers.simulated as cloud"),
+        ("workers.main", "from starter import output"),
+        ("workers.main", "from tests import conftest"),
+    ],
+)
+def test_a_wrong_import_is_found(name: str, source: str) -> None:
+    assert wrong_layers(Module(name, source))
+    assert not wrong_layers(Module(name, f"import {name.split('.')[0]}\nfrom domain import paths"))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "found"),
+    [
+        ("workflows.mci", "from workflows.leases import Lease", True),
+        ("workflows.mci", "from domain import leases", True),
+        ("store.mci.counts", "import domain.edge", True),
+        ("workflows.mci", "from domain import mci, wire", False),
+        ("workflows.mci", "from activities.mci import VmActivities", False),
+    ],
+)
+def test_a_family_that_knows_another_is_found(name: str, source: str, found: bool) -> None:
+    module = Module(name, source)
+    assert module.family == "mci"
+    assert bool(foreign_families(module)) is found
+
+
+@pytest.mark.parametrize("source", ["import temporalio", "from sqlalchemy import select", "import yaml.nodes"])
+def test_a_stranger_in_the_domain_is_found(source: str) -> None:
+    assert strangers(Module("domain.x", source))
+    assert not strangers(Module("domain.x", "import re\nfrom pydantic import BaseModel\nfrom domain import paths"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os",
+        "from time import time",
+        "import socket",
+        "import asyncio",
+        "open('x')",
+        "from datetime import datetime\nat = datetime.now()",
+        "from datetime import date\nclock = date.today",
+        "async def f() -> None: ...",
+    ],
+)
+def test_an_impurity_is_found(source: str) -> None:
+    assert impurities(Module("domain.x", source))
+
+
+def test_a_protocol_may_speak_of_waiting() -> None:
+    assert not impurities(Module("domain.x", "class P(Protocol):\n    async def f(self) -> None: ..."))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("if kind == 'lease': pass", True),
+        ("if 'vm' == word: pass", True),
+        ("if row['kind'] != 'disk': pass", True),
+        ("if kind.name in ('a', 'b'): pass", True),
+        ("match kind:\n    case 'vm': pass", True),
+        ("match fault.kind:\n    case Kind.SLOW: pass", False),
+        ("if kind == other: pass", False),
+        ("if kind is None: pass", False),
+        ("if status == 'Running': pass", False),
+    ],
+)
+def test_a_question_for_the_kind_is_found(source: str, found: bool) -> None:
+    assert bool(kind_checks(Module("store.x", source))) is found

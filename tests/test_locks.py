@@ -1,0 +1,124 @@
+"""Locks on paths: which go together, what an action wants, and random histories against a brute-force model."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.locks import COMPATIBLE, Hold, Mode, conflicts, wanted
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MCI = "ns:a:mci:w"
+VM = f"{MCI}:vm:1"
+
+
+def holds(owner: str, *paths: str) -> list[Hold]:
+    """What an action on these paths holds."""
+    return [Hold(path, mode, owner, f"run-{owner}", "suspend", NOON) for path, mode in wanted(paths).items()]
+
+
+def owners(found: list[Hold]) -> set[str]:
+    return {hold.owner for hold in found}
+
+
+@pytest.mark.parametrize(
+    ("want", "held", "together"),
+    [
+        (Mode.X, Mode.X, False),
+        (Mode.X, Mode.IX, False),
+        (Mode.IX, Mode.X, False),
+        (Mode.IX, Mode.IX, True),
+    ],
+)
+def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool) -> None:
+    hold = Hold(VM, held, "other", "run", "suspend", NOON)
+    assert ((want, held) in COMPATIBLE) is together
+    assert conflicts({VM: want}, [hold]) == ([] if together else [hold])
+
+
+def test_the_truth_table_names_every_pair_of_modes() -> None:
+    assert len(list(product(Mode, Mode))) == 4
+    assert {(held, want) for want, held in COMPATIBLE} == COMPATIBLE
+
+
+def test_an_action_wants_x_on_itself_and_ix_on_what_is_above() -> None:
+    assert wanted([VM]) == {"ns:a": Mode.IX, MCI: Mode.IX, VM: Mode.X}
+    assert wanted(["ns:a"]) == {"ns:a": Mode.X}
+    assert wanted([]) == {}
+
+
+@pytest.mark.parametrize("paths", [[MCI, VM], [VM, MCI]])
+def test_x_is_not_weakened_by_a_path_below_it(paths: list[str]) -> None:
+    assert wanted(paths) == {"ns:a": Mode.IX, MCI: Mode.X, VM: Mode.X}
+
+
+def test_everybody_acquires_in_the_same_order() -> None:
+    paths = ["ns:b:mci:z", "ns:a:mci:w:vm:9", "ns:a:mci:w:vm:10"]
+    assert list(wanted(paths)) == sorted(wanted(paths)) == list(wanted(reversed(paths)))
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "together"),
+    [
+        (VM, VM, False),
+        (VM, MCI, False),
+        (MCI, VM, False),
+        (VM, "ns:a", False),
+        ("ns:a", VM, False),
+        (VM, f"{MCI}:vm:2", True),
+        (VM, f"{MCI}:vm:11", True),  # begins alike, is not below
+        (f"{MCI}x", VM, True),
+        ("ns:a:mci:W", MCI, True),  # case twins
+        ("ns:b", VM, True),
+    ],
+)
+def test_an_action_excludes_those_above_and_below_it_and_no_others(path: str, other: str, together: bool) -> None:
+    assert owners(conflicts(wanted([path]), holds("other", other))) == (set() if together else {"other"})
+
+
+def test_a_refusal_can_name_every_holder() -> None:
+    held = [hold for n in range(5) for hold in holds(f"vm-{n}", f"{MCI}:vm:{n}")]
+    assert owners(conflicts(wanted([MCI]), held)) == {f"vm-{n}" for n in range(5)}
+    assert owners(conflicts(wanted([f"{MCI}:vm:3"]), held)) == {"vm-3"}
+
+
+# Random histories.
+
+TREE = ["a:1", "a:2", "a:1:b:1", "a:1:b:2", "a:1:b:11", "a:1:b:1:c:1", "a:1:b:1:c:2", "a:2:b:1"]
+Action = frozenset[str]
+actions = st.frozensets(st.sampled_from(TREE), min_size=1, max_size=3)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Brute force: the same object, or one of them inside the other."""
+    mine, theirs = one.split(":"), other.split(":")
+    shared = min(len(mine), len(theirs))
+    return mine[:shared] == theirs[:shared]
+
+
+@given(history=st.lists(st.one_of(actions, st.integers(0, 20)), max_size=40))
+def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Action | int]) -> None:
+    """A set of paths is an action that asks to begin; a number is the end of one that runs."""
+    running: dict[str, Action] = {}
+    held: list[Hold] = []
+    for number, event in enumerate(history):
+        if isinstance(event, int):
+            if running:
+                ended = sorted(running)[event % len(running)]
+                del running[ended]
+                held = [hold for hold in held if hold.owner != ended]
+            continue
+        in_the_way = owners(conflicts(wanted(event), held))
+        expected = {
+            owner for owner, paths in running.items() if any(overlap(one, two) for one in event for two in paths)
+        }
+        assert in_the_way == expected
+        if not in_the_way:
+            running[f"action-{number}"] = event
+            held += holds(f"action-{number}", *event)
+    for one, two in product(running, running):
+        assert one == two or not any(overlap(a, b) for a in running[one] for b in running[two])
