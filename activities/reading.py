@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from domain.model import (
     Query,
     Refusal,
     Request,
+    StoreView,
 )
 from domain.ports import Inventory
 
@@ -29,10 +30,11 @@ T = TypeVar("T")
 
 
 class Reading:
-    """What `starter get`, `list`, `history`, `locks` and `check` ask for."""
+    """What `starter get`, `list`, `history`, `locks`, `check` and `doctor` ask for."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, describe_store: Callable[[], Awaitable[StoreView]]) -> None:
         self._inventory = inventory
+        self._describe_store = describe_store
 
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
@@ -57,6 +59,11 @@ class Reading:
         """What begin would answer now. Nothing is changed."""
         claim = Claim(request=request, run=f"check-{activity.info().activity_id}", at=datetime.now(UTC))
         return await _answer(self._inventory.check(claim))
+
+    @activity.defn(name=wire.READ_STORE)
+    async def read_store(self, query: Query) -> StoreView:
+        """Which store this is, and the version of its schema."""
+        return await _answer(self._describe_store())
 
 
 async def _answer(work: Awaitable[T]) -> T:

@@ -276,3 +276,11 @@ class LockView(Model):
 
 class LocksView(Model):
     locks: list[LockView]
+
+
+class StoreView(Model):
+    """The store as a worker sees it: where it is, and whether its schema is the one that the worker knows."""
+
+    url: str
+    version: str
+    newest: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -18,8 +19,10 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowContinuedAsNewError,
     WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowUpdateFailedError,
 )
 from temporalio.common import (
     RetryPolicy,
@@ -28,21 +31,24 @@ from temporalio.common import (
     TypedSearchAttributes,
     WorkflowIDConflictPolicy,
 )
-from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain import registry, wire
-from domain.errors import Category
-from domain.model import Admission, Outcome, Progress, Refusal, Request, Result
+from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
 from domain.paths import kind_of, short
+from starter.answers import conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, Unanswered
 
 T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R")
 
 TASK_TIMEOUT = timedelta(seconds=5)  # bounds a lost dispatch; the server's default is twice that
 ADMISSION_SECONDS = 15
 PREEMPT_SECONDS = 60
 READ_SECONDS = 10
+PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
+POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
 
@@ -58,8 +64,16 @@ class Ticket:
 class Asking:
     """What a user can do with a Temporal client."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, ui: str = "") -> None:
         self.client = client
+        self.ui = ui
+
+    def link(self, path: str, run: str) -> str:
+        """The action in the Web UI; empty if nobody knows where that is."""
+        if not (self.ui and run):
+            return ""
+        return f"{self.ui}/namespaces/{self.client.namespace}/workflows/{path}/{run}/history"
+        self._polled_until: dict[str, float] = {}
 
     async def ask(self, request: Request) -> Ticket:
         """Start an action and wait until it is admitted or refused. A busy object is refused by Temporal itself."""
@@ -69,6 +83,18 @@ class Asking:
             return await self._start(request)
         except WorkflowAlreadyStartedError:
             return await self._busy(request)
+        except WorkflowUpdateFailedError as error:
+            if (refusal := refusal_in(error.cause)) is None:
+                raise Unanswered(f"the action could not answer: {error.cause}") from error
+            return Ticket(request.path, "", Admission(refusal=refusal))
+
+    async def check(self, request: Request) -> Admission:
+        """What ask would be answered now. Nothing is changed."""
+        registry.parse_spec(request)
+        newest = await self.running(request.path)
+        if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
+            return Admission(refusal=await conflict(request.path, newest))
+        return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
         """Wait for the end of an action. Failed and cancelled actions have outcomes too."""
@@ -76,9 +102,9 @@ class Asking:
         try:
             return await handle.result(follow_runs=False)
         except WorkflowFailureError as failure:
-            return _failed(path, failure.cause)
+            return failed(path, failure.cause)
         except WorkflowContinuedAsNewError:
-            return _ended(path, Result.CANCELLED, "preempted by a forced action")
+            return ended(path, Result.CANCELLED, "preempted by a forced action")
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
         """How far a running action is."""
@@ -115,9 +141,21 @@ class Asking:
             )
             return found
         except ActivityFailureError as failure:
-            if (refusal := _refusal_in(failure.cause)) is not None:
+            if (refusal := refusal_in(failure.cause)) is not None:
                 raise refusal.error() from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
+
+    async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
+        """All objects of a kind at or below a path, a page at a time."""
+        after = ""
+        while True:
+            query = Query(kind=kind, path=prefix, after=after, limit=PAGE)
+            page = (await self.read(wire.READ_OBJECTS, query, ObjectsView)).objects
+            for found in page:
+                yield found
+            if len(page) < PAGE:
+                return
+            after = page[-1].path
 
     async def someone_polls(self, queue: str) -> None:
         """NoWorker if nobody would take our work: better than waiting for ever."""
@@ -126,21 +164,31 @@ class Asking:
             task_queue=TaskQueue(name=queue),
             task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
         )
-        deadline = asyncio.get_running_loop().time() + POLLERS_SECONDS
+        clock = asyncio.get_running_loop().time
+        if clock() < self._polled_until.get(queue, 0):
+            return
+        deadline = clock() + POLLERS_SECONDS
         while not (await self.client.workflow_service.describe_task_queue(request)).pollers:
-            if asyncio.get_running_loop().time() > deadline:
+            if clock() > deadline:
                 raise NoWorker(queue)
             await asyncio.sleep(0.1)
+        self._polled_until[queue] = clock() + POLLERS_TRUSTED
 
     async def _start(self, request: Request) -> Ticket:
         operation = _with_start(request)
         try:
-            async with asyncio.timeout(ADMISSION_SECONDS):
-                admission = await self.client.execute_update_with_start_workflow(
+            admission = await _within(
+                ADMISSION_SECONDS,
+                self.client.execute_update_with_start_workflow(
                     wire.ADMIT, request, result_type=Admission, start_workflow_operation=operation
-                )
+                ),
+            )
         except TimeoutError as error:
-            raise Unanswered(f"{request.path} was asked for, but no worker has answered yet") from error
+            raise Unanswered(
+                f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
+                "the request stays, and is carried out when one can",
+                f"starter attach {request.path} (or take it back: starter cancel {request.path})",
+            ) from error
         finally:
             run = await _run_of(operation)
         return Ticket(request.path, run, admission)
@@ -156,30 +204,38 @@ class Asking:
             )
         if request.force:
             return await self._preempt(request)
-        action, since = memo.get("action", "an action"), running.start_time if running else None
-        refusal = Refusal(
-            category=Category.CONFLICT,
-            message=f"409 Conflict: other action currently happening on {request.path}: {action} since "
-            f"{since:%Y-%m-%d %H:%M:%SZ}",
-            hint=f"wait for it: starter attach {request.path}; or take over: add --force",
-        )
+        refusal = await conflict(request.path, running)
         return Ticket(request.path, running.run_id if running else "", Admission(refusal=refusal))
 
     async def _preempt(self, request: Request) -> Ticket:
         """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated."""
         handle = self.client.get_workflow_handle(request.path)
         try:
-            async with asyncio.timeout(PREEMPT_SECONDS):
-                await handle.execute_update(wire.PREEMPT, request, result_type=str)
-                admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
-            described = await handle.describe()
-            return Ticket(request.path, described.run_id, admission)
+            return await _within(PREEMPT_SECONDS, self._make_way(handle, request))
         except TimeoutError:
             await handle.terminate(reason=f"did not make way for {request.action} in {PREEMPT_SECONDS} s")
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
                 raise
         return await self._start(request)
+
+    async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
+        await handle.execute_update(wire.PREEMPT, request, result_type=str)
+        admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        return Ticket(request.path, (await handle.describe()).run_id, admission)
+
+
+async def _within(seconds: float, work: Awaitable[R]) -> R:
+    """The work's result, or TimeoutError. The SDK turns a cancel into an error of its own, so it gets none of ours."""
+    task = asyncio.ensure_future(work)
+    try:
+        if not (await asyncio.wait({task}, timeout=seconds))[0]:
+            raise TimeoutError
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
 
 
 def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
@@ -205,31 +261,9 @@ def _attributes(request: Request) -> TypedSearchAttributes:
     )
 
 
-def _refusal_in(cause: BaseException | None) -> Refusal | None:
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        return Refusal.model_validate(cause.details[0])
-    return None
-
-
-def _failed(path: str, cause: BaseException | None) -> Outcome:
-    if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED and cause.details:
-        return Outcome.model_validate(cause.details[0])
-    if (refusal := _refusal_in(cause)) is not None:
-        raise refusal.error()
-    if isinstance(cause, CancelledError):
-        return _ended(path, Result.CANCELLED, "cancelled")
-    if isinstance(cause, TerminatedError):
-        return _ended(path, Result.FAILED, "terminated from outside; the next action repairs what it left")
-    return _ended(path, Result.FAILED, str(cause))
-
-
-def _ended(path: str, result: Result, message: str) -> Outcome:
-    return Outcome(path=path, action="", result=result, status="", message=message)
-
-
 async def _run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
     """The run that was started. Always asked for: else the event loop complains that nobody took the failure."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""
-    except (RPCError, WorkflowAlreadyStartedError):
+    except (TemporalError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError
         return ""

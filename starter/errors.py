@@ -1,10 +1,11 @@
-"""What a command can end with, as exit codes, and the errors that only a client can have."""
+"""What a command can end with, as exit codes, and how errors are told: what, why, and what to run next."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
-from domain.errors import Category, RatchetError
+from domain.errors import Category, RatchetError, Refused, StoreUnavailable
 from domain.model import Result
 
 
@@ -36,19 +37,73 @@ OF_RESULT = {
     Result.CANCELLED: Exit.FAILED,
 }
 
+WHAT = {
+    Category.CONFLICT: "busy: nothing was changed",
+    Category.NOT_ALLOWED: "not allowed now: nothing was changed",
+    Category.QUOTA: "over a quota: nothing was changed",
+    Category.NOT_FOUND: "not found: nothing was changed",
+    Category.INVALID: "bad input: nothing was changed",
+}
+
+FIRST_STEP = {
+    Category.INVALID: "starter --help",
+    Category.NOT_FOUND: "starter list KIND",
+}
+
 
 class Unreachable(RatchetError):
     """Nobody is there to answer. `hint` says what to do about it."""
 
+    what = "Temporal cannot be used"
     hint = "check with: starter doctor"
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint or self.hint
 
 
 class NoWorker(Unreachable):
+    what = "no worker: nothing was started"
     hint = "start one with: starter worker (or everything at once: starter up)"
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"no worker polls the queue {queue!r}: nothing was started")
+        super().__init__(f"no worker polls the queue {queue!r}")
 
 
 class Unanswered(Unreachable):
     """The request was sent; whether it will be carried out is not known yet."""
+
+    what = "no answer yet"
+
+
+class StillWaiting(RatchetError):
+    """The user's patience ended before the action did."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        super().__init__(f"{path} was not done within {seconds:g} s; the action goes on")
+        self.path = path
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error as a person gets to read it."""
+
+    what: str
+    why: str
+    next: str
+    exit: Exit
+
+
+def problem(error: RatchetError) -> Problem:
+    """What went wrong, why, what to do, and the exit code."""
+    if isinstance(error, Refused):
+        hint = error.hint or FIRST_STEP.get(error.category, "starter doctor")
+        return Problem(WHAT[error.category], error.message, hint, OF_CATEGORY[error.category])
+    if isinstance(error, Unreachable):
+        return Problem(error.what, str(error), error.hint, Exit.UNREACHABLE)
+    if isinstance(error, StillWaiting):
+        return Problem("stopped waiting", str(error), f"starter attach {error.path}", Exit.STILL_WAITING)
+    if isinstance(error, StoreUnavailable):
+        hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
+        return Problem("the store cannot be used", str(error), hint, Exit.UNREACHABLE)
+    return Problem("failed", str(error), "starter doctor", Exit.FAILED)

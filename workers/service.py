@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any
 
 from temporalio.client import Client
@@ -18,15 +19,16 @@ from activities.permits import Permits
 from activities.reading import Reading
 from activities.simulation import Simulation
 from domain.limits import CLOUDS
+from domain.model import StoreView
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
-from store.migrate import migrate
+from store.migrate import migrate, newest, version
 from workers.plugin import WORKFLOWS
-from workers.settings import Settings
+from workers.settings import Settings, redacted
 
-BUILD = f"ratchet-{version('ratchet')}"
+BUILD = f"ratchet-{metadata.version('ratchet')}"
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
 
 
@@ -80,14 +82,18 @@ class Service:
         writes, healing, reading = (
             ActionWrites(self.inventory),
             Healing(self.client, self.inventory),
-            Reading(self.inventory),
+            Reading(self.inventory, self._describe_store),
         )
         simulation = Simulation(next(iter(self.clouds.values())))
         return [
             *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
             *(reading.read_object, reading.read_objects, reading.read_history, reading.read_locks, reading.read_check),
-            simulation.faults,
+            *(reading.read_store, simulation.faults),
         ]
+
+    async def _describe_store(self) -> StoreView:
+        found = await asyncio.to_thread(version, self.database)
+        return StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
 
     def _cloud_activities(self) -> list[Callable[..., Any]]:
         patience = Patience(call=self.settings.call_timeout, total=self.settings.patience)

@@ -20,6 +20,7 @@ class Settings(BaseSettings):
     home: Path = Path(".ratchet")
     store_url: str = ""
     cloud_url: str = ""
+    ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would cost 40 % of the CPU
     log_format: Literal["json", "console"] = "json"

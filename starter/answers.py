@@ -1,0 +1,46 @@
+"""What Temporal says of an action, as refusals and outcomes."""
+
+from __future__ import annotations
+
+from temporalio.client import WorkflowExecutionDescription
+from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
+
+from domain import wire
+from domain.errors import Category
+from domain.model import Outcome, Refusal, Result
+
+
+async def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
+    """409, naming the winner."""
+    memo = await running.memo() if running else {}
+    since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
+    return Refusal(
+        category=Category.CONFLICT,
+        message=f"409 Conflict: other action currently happening on {path}: {memo.get('action', 'an action')}{since}",
+        hint=f"wait for it: starter attach {path}; or take over: add --force",
+    )
+
+
+def refusal_in(cause: BaseException | None) -> Refusal | None:
+    """The refusal that an action or a read closed with, if it was one."""
+    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
+        return Refusal.model_validate(cause.details[0])
+    return None
+
+
+def failed(path: str, cause: BaseException | None) -> Outcome:
+    """The outcome of an action that closed as anything but completed. A refused one raises."""
+    if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED and cause.details:
+        return Outcome.model_validate(cause.details[0])
+    if (refusal := refusal_in(cause)) is not None:
+        raise refusal.error()
+    if isinstance(cause, CancelledError):
+        return ended(path, Result.CANCELLED, "cancelled")
+    if isinstance(cause, TerminatedError):
+        return ended(path, Result.FAILED, "terminated from outside; the next action repairs what it left")
+    return ended(path, Result.FAILED, str(cause))
+
+
+def ended(path: str, result: Result, message: str) -> Outcome:
+    """All that is known of an action that left no outcome."""
+    return Outcome(path=path, action="", result=result, status="", message=message)

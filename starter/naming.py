@@ -1,0 +1,61 @@
+"""How people name objects on the command line: the whole path, or its short form where one kind fits."""
+
+from __future__ import annotations
+
+import getpass
+
+from pydantic import ValidationError
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.model import Request
+from domain.paths import check_path, expand, make
+
+_EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}
+
+
+def locate(text: str) -> str:
+    """The path that a person means when no kind is said: `default/web` if only one kind has two names."""
+    if ":" in text:
+        registry.kind_at(check_path(text))
+        return text
+    fitting = [kind for kind in registry.KINDS.values() if len(kind.scope) == text.count("/") + 1]
+    if len(fitting) == 1:
+        return expand(text, fitting[0].scope)
+    known = ", ".join(":".join(f"{kind}:<name>" for kind in each.scope) for each in registry.KINDS.values())
+    raise Refused(Category.INVALID, f"{text[:80]!a} does not name one object", f"write a whole path: {known}")
+
+
+def prefix(text: str, kind: registry.Kind) -> str:
+    """Where to look for objects of a kind: a path or the first names of one; empty is everywhere."""
+    if not text:
+        return ""
+    if ":" in text:
+        return check_path(text)
+    names = text.split("/")
+    if len(names) > len(kind.scope):
+        return expand(text, kind.scope)  # refuses, and says how it is written
+    return make(kind.scope[: len(names)], names)
+
+
+def example(kind: registry.Kind) -> str:
+    """An object of the kind as it may be typed."""
+    return "/".join(_EXAMPLES.get(word, f"{word}-1") for word in kind.scope)
+
+
+def compose(path: str, action: str, **rest: object) -> Request:
+    """A request, checked as far as that is possible before anybody is asked."""
+    try:
+        request = Request.model_validate({"path": path, "action": action, "requested_by": user(), **rest})
+    except ValidationError as error:
+        raise Refused(Category.INVALID, registry.explain(error)) from error
+    registry.parse_spec(request)
+    return request
+
+
+def user() -> str:
+    """Who asks, as far as the operating system knows."""
+    try:
+        return getpass.getuser()[:100]
+    except (KeyError, OSError):  # a container's user often has no name
+        return ""

@@ -1,0 +1,57 @@
+"""The four ways to print what a command found: table, json, yaml, name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from starter import terminal
+
+Output = Literal["table", "json", "yaml", "name"]
+OutputOption = Annotated[Output, Parameter(name=["--output", "-o"], help="How to print what was found.")]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Something to print: the data itself, and how it reads as a table and as names."""
+
+    data: Any
+    headings: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    names: Sequence[str]
+
+
+def show(sheet: Sheet, output: Output) -> None:
+    """Print on stdout."""
+    if output == "json":
+        terminal.out(as_json(sheet.data))
+    elif output == "yaml":
+        terminal.out(as_yaml(sheet.data))
+    elif output == "name":
+        for name in sheet.names:
+            terminal.out(name)
+    else:
+        for line in aligned([sheet.headings, *sheet.lines]):
+            terminal.out(line)
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False)
+
+
+def as_yaml(data: Any) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def aligned(lines: Iterable[Sequence[str]]) -> list[str]:
+    """Columns, for eyes and for awk; nothing is cut and an empty cell is a dash."""
+    cells = [[terminal.clean(cell).replace("\n", " ") or "-" for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

@@ -1,0 +1,102 @@
+"""One command's connection to Temporal, whose SDK is imported here, and late: that takes most of a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from domain.errors import Category, Refused, brief
+from starter.errors import Unreachable
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+    from temporalio.service import RPCError
+
+    from starter.asking import Asking
+    from workers.settings import Settings
+
+CONNECT_SECONDS = 5
+
+
+@asynccontextmanager
+async def session() -> AsyncIterator[Asking]:
+    """A way to ask, or Unreachable. What Temporal itself says while we ask becomes Unreachable too."""
+    from temporalio.service import RPCError
+
+    from starter.asking import Asking
+
+    settings = load_settings()
+    client = await _connect(settings)
+    try:
+        yield Asking(client, web_ui(settings, client.service_client.config.target_host))
+    except RPCError as error:
+        raise unreachable(error, client.namespace) from error
+
+
+def load_settings(**given: object) -> Settings:
+    """RATCHET_* variables, with what the command line says on top."""
+    from pydantic import ValidationError
+
+    from domain.registry import explain
+    from workers.settings import Settings
+
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise Refused(
+            Category.INVALID, f"a setting is wrong: {explain(error)}", "see the RATCHET_* variables"
+        ) from error
+
+
+def web_ui(settings: Settings, address: str) -> str:
+    """The Web UI's address: as told, or the embedded server's if that is who we talk to; else nothing."""
+    from workers.connection import embedded
+
+    known = embedded(settings.home)
+    own = str(known.get("ui", "")) if known.get("address") == address else ""
+    return (settings.ui_url or own).rstrip("/")
+
+
+def unreachable(error: RPCError, namespace: str) -> Unreachable:
+    """Temporal's words, with the way out."""
+    said = brief(error.message, 200)
+    if "has no mapping defined" in said or "search attribute" in said.lower():
+        return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
+    if "namespace" in said.lower() and "not found" in said.lower():
+        return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
+    return Unreachable(f"Temporal answered {error.status.name}: {said}")
+
+
+async def _connect(settings: Settings) -> Client:
+    from temporalio.contrib.pydantic import pydantic_data_converter
+    from temporalio.plugin import SimplePlugin
+
+    from workers.connection import connect, connection
+
+    address = connection(settings.home)["target_host"]
+    # Only the payloads are shared with the workers: the workflows' code stays out of a client.
+    plugin = SimplePlugin("ratchet-client", data_converter=pydantic_data_converter)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await connect(settings.home, plugin)
+    except TimeoutError as error:
+        raise _nobody(address, f"no answer in {CONNECT_SECONDS} s") from error
+    except (RuntimeError, ValueError) as error:
+        raise _nobody(address, _short(str(error))) from error
+
+
+def _nobody(address: str, why: str) -> Unreachable:
+    return Unreachable(
+        f"no Temporal server at {address}: {why}",
+        "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)",
+    )
+
+
+def _short(said: str) -> str:
+    """The one fact in the long story that the connection tells."""
+    for sign, fact in (("refused", "connection refused"), ("dns error", "unknown host"), ("UnknownIssuer", "bad TLS")):
+        if sign in said:
+            return fact
+    return brief(said, 160)

@@ -1,0 +1,130 @@
+"""Spec files: YAML or JSON, of bounded size, plain values only."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from domain.errors import Category, Refused, brief
+from domain.limits import MAX_SPEC_BYTES
+
+STDIN = "-"
+
+
+def read_spec(source: str) -> dict[str, Any]:
+    """The mapping in a file, or on stdin if the file is `-`."""
+    told = "stdin" if source == STDIN else source
+    try:
+        document = parse(_text(source))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, a number too long
+        raise _bad(told, brief(_reason(error), 300)) from error
+    except OSError as error:
+        raise _bad(told, error.strerror or str(error)) from error
+    if not isinstance(document, dict):
+        raise _bad(told, f"a mapping is wanted at the top, this is {_kind(document)}")
+    return document
+
+
+def parse(text: str) -> Any:
+    """YAML, or JSON, which YAML does not cover wholly. Only what JSON can say: no dates, no references."""
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        except json.JSONDecodeError as error:
+            if not _flow_style(text):
+                raise ValueError(f"not valid JSON: {error}") from error
+    document = yaml.load(text, _Loader)  # noqa: S506  a safe loader, made stricter
+    _check_plain(document)
+    return document
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe, without aliases (a few lines of them make a thousand million nodes) and without doubled keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not taken here", problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        pairs = [(self.construct_object(key, deep=True), None) for key, _ in node.value]
+        _unique(pairs)
+        return super().construct_mapping(node, deep)
+
+
+def _text(source: str) -> str:
+    if source == STDIN:
+        content = sys.stdin.buffer.read(MAX_SPEC_BYTES + 1)
+    else:
+        with Path(source).open("rb") as file:
+            content = file.read(MAX_SPEC_BYTES + 1)
+    if len(content) > MAX_SPEC_BYTES:
+        raise ValueError(f"it is larger than {MAX_SPEC_BYTES // 1024} KiB")
+    return content.decode("utf-8")
+
+
+def _flow_style(text: str) -> bool:
+    """YAML may begin with a brace too."""
+    try:
+        yaml.load(text, _Loader)  # noqa: S506  as above
+    except (yaml.YAMLError, ValueError):
+        return False
+    return True
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is not text: put it into quotes")
+        if key in found:
+            raise ValueError(f"the key {key!r} occurs twice")
+        found[key] = value
+    return found
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a number that can be sent")
+
+
+def _check_plain(value: Any) -> None:
+    """YAML knows dates, sets and binaries; requests do not."""
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_plain(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_plain(item)
+    elif not isinstance(value, str | int | float | None):
+        raise ValueError(f"{value!r} is a {_kind(value)}: put it into quotes")
+    elif isinstance(value, float) and value - value != 0:
+        raise ValueError(f"{value} is not a number that can be sent")
+
+
+def _kind(value: Any) -> str:
+    return "empty" if value is None else type(value).__name__
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text: {error.reason} at byte {error.start}"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return str(error)
+
+
+def _bad(source: str, why: str) -> Refused:
+    return Refused(
+        Category.INVALID,
+        f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}",
+        "mend the file; there is an example in examples/mci-demo.yaml",
+    )

@@ -1,0 +1,22 @@
+"""`python -m workers`: a worker for every queue, set up by RATCHET_* and TEMPORAL_* variables. See `starter worker`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from workers.process import work
+from workers.service import ALL_QUEUES
+from workers.settings import Settings
+
+
+def main() -> None:
+    asyncio.run(work(Settings(), ALL_QUEUES))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a normal exit may abort while the SDK's threads still run
+
+
+if __name__ == "__main__":
+    main()

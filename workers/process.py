@@ -1,0 +1,91 @@
+"""The life of a worker process: start, serve until told to stop, finish what runs, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from temporalio.client import Client
+
+from domain.errors import Category, Refused
+from store.engine import Database
+from store.migrate import migrate
+from workers import embedded, logs
+from workers.connection import connect
+from workers.home import occupied
+from workers.plugin import plugin
+from workers.service import ALL_QUEUES, Service
+from workers.settings import Settings, redacted
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A server and a worker in this process."""
+
+    client: Client
+    address: str
+    ui: str
+
+
+async def work(settings: Settings, queues: Sequence[str]) -> None:
+    """Serve these queues until SIGTERM or SIGINT."""
+    check_queues(queues)
+    logs.configure(settings.log_level, settings.log_format)
+    log = structlog.get_logger("worker")
+    async with _service(await connect(settings.home, plugin(settings.sandbox)), settings) as service:
+        stop = stopped()
+        async with service.serve(queues):
+            log.info("serving", queues=list(queues), share=settings.share, store=redacted(settings.store()))
+            await stop.wait()
+            log.info("stopping: what runs is finished or handed over")
+    log.info("stopped")
+
+
+@asynccontextmanager
+async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
+    """The embedded server and a worker for every queue, for as long as the block lasts."""
+    with occupied(settings.home):
+        server = await embedded.start(settings.home, port, ui_port)
+        try:
+            client = await Client.connect(server.address, plugins=[plugin(settings.sandbox)])
+            async with _service(client, settings) as service, service.serve():
+                yield Stack(client, server.address, server.ui)
+        finally:
+            await server.stop()
+
+
+def migrate_store(settings: Settings) -> tuple[str, str]:
+    """Bring the store to this program's schema. Returns the versions before and after."""
+    database = Database(settings.store())
+    try:
+        return migrate(database)
+    finally:
+        database.close()
+
+
+def check_queues(queues: Sequence[str]) -> None:
+    """Refused if one of them is none of ours: nobody would ever send it work."""
+    if unknown := [queue for queue in queues if queue not in ALL_QUEUES]:
+        raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(ALL_QUEUES)}")
+
+
+def stopped() -> asyncio.Event:
+    """Set when somebody asks this process to end."""
+    event = asyncio.Event()
+    for word in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(word, event.set)
+    return event
+
+
+@asynccontextmanager
+async def _service(client: Client, settings: Settings) -> AsyncIterator[Service]:
+    service = Service(client, settings)
+    try:
+        service.prepare()
+        yield service
+    finally:
+        await service.close()
