@@ -67,13 +67,13 @@ class Asking:
     def __init__(self, client: Client, ui: str = "") -> None:
         self.client = client
         self.ui = ui
+        self._polled_until: dict[str, float] = {}
 
     def link(self, path: str, run: str) -> str:
         """The action in the Web UI; empty if nobody knows where that is."""
         if not (self.ui and run):
             return ""
         return f"{self.ui}/namespaces/{self.client.namespace}/workflows/{path}/{run}/history"
-        self._polled_until: dict[str, float] = {}
 
     async def ask(self, request: Request) -> Ticket:
         """Start an action and wait until it is admitted or refused. A busy object is refused by Temporal itself."""

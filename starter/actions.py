@@ -1,0 +1,181 @@
+"""Actions on objects: compose a request, ask for it, wait for it, say what became of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from domain import registry, wire
+from domain.errors import Category, Refused
+from domain.model import Admission, ObjectView, Outcome, Query, Request, Result
+from domain.paths import short
+from starter import terminal
+from starter.errors import OF_RESULT, Exit
+from starter.naming import compose
+from starter.output import Output, Sheet, show
+from starter.progress import follow, patience
+from starter.session import session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking, Ticket
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What every action verb takes."""
+
+    wait: Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the action.")] = True
+    timeout: Annotated[str, Parameter(help="Stop waiting after this long, such as 90s or 5m. The action goes on.")] = ""
+    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would happen, or why not.")] = False
+    force: Annotated[bool, Parameter(negative="", help="Whatever the status; ends the action that runs there.")] = False
+    yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not ask for confirmation.")] = False
+    reason: Annotated[str, Parameter(help="Why, for the history.")] = ""
+    request_id: Annotated[str, Parameter(help="Asked twice with one ID: done once.")] = ""
+    output: Annotated[Output, Parameter(name=["--output", "-o"], help="How to print the outcome.")] = "table"
+
+
+async def act(kind: registry.Kind, path: str, action: str, options: Options, spec: dict[str, object] | None) -> Exit:
+    """One action from the words to the exit code."""
+    seconds = duration(options.timeout)
+    request = compose(
+        path, action, spec=spec, force=options.force, reason=options.reason, request_id=options.request_id
+    )
+    if options.dry_run:
+        return await check(request, options.output)
+    if not _meant(kind, path, action, options.yes):
+        terminal.say("not confirmed: nothing was changed")
+        return Exit.FAILED
+    async with session() as asking, patience(path, seconds):
+        ticket = await asking.ask(request)
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.error()
+        return await _see_through(asking, ticket, options)
+
+
+async def check(request: Request, output: Output) -> Exit:
+    """Would it be allowed? Nothing is changed. A refusal is told as the action itself would tell it."""
+    async with session() as asking:
+        admission = await asking.check(request)
+    if admission.refusal:
+        raise admission.refusal.error()
+    show(_prospect(request, admission), output)
+    return Exit.DONE
+
+
+async def attach(path: str, seconds: float | None, output: Output) -> Exit:
+    """Wait for the action that runs on an object; if none does, tell how the last one ended."""
+    async with session() as asking, patience(path, seconds):
+        run, runs = await _newest(asking, path)
+        targets = (await asking.progress(path, run)).targets if runs else 0
+        return await conclude(asking, path, await follow(asking, path, run, targets), output)
+
+
+async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
+    """Ask the running action to clean up and end, and wait until it has."""
+    async with session() as asking, patience(path, seconds):
+        run, runs = await _newest(asking, path)
+        if not runs:
+            raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
+        await asking.cancel(path)
+        outcome = await follow(asking, path, run, 0)
+        code = await conclude(asking, path, outcome, output)
+    return Exit.DONE if outcome.result is Result.CANCELLED else code
+
+
+async def conclude(asking: Asking, path: str, outcome: Outcome, output: Output) -> Exit:
+    """Print the outcome; say on stderr what a person should know of it."""
+    if not outcome.status:  # it was cut off, and left no record of its own
+        view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        outcome = outcome.model_copy(update={"status": view.status})
+    show(_ending(outcome), output)
+    for trouble in outcome.troubles:
+        terminal.say(f"  {short(trouble.path)} is {trouble.status}: {trouble.error}", "red")
+    if outcome.failed > len(outcome.troubles):
+        terminal.say(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
+    if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
+        reason = outcome.message or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
+        terminal.say(f"{outcome.action or 'the action'} {outcome.result}: {reason}", "bold red")
+        terminal.say(f"  try: {terminal.command(f'starter history {path}')}")
+    return code
+
+
+def duration(text: str) -> float | None:
+    """`90`, `90s`, `5m` or `1h` in seconds; nothing is for ever."""
+    if not text:
+        return None
+    found = _DURATION.fullmatch(text)
+    if not found or not float(found[1]):
+        raise Refused(Category.INVALID, f"bad --timeout {text[:40]!a}", "write it as 90s, 5m or 1h")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit:
+    path, grant = ticket.path, ticket.admission.grant
+    if link := asking.link(path, ticket.run):
+        terminal.say(f"{link}", "dim")
+    if ticket.admission.outcome:
+        terminal.say("this request was carried out before; this is what became of it")
+        return await conclude(asking, path, ticket.admission.outcome, options.output)
+    if not options.wait:
+        show(_receipt(ticket, link), options.output)
+        terminal.say(f"under way; wait for it with: {terminal.command(f'starter attach {path}')}")
+        return Exit.DONE
+    outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
+    return await conclude(asking, path, outcome, options.output)
+
+
+async def _newest(asking: Asking, path: str) -> tuple[str, bool]:
+    """The newest action on a path: its run, and whether it is running."""
+    found = await asking.running(path)
+    if found is None:
+        raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", "starter list KIND")
+    return found.run_id, bool(found.status and found.status.name == "RUNNING")
+
+
+def _meant(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
+    """Only what cannot be undone is confirmed, and only by a person who is there."""
+    if yes or not _for_good(kind, action) or not terminal.interactive():
+        return True
+    return terminal.confirmed(f"{action} {short(path)}? This cannot be undone.")
+
+
+def _for_good(kind: registry.Kind, action: str) -> bool:
+    """Does the action lead to a status that nothing leaves?"""
+    tables = [kind.table, *([registry.kind(kind.member).table] if kind.member else [])]
+    rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
+    return any(row.then in table.final for row, table in rows)
+
+
+def _ending(outcome: Outcome) -> Sheet:
+    skipped = ", ".join(f"{number} {status}" for status, number in outcome.skipped.items())
+    line = (short(outcome.path), outcome.action, outcome.result, outcome.status)
+    counts = (str(outcome.done), str(outcome.failed), skipped)
+    headings = ("OBJECT", "ACTION", "RESULT", "STATUS", "DONE", "FAILED", "SKIPPED")
+    return Sheet(outcome.model_dump(mode="json"), headings, [(*line, *counts)], [outcome.path])
+
+
+def _receipt(ticket: Ticket, link: str) -> Sheet:
+    action = ticket.admission.grant.action if ticket.admission.grant else ""
+    data = {"path": ticket.path, "action": action, "run": ticket.run, "link": link}
+    return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short(ticket.path), action, ticket.run)], [ticket.path])
+
+
+def _prospect(request: Request, admission: Admission) -> Sheet:
+    """What would happen: statuses, how many targets, where."""
+    grant = admission.grant
+    if grant is None:
+        return _ending(admission.outcome) if admission.outcome else Sheet({}, (), [], [])
+    places = sorted({chunk.placement for chunk in grant.chunks})
+    data = grant.model_dump(mode="json", include={"path", "action", "ruling", "came_from", "during", "then", "targets"})
+    data |= {"places": places, "skipped": grant.skipped}
+    headings = ("OBJECT", "ACTION", "RULING", "FROM", "WHILE", "THEN", "TARGETS", "SKIPPED", "PLACES")
+    line = (short(request.path), grant.action, grant.ruling, grant.came_from, grant.during, grant.then)
+    skipped = ", ".join(f"{number} {status}" for status, number in grant.skipped.items())
+    return Sheet(data, headings, [(*line, str(grant.targets), skipped, ", ".join(places))], [request.path])

@@ -1,0 +1,106 @@
+"""What there is and how it is: every read goes through Temporal to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from domain import registry, wire
+from domain.model import HistoryView, LocksView, ObjectView, Query
+from domain.paths import name_of, short
+from starter import mci, terminal
+from starter.errors import Exit
+from starter.naming import prefix
+from starter.output import Output, Sheet, aligned, show
+from starter.session import session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+# How a kind's status is shown; a kind that is not here is shown as it is stored.
+DOCUMENTS = {**mci.DOCUMENTS}
+
+HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
+
+
+async def get(path: str, output: Output) -> Exit:
+    """One object with all that is kept of it."""
+    async with session() as asking:
+        view = await _view(asking, path)
+    if output != "table":
+        show(_sheet([view], path, view.model_dump(mode="json", exclude={"members"})), output)
+        return Exit.DONE
+    facts = view.model_dump(mode="json", exclude={"members", "counts", "spec", "info"})
+    for line in aligned([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
+        terminal.out(line)
+    return Exit.DONE
+
+
+async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
+    """An object and its members, in the family's own shape."""
+    async with session() as asking:
+        view = await _view(asking, path)
+        members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
+    document = DOCUMENTS.get(kind.name)
+    data = document(view, members) if document else view.model_dump(mode="json")
+    if output == "table" and kind.member:
+        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}\n")
+    show(_sheet(members if kind.member else [view], path, data), output)
+    return Exit.DONE
+
+
+async def list_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
+    """Objects of a kind, in the order of their paths. If there are more than the limit it says so."""
+    found: list[ObjectView] = []
+    async with session() as asking:
+        async for view in asking.everything(kind.name, prefix(where, kind)):
+            if len(found) == limit:
+                terminal.say(f"cut at {limit}: there are more; raise --limit or narrow --prefix")
+                break
+            found.append(view)
+    data = [view.model_dump(mode="json", exclude={"members"}) for view in found]
+    lines = [_line(view, short(view.path)) for view in found]
+    show(Sheet(data, HEADINGS, lines, [view.path for view in found]), output)
+    return Exit.DONE
+
+
+async def history(path: str, limit: int, output: Output) -> Exit:
+    """What happened to an object, oldest first."""
+    async with session() as asking:
+        lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
+        if not lines:
+            await _view(asking, path)  # not found is not the same as nothing happened
+    headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
+    cells = [
+        (_when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)
+        for line in lines
+    ]
+    show(Sheet([line.model_dump(mode="json") for line in lines], headings, cells, [path]), output)
+    return Exit.DONE
+
+
+async def locks(path: str, output: Output) -> Exit:
+    """Who holds what, at or below a path or everywhere."""
+    async with session() as asking:
+        held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
+    cells = [(lock.path, lock.mode, lock.action, lock.owner, _when(lock.since)) for lock in held]
+    data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
+    show(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names), output)
+    return Exit.DONE
+
+
+async def _view(asking: Asking, path: str) -> ObjectView:
+    return await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+
+
+def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
+    return Sheet(data, HEADINGS, [_line(view, name_of(view.path)) for view in views], [path])
+
+
+def _line(view: ObjectView, name: str) -> tuple[str, ...]:
+    return (name, view.status, view.target_action, view.placement, _when(view.changed_at), view.error)
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%SZ}"
