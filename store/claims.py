@@ -17,11 +17,19 @@ from store.takeover import bury
 Found = sa.RowMapping
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
-_ASKED_AGAIN = sa.select(actions).where(
-    (actions.c.run == sa.bindparam("run"))
-    | ((actions.c.path == sa.bindparam("path")) & (actions.c.request_id == sa.bindparam("request_id")))
+_ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have been abandoned
+    sa.select(actions)
+    .where(
+        (actions.c.run == sa.bindparam("run"))
+        | ((actions.c.path == sa.bindparam("path")) & (actions.c.request_id == sa.bindparam("request_id")))
+    )
+    .order_by((actions.c.run == sa.bindparam("run")).desc(), actions.c.epoch.desc())
 )
-_HELD = sa.select(locks).where(locks.c.path.in_(sa.bindparam("paths", expanding=True)))
+_HELD = (
+    sa.select(locks)
+    .where(locks.c.path.in_(sa.bindparam("paths", expanding=True)))
+    .order_by(locks.c.path, locks.c.owner)
+)
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
 _COUNTS = (
     sa.select(objects.c.status, sa.func.count())
@@ -56,12 +64,20 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
 
 
 def check(connection: sa.Connection, claim: Claim) -> Admission:
-    """What begin would answer: it is asked, and then taken back."""
+    """What begin would answer to a new request: it is asked, and then taken back."""
     attempt = connection.begin_nested()
     try:
-        return begin(connection, claim)
+        return _busy(connection, claim) or begin(connection, claim)
     finally:
         attempt.rollback()
+
+
+def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
+    """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
+    path = claim.request.path
+    held = [hold_of(row) for row in connection.execute(_HELD, {"paths": [path]}).mappings()]
+    mine = [hold for hold in held if hold.owner == path]
+    return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
 
 
 def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:

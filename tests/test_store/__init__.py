@@ -1,0 +1,1 @@
+"""The inventory's contract, on SQLite and on a real PostgreSQL."""

@@ -1,0 +1,95 @@
+"""Databases for the tests of the store: a fresh SQLite file, or a PostgreSQL whose tables are empty."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from store.engine import Database
+from store.migrate import migrate
+from store.schema import metadata
+from tests.test_store.scene import Scene
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def empty_postgres(postgres_url: str) -> Callable[[], str]:
+    """Makes databases without tables. They are not in UTC, as a server of the world may not be."""
+    engine = sa.create_engine(
+        sa.make_url(postgres_url).set(drivername="postgresql+psycopg"),
+        isolation_level="AUTOCOMMIT",
+        poolclass=sa.NullPool,
+    )
+
+    def make() -> str:
+        name = f"store_{next(_numbers)}"
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET timezone TO 'Asia/Seoul'")
+        return sa.make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(empty_postgres: Callable[[], str]) -> str:
+    return _migrated(empty_postgres())
+
+
+@pytest.fixture(scope="session")
+def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("template") / "ratchet.db"
+    _migrated(f"sqlite:///{file}")
+    return file
+
+
+def _migrated(url: str) -> str:
+    database = Database(url)
+    migrate(database)
+    database.close()
+    return url
+
+
+@pytest.fixture
+def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
+    file = tmp_path / "ratchet.db"
+    shutil.copy(migrated_sqlite, file)
+    return f"sqlite:///{file}"
+
+
+@pytest.fixture
+def emptied_postgres_url(migrated_postgres: str) -> str:
+    database = Database(migrated_postgres)
+    tables = ", ".join(metadata.tables)
+    database.run_here(lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY")))
+    database.close()
+    return migrated_postgres
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """A database with tables and nothing in them, of each kind."""
+    url: str = request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "emptied_postgres_url"}[request.param])
+    return url
+
+
+@pytest.fixture
+def scene(store_url: str) -> Iterator[Scene]:
+    """An empty inventory."""
+    scene = Scene(store_url)
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def rival(store_url: str) -> Iterator[Scene]:
+    """The same inventory as another process would have it: its own file handle or connections."""
+    scene = Scene(store_url)
+    yield scene
+    scene.close()

@@ -1,0 +1,326 @@
+"""begin: who is admitted, who is refused, and what is written in either case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from domain.errors import Category
+from domain.limits import CHUNK_VMS
+from domain.locks import Mode
+from domain.machine import Ruling
+from domain.model import Result
+from tests.test_store.scene import FRONT_1, FRONT_2, NS, WEB, Scene, group
+
+SPEC = {"subGroups": [group("front", 2, "aws", "eu-1"), group("db", 1, "gcp", "asia-1")]}
+
+
+async def test_create_makes_the_mci_and_its_vms_and_shows_what_is_under_way(scene: Scene) -> None:
+    grant = await scene.grant(WEB, "create", spec=SPEC)
+    view = await scene.inventory.get(WEB, members=True)
+    assert (view.phase, view.status) == ("Creating", "Creating:3 (R:0/3)")
+    assert (view.target_action, view.target_status, view.epoch) == ("create", "Running", grant.epoch)
+    assert view.spec == SPEC
+    assert [(vm.path, vm.placement) for vm in view.members] == [
+        (FRONT_1, "aws/eu-1"),
+        (FRONT_2, "aws/eu-1"),
+        (f"{WEB}:vm:db-1", "gcp/asia-1"),
+    ]
+    for vm in view.members:
+        assert (vm.status, vm.previous_status, vm.target_action, vm.target_status) == (
+            "Creating",
+            "None",
+            "create",
+            "Running",
+        )
+        assert (vm.epoch, vm.info) == (grant.epoch, {"generation": grant.epoch})
+
+
+async def test_a_grant_says_everything_that_the_action_needs(scene: Scene) -> None:
+    grant = await scene.grant(WEB, "create", spec=SPEC)
+    assert (grant.path, grant.action, grant.ruling) == (WEB, "create", Ruling.GO)
+    assert (grant.came_from, grant.during, grant.then) == ("None", "Creating", "Running")
+    assert (grant.targets, grant.skipped) == (3, {})
+    assert [(chunk.placement, chunk.first, chunk.last, chunk.count) for chunk in grant.chunks] == [
+        ("aws/eu-1", FRONT_1, FRONT_2, 2),
+        ("gcp/asia-1", f"{WEB}:vm:db-1", f"{WEB}:vm:db-1", 1),
+    ]
+    assert {chunk.epoch for chunk in grant.chunks} == {grant.epoch}
+
+
+async def test_an_action_holds_x_on_its_path_and_ix_above(scene: Scene) -> None:
+    await scene.make()
+    await scene.begin(FRONT_1, "suspend", run="r1")
+    held = [(hold.path, hold.mode, hold.owner, hold.run, hold.action) for hold in await scene.inventory.holds()]
+    assert held == [
+        (NS, Mode.IX, FRONT_1, "r1", "suspend"),
+        (WEB, Mode.IX, FRONT_1, "r1", "suspend"),
+        (FRONT_1, Mode.X, FRONT_1, "r1", "suspend"),
+    ]
+
+
+async def test_the_beginning_is_kept_with_who_asked_and_why(scene: Scene) -> None:
+    await scene.grant(WEB, "create", run="r1", spec=SPEC, requested_by="eve", reason="a test", request_id="q1")
+    for path in (WEB, FRONT_1):
+        line = await scene.last(path)
+        assert (line.actor, line.action, line.source, line.to) == ("User", "create", "None", "Creating")
+        assert (line.requested_by, line.reason, line.request_id) == ("eve", "a test", "q1")
+        assert (line.workflow, line.run) == (WEB, "r1")
+
+
+async def test_targets_are_cut_into_chunks_that_miss_none_and_take_none_twice(scene: Scene) -> None:
+    many = 2 * CHUNK_VMS + 1
+    spec = {"subGroups": [group("a", many), group("b", 3, "gcp", "asia-1"), group("c", 4)]}
+    grant = await scene.grant(WEB, "create", spec=spec)
+    assert grant.targets == many + 7
+    assert [(chunk.placement, chunk.count) for chunk in grant.chunks] == [
+        ("aws/eu-1", CHUNK_VMS),
+        ("aws/eu-1", CHUNK_VMS),
+        ("aws/eu-1", 5),
+        ("gcp/asia-1", 3),
+    ]
+    found = [[target.path for target in await scene.inventory.targets(chunk)] for chunk in grant.chunks]
+    assert [len(paths) for paths in found] == [chunk.count for chunk in grant.chunks]
+    assert len({path for paths in found for path in paths}) == grant.targets
+
+
+# Refusals. Each leaves everything as it was.
+
+
+@pytest.mark.parametrize(
+    ("path", "action", "request_", "category", "message"),
+    [
+        (WEB, "resume", {}, Category.NOT_ALLOWED, "resume is not allowed for VM under Running (2 of them)"),
+        (FRONT_1, "resume", {}, Category.NOT_ALLOWED, "resume is not allowed for VM under Running"),
+        (WEB, "create", {"spec": SPEC}, Category.NOT_ALLOWED, "MCI exists already, under Running"),
+        (
+            WEB,
+            "create",
+            {"spec": SPEC, "force": True},
+            Category.NOT_ALLOWED,
+            "MCI exists already, under Running",
+        ),
+        (f"{NS}:mci:no", "suspend", {}, Category.NOT_FOUND, "there is no such MCI: ns:default:mci:no"),
+        (f"{WEB}:vm:no", "suspend", {"force": True}, Category.NOT_FOUND, f"there is no such VM: {WEB}:vm:no"),
+        (f"{NS}:mci:WEB", "suspend", {}, Category.NOT_FOUND, "there is no such MCI: ns:default:mci:WEB"),
+        (WEB, "explode", {}, Category.INVALID, "unknown action 'explode' for MCI"),
+        (WEB, "observe", {}, Category.INVALID, "unknown action 'observe' for MCI"),
+        (f"{WEB}:vm:new", "create", {}, Category.INVALID, "unknown action 'create' for VM"),
+        (f"{NS}:pod:x", "suspend", {}, Category.INVALID, "unknown kind 'pod'"),
+        ("mci:web", "suspend", {}, Category.INVALID, "'mci:web' does not name an object of kind mci"),
+        (f"{NS}:mci:new", "create", {"spec": {}}, Category.INVALID, "subGroups: Field required"),
+        (WEB, "suspend", {"spec": {"a": 1}}, Category.INVALID, "suspend takes no spec"),
+    ],
+)
+async def test_a_refused_request_changes_nothing_and_says_why(
+    scene: Scene, path: str, action: str, request_: dict[str, Any], category: Category, message: str
+) -> None:
+    await scene.make()
+    before = await scene.dump()
+    refusal = await scene.refusal(path, action, **request_)
+    assert refusal.category is category
+    assert message in refusal.message
+    assert refusal.hint or "spec" in message or "subGroups" in message
+    assert await scene.dump() == before
+
+
+async def test_a_refusal_says_what_would_be_allowed(scene: Scene) -> None:
+    await scene.make()
+    assert (await scene.refusal(WEB, "resume")).hint == "allowed now: suspend, reboot, terminate"
+    hint = (await scene.refusal(FRONT_1, "resume")).hint
+    assert hint == f"{FRONT_1} is Running; allowed now: suspend, reboot, terminate"
+
+
+async def test_x_is_refused_to_those_above_and_below_and_names_the_holder(scene: Scene) -> None:
+    await scene.make()
+    await scene.grant(WEB, "suspend", run="r1")
+    before = await scene.dump()
+    refusal = await scene.refusal(FRONT_1, "reboot")
+    assert refusal.category is Category.CONFLICT
+    told = f"409 Conflict: other action currently happening on {WEB}: suspend since 2026-01-01 12:00:03Z"
+    assert refusal.message == told
+    assert [(holder.owner, holder.action, holder.run) for holder in refusal.holders] == [(WEB, "suspend", "r1")]
+    assert refusal.hint == f"wait for it with: starter attach {WEB}"
+    assert await scene.dump() == before
+
+
+async def test_a_group_is_refused_while_members_are_busy_and_names_every_one(scene: Scene) -> None:
+    await scene.make(WEB, group(size=12))
+    busy = [f"{WEB}:vm:front-{n}" for n in (2, 3, 11)]
+    for path in busy:
+        await scene.grant(path, "suspend")
+    before = await scene.dump()
+    refusal = await scene.refusal(WEB, "terminate", force=True)
+    assert [holder.owner for holder in refusal.holders] == sorted(busy)
+    assert all(f"{path}: suspend since 2026-01-01 12:00:" in refusal.message for path in busy)
+    assert await scene.dump() == before
+
+
+async def test_siblings_run_side_by_side(scene: Scene) -> None:
+    await scene.make()
+    one, two = await scene.grant(FRONT_1, "suspend"), await scene.grant(FRONT_2, "reboot")
+    assert two.epoch > one.epoch
+    assert await scene.statuses() == {"front-1": "Suspending", "front-2": "Rebooting"}
+
+
+async def test_a_name_that_begins_alike_is_no_relative(scene: Scene) -> None:
+    await scene.make(WEB)
+    await scene.make(f"{WEB}x")
+    await scene.grant(WEB, "suspend")
+    await scene.grant(f"{WEB}x:vm:front-1", "suspend")
+    await scene.grant(f"{WEB}x:vm:front-2", "suspend")
+
+
+async def test_case_twins_are_two_objects(scene: Scene) -> None:
+    await scene.make(WEB)
+    await scene.make(f"{NS}:mci:Web")
+    await scene.act(WEB, "suspend", "Suspended")
+    assert await scene.status(f"{NS}:mci:Web") == "Running:2 (R:2/2)"
+
+
+# Asked again.
+
+
+async def test_a_retry_of_the_same_run_gets_the_same_grant_and_writes_nothing(scene: Scene) -> None:
+    """As after a crash between begin and its answer."""
+    grant = await scene.grant(WEB, "create", run="r1", spec=SPEC)
+    before = await scene.dump()
+    assert await scene.grant(WEB, "create", run="r1", spec=SPEC) == grant
+    assert await scene.dump() == before
+
+
+async def test_a_retry_of_the_same_run_after_its_end_gets_the_same_grant(scene: Scene) -> None:
+    await scene.make()
+    grant = await scene.grant(WEB, "suspend", run="r1")
+    await scene.land(grant, "Suspended")
+    await scene.finish(grant)
+    before = await scene.dump()
+    assert await scene.grant(WEB, "suspend", run="r1") == grant
+    assert await scene.dump() == before
+
+
+async def test_a_request_made_again_after_its_end_gets_the_same_outcome(scene: Scene) -> None:
+    await scene.make()
+    outcome = await scene.act(WEB, "suspend", "Suspended", request_id="q1")
+    before = await scene.dump()
+    again = await scene.begin(WEB, "suspend", request_id="q1")
+    assert (again.outcome, again.grant, again.refusal) == (outcome, None, None)
+    assert await scene.dump() == before
+
+
+async def test_a_request_id_means_something_on_its_own_object_only(scene: Scene) -> None:
+    await scene.make()
+    await scene.act(FRONT_1, "suspend", "Suspended", request_id="q1")
+    assert (await scene.begin(FRONT_2, "suspend", request_id="q1")).grant
+    assert (await scene.begin(FRONT_1, "resume", request_id="q2")).grant
+
+
+async def test_requests_without_an_id_are_all_different(scene: Scene) -> None:
+    await scene.make()
+    await scene.act(WEB, "reboot", "Running")
+    assert (await scene.begin(WEB, "reboot")).grant
+
+
+async def test_a_retry_finds_its_own_grant_although_an_earlier_run_of_the_request_died(scene: Scene) -> None:
+    await scene.make()
+    await scene.grant(WEB, "suspend", run="r1", request_id="q1")
+    grant = await scene.grant(WEB, "suspend", run="r2", request_id="q1")
+    assert await scene.grant(WEB, "suspend", run="r2", request_id="q1") == grant
+    await scene.land(grant, "Suspended")
+    outcome = await scene.finish(grant)
+    assert (await scene.begin(WEB, "suspend", run="r3", request_id="q1")).outcome == outcome
+
+
+# Nothing to do, and only some of it.
+
+
+async def test_terminating_the_terminated_is_a_success_that_writes_nothing(scene: Scene) -> None:
+    await scene.make()
+    await scene.act(WEB, "terminate", "Terminated")
+    before = await scene.dump()
+    for path, shown in ((WEB, "Terminated:2 (R:0/2)"), (FRONT_1, "Terminated")):
+        for force in (False, True):
+            grant = await scene.grant(path, "terminate", force=force)
+            assert (grant.ruling, grant.then, grant.targets, grant.chunks) == (Ruling.ALREADY, shown, 0, [])
+    assert await scene.dump() == before
+
+
+async def test_members_whose_status_forbids_it_are_skipped_and_counted(scene: Scene) -> None:
+    await scene.make(WEB, group(size=5))
+    for n, (action, to) in enumerate([("suspend", "Suspended"), ("terminate", "Terminated"), ("suspend", "Suspended")]):
+        await scene.act(f"{WEB}:vm:front-{n + 1}", action, to)
+    grant = await scene.grant(WEB, "suspend")
+    assert (grant.targets, grant.skipped) == (2, {"Suspended": 2, "Terminated": 1})
+    assert list((await scene.statuses()).values()) == [
+        "Suspended",
+        "Terminated",
+        "Suspended",
+        "Suspending",
+        "Suspending",
+    ]
+
+
+async def test_a_group_in_which_nobody_may_is_refused_with_every_reason(scene: Scene) -> None:
+    await scene.make(WEB, group(size=3))
+    await scene.act(WEB, "suspend", "Suspended")
+    await scene.act(FRONT_1, "terminate", "Terminated")
+    refusal = await scene.refusal(WEB, "reboot")
+    assert refusal.category is Category.NOT_ALLOWED
+    assert refusal.message == (
+        "reboot is not allowed for VM under Suspended (2 of them); "
+        "reboot is not allowed for VM under Terminated (1 of them)"
+    )
+    assert refusal.hint == "allowed now: resume, terminate"
+
+
+async def test_force_reaches_the_failed_and_never_the_terminated(scene: Scene) -> None:
+    await scene.make(WEB, group(size=3))
+    await scene.act(FRONT_1, "terminate", "Terminated")
+    grant = await scene.grant(FRONT_2, "suspend")
+    await scene.finish(grant, Result.FAILED, "no answer")
+    assert await scene.statuses() == {"front-1": "Terminated", "front-2": "Failed", "front-3": "Running"}
+    assert (await scene.refusal(FRONT_2, "terminate")).message.endswith("under Failed without force")
+    grant = await scene.grant(WEB, "suspend", force=True)
+    assert (grant.targets, grant.skipped) == (2, {"Terminated": 1})
+    assert await scene.statuses() == {"front-1": "Terminated", "front-2": "Suspending", "front-3": "Suspending"}
+
+
+# Check: the answer of begin, and no trace of it.
+
+
+@pytest.mark.parametrize(
+    ("path", "action", "request_"),
+    [
+        (WEB, "suspend", {}),
+        (WEB, "resume", {}),
+        (FRONT_1, "terminate", {"force": True}),
+        (f"{NS}:mci:new", "create", {"spec": SPEC}),
+        (f"{NS}:mci:no", "suspend", {}),
+        (WEB, "explode", {}),
+    ],
+)
+async def test_check_answers_as_begin_would_and_changes_nothing(
+    scene: Scene, path: str, action: str, request_: dict[str, Any]
+) -> None:
+    await scene.make()
+    before = await scene.dump()
+    checked = await scene.check(path, action, **request_)
+    assert await scene.dump() == before
+    begun = await scene.begin(path, action, **request_)
+    assert checked.refusal == begun.refusal
+    assert (checked.grant and checked.grant.targets) == (begun.grant and begun.grant.targets)
+    assert (checked.grant and checked.grant.during) == (begun.grant and begun.grant.during)
+
+
+async def test_check_on_a_busy_object_names_its_own_action_and_leaves_it_alone(scene: Scene) -> None:
+    await scene.make()
+    await scene.grant(WEB, "suspend", run="r1")
+    before = await scene.dump()
+    for path in (WEB, FRONT_1):
+        checked = await scene.check(path, "reboot")
+        assert checked.refusal
+        assert checked.refusal.category is Category.CONFLICT
+        assert [holder.run for holder in checked.refusal.holders] == ["r1"]
+    assert (await scene.check(WEB, "terminate", force=True)).grant  # force would take over
+    assert await scene.dump() == before
