@@ -159,20 +159,27 @@ class Asking:
 
     async def someone_polls(self, queue: str) -> None:
         """NoWorker if nobody would take our work: better than waiting for ever."""
-        request = DescribeTaskQueueRequest(
-            namespace=self.client.namespace,
-            task_queue=TaskQueue(name=queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
         clock = asyncio.get_running_loop().time
         if clock() < self._polled_until.get(queue, 0):
             return
         deadline = clock() + POLLERS_SECONDS
-        while not (await self.client.workflow_service.describe_task_queue(request)).pollers:
+        while not await self.pollers(queue):
             if clock() > deadline:
                 raise NoWorker(queue)
             await asyncio.sleep(0.1)
         self._polled_until[queue] = clock() + POLLERS_TRUSTED
+
+    async def pollers(self, queue: str) -> int:
+        """How many workers Temporal has seen at a queue lately."""
+        on_actions = queue == wire.ACTIONS_QUEUE
+        request = DescribeTaskQueueRequest(
+            namespace=self.client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+            if on_actions
+            else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        return len((await self.client.workflow_service.describe_task_queue(request)).pollers)
 
     async def _start(self, request: Request) -> Ticket:
         operation = _with_start(request)
@@ -255,7 +262,14 @@ def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
 
 
 def _attributes(request: Request) -> TypedSearchAttributes:
-    told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
+    rows = registry.kind_at(request.path).table.rows
+    during = next(str(row.during) for row in rows if row.action == request.action and row.during)
+    told = {
+        "ObjectPath": request.path,
+        "ObjectKind": kind_of(request.path),
+        "Action": request.action,
+        "Phase": during,
+    }
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from starter.errors import Problem
 
@@ -23,11 +23,14 @@ def say(text: str = "", style: str = "") -> None:
     people().print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
 
 
-def people() -> Console:
-    """The console on stderr, as it is now: tests and pipes change it."""
-    from rich.console import Console  # not needed by the commands that only print data
+def story(text: str = "", style: str = "") -> None:
+    """A line of a command whose product is words: `demo`, `up` and the like."""
+    _console(sys.stdout).print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
 
-    return Console(file=sys.stderr, soft_wrap=True)
+
+def people() -> Console:
+    """The console on stderr."""
+    return _console(sys.stderr)
 
 
 def tell(problem: Problem) -> None:
@@ -62,3 +65,10 @@ def confirmed(question: str) -> bool:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _console(stream: TextIO) -> Console:
+    """A console on a stream as it is now: tests and pipes change it."""
+    from rich.console import Console  # not needed by the commands that only print data
+
+    return Console(file=stream, soft_wrap=True)

@@ -1,0 +1,148 @@
+"""The command line as a whole: one noun per kind, and the verbs that are about everything."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated, Literal
+
+from cyclopts import App, Group, Parameter
+
+from domain import registry, rendering
+from starter import actions, demo, doctor, faults, reads, stack, terminal
+from starter.errors import Exit
+from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
+from starter.naming import compose, locate
+from starter.output import OutputOption, aligned, as_json
+
+OBJECTS, LOOKING, STEERING, RUNNING = (
+    Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
+)
+Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
+Where = Annotated[str, Parameter(help="Only at or below this object.")]
+KindName = Annotated[str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.")]
+
+
+def build() -> App:
+    """The whole app. Nothing of Temporal is imported by it, so that help is quick."""
+    app = App(
+        name="starter",
+        help="Durable lifecycle actions on infrastructure. Begin with: starter demo, or: starter up.",
+        help_epilogue="--debug with any command shows the traceback of an error.",
+        version=lambda: version("ratchet"),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        help_format="plaintext",  # markdown would cost a quarter of a second
+    )
+    for kind in registry.KINDS.values():
+        app.command(noun(kind, OBJECTS))
+    for group, commands in _COMMANDS.items():
+        for command in commands:
+            app.command(command, group=group)
+    app.command(list_kind, name="list", group=LOOKING)
+    cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
+    cloud.command(faults.app)
+    app.command(cloud)
+    app.register_install_completion_command()
+    return app
+
+
+async def get(path: Target, /, *, output: OutputOption = "table") -> Exit:
+    """All that is kept of one object.
+
+    Example: starter get ns:default:mci:web -o yaml
+    """
+    return await reads.get(locate(path), output)
+
+
+async def list_kind(
+    kind: KindName, /, *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table"
+) -> Exit:
+    """Every object of a kind.
+
+    Example: starter list vm --prefix default/web
+    """
+    return await reads.list_objects(registry.kind(kind), prefix, limit, output)
+
+
+async def history(path: Target, /, *, limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
+    """What happened to an object: every change, and every message that was ignored.
+
+    Example: starter history default/web
+    """
+    return await reads.history(locate(path), limit, output)
+
+
+async def locks(
+    path: Annotated[str, Parameter(help="At or below this.")] = "", /, *, output: OutputOption = "table"
+) -> Exit:
+    """Who holds what.
+
+    Example: starter locks default/web
+    """
+    return await reads.locks(locate(path) if path else "", output)
+
+
+async def states(
+    kind: KindName,
+    /,
+    *,
+    output: Annotated[
+        Literal["table", "json", "mermaid", "markdown"], Parameter(name=["--output", "-o"], help="How to print it.")
+    ] = "table",
+) -> Exit:
+    """The law of a kind: which action leads from which status to which. Works without a server.
+
+    Example: starter states vm -o mermaid
+    """
+    table = registry.kind(kind).table
+    lines = [rendering.cells(row) for row in table.rows]
+    if output == "mermaid":
+        terminal.out(rendering.mermaid(table))
+    elif output == "markdown":
+        terminal.out(rendering.markdown(table))
+    elif output == "json":
+        terminal.out(as_json([dict(zip(rendering.HEADINGS, line, strict=True)) for line in lines]))
+    else:
+        terminal.out("\n".join(aligned([[word.upper() for word in rendering.HEADINGS], *lines])))
+    return Exit.DONE
+
+
+async def check(
+    path: Target,
+    action: Annotated[str, Parameter(help="The action, such as suspend.")],
+    /,
+    *,
+    force: Annotated[bool, Parameter(negative="", help="As if asked with --force.")] = False,
+    file: SpecFile = "",
+    output: OutputOption = "table",
+) -> Exit:
+    """Would this action be allowed now? If not, why not. Nothing is changed.
+
+    Example: starter check default/web suspend
+    """
+    return await actions.check(compose(locate(path), action, force=force, spec=spec_in(file)), output)
+
+
+async def attach(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+    """Wait for the action that runs on an object; if none does, tell how the last one ended.
+
+    Example: starter attach default/web
+    """
+    return await actions.attach(locate(path), actions.duration(within), output)
+
+
+async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+    """Ask the action that runs on an object to clean up and end, and wait until it has.
+
+    Example: starter cancel default/web
+    """
+    return await actions.cancel(locate(path), actions.duration(within), output)
+
+
+_COMMANDS = {
+    LOOKING: (get, history, locks, states),
+    STEERING: (check, attach, cancel),
+    RUNNING: (demo.demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
+}

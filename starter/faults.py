@@ -1,0 +1,73 @@
+"""The simulated clouds' fault script: add a rule, set all of them from a file, list, clear."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from pydantic import ValidationError
+
+from domain import registry, wire
+from domain.errors import Category, Refused
+from domain.faults import Fault, FaultScript
+from starter.errors import Exit
+from starter.kinds import SpecFile, spec_in
+from starter.output import Output, OutputOption, Sheet, show
+from starter.session import session
+
+HEADINGS = ("KIND", "CSP", "REGION", "VM", "VERB", "TIMES", "MESSAGE")
+
+app = App(name="fault", help="What the simulated clouds do wrong.")
+
+
+@app.command
+async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOption = "table") -> Exit:
+    """Add one rule to the script.
+
+    Example: starter cloud fault add fail --vm front-1 --verb suspend --times 1
+    """
+    return await _send(FaultScript(faults=[fault]), output)
+
+
+@app.command(name="set")
+async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
+    """Replace the script by the one in a file.
+
+    Example: starter cloud fault set -f examples/faults.yaml
+    """
+    try:
+        script = FaultScript.model_validate(spec_in(file))
+    except ValidationError as error:
+        why = f"the script is not valid: {registry.explain(error)}"
+        raise Refused(Category.INVALID, why, "there is an example in examples/faults.yaml") from error
+    return await _send(script.model_copy(update={"replace": True}), output)
+
+
+@app.command(name="list")
+async def list_rules(*, output: OutputOption = "table") -> Exit:
+    """The rules in force, in the order in which they are tried.
+
+    Example: starter cloud fault list -o yaml
+    """
+    return await _send(FaultScript(), output)
+
+
+@app.command
+async def clear(*, output: OutputOption = "table") -> Exit:
+    """Forget all rules: the clouds do as they are told again.
+
+    Example: starter cloud fault clear
+    """
+    return await _send(FaultScript(replace=True), output)
+
+
+async def _send(script: FaultScript, output: Output) -> Exit:
+    async with session() as asking:
+        now = await asking.read(wire.CLOUD_FAULTS, script, FaultScript)
+    cells = [
+        (rule.kind, rule.csp, rule.region, rule.vm, rule.verb, str(rule.times or "always"), rule.message)
+        for rule in now.faults
+    ]
+    data = now.model_dump(mode="json", include={"faults"}, exclude_defaults=True)
+    show(Sheet(data or {"faults": []}, HEADINGS, cells, [rule.kind for rule in now.faults]), output)
+    return Exit.DONE

@@ -1,0 +1,80 @@
+"""The noun-verb commands, made from the registry: a new kind or verb is a row there and nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from cyclopts import App, Group, Parameter
+
+from domain import registry
+from domain.paths import expand
+from starter import actions, reads
+from starter.actions import Options
+from starter.errors import Exit
+from starter.naming import example
+from starter.output import OutputOption
+
+Command = Callable[..., Awaitable[Exit]]
+
+Target = Annotated[str, Parameter(help="The object: a path, or its names with slashes.")]
+SpecFile = Annotated[
+    str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
+]
+Prefix = Annotated[str, Parameter(help="Only objects at or below this path.")]
+Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
+
+DEFAULT_LIMIT = 1_000
+
+
+def noun(kind: registry.Kind, group: Group) -> App:
+    """The commands of one kind."""
+    app = App(name=kind.name, help=kind.help, group=group)
+    for verb in kind.verbs:
+        app.command(_acting(kind, verb), name=verb.action)
+    app.command(_status(kind), name="status")
+    app.command(_list(kind), name="list")
+    return app
+
+
+def _acting(kind: registry.Kind, verb: registry.Verb) -> Command:
+    async def act_on(target: Target, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
+        return await actions.act(kind, expand(target, kind.scope), verb.action, options, None)
+
+    async def act_with_spec(target: Target, /, *, file: SpecFile, options: Options = Options()) -> Exit:  # noqa: B008
+        return await actions.act(kind, expand(target, kind.scope), verb.action, options, spec_in(file))
+
+    words = f"{kind.name} {verb.action} {example(kind)}"
+    if verb.spec:
+        return described(act_with_spec, verb.help, f"{words} -f examples/{kind.name}-demo.yaml")
+    return described(act_on, verb.help, words)
+
+
+def _status(kind: registry.Kind) -> Command:
+    async def status(target: Target, /, *, output: OutputOption = "table") -> Exit:
+        return await reads.status(kind, expand(target, kind.scope), output)
+
+    parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
+    return described(
+        status, f"The status of one {kind.table.label}{parts}.", f"{kind.name} status {example(kind)} -o json"
+    )
+
+
+def _list(kind: registry.Kind) -> Command:
+    async def list_them(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
+        return await reads.list_objects(kind, prefix, limit, output)
+
+    return described(list_them, f"Every {kind.table.label} there is.", f"{kind.name} list --prefix default")
+
+
+def spec_in(file: str) -> dict[str, Any] | None:
+    """What the file says; nothing if there is no file."""
+    from starter.spec import read_spec  # YAML is not needed for help
+
+    return read_spec(file) if file else None
+
+
+def described(command: Command, what: str, words: str) -> Command:
+    """The command with its help: what it does, and an example."""
+    command.__doc__ = f"{what}\n\nExample: starter {words}"
+    return command

@@ -1,0 +1,110 @@
+"""Running things: the embedded stack, a worker, and getting a cluster and a store ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from domain import wire
+from starter import terminal
+from starter.errors import Exit
+from starter.session import load_settings, session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
+
+
+async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
+    """Run everything here: a Temporal server and a worker, with their data in .ratchet/, until Ctrl-C.
+
+    Example: starter up
+    """
+    from workers import logs, process
+
+    settings = load_settings()
+    logs.configure("warning", "console")
+    async with process.stack(settings, port, ui_port) as running:
+        stop = process.stopped()
+        terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
+        terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}")
+        terminal.story(f"  try       {terminal.command('starter mci create default/web -f examples/mci-demo.yaml')}")
+        terminal.story("  stop      Ctrl-C here; what runs goes on at the next start")
+        await stop.wait()
+        terminal.story("stopping")
+    return Exit.DONE
+
+
+async def worker(
+    *,
+    queues: Annotated[str, Parameter(help="Which queues, with commas between. All of them if not said.")] = "",
+    share: Annotated[str | None, Parameter(help="Which part of the clouds' rate limits is ours, such as 1/2.")] = None,
+) -> Exit:
+    """Run a worker until SIGTERM or SIGINT; then it finishes what runs, or hands it over. Logs are JSON on stderr.
+
+    Example: starter worker --queues actions,cloud-aws --share 1/2
+    """
+    from workers import process
+    from workers.service import ALL_QUEUES
+
+    chosen = [word.strip() for word in queues.split(",") if word.strip()] or list(ALL_QUEUES)
+    process.check_queues(chosen)
+    settings = load_settings(share=share)
+    async with session():  # no server: say so in our own words
+        pass
+    await process.work(settings, chosen)
+    return Exit.DONE
+
+
+async def migrate() -> Exit:
+    """Bring the store that RATCHET_STORE_URL names to this version's schema.
+
+    Example: starter migrate
+    """
+    from workers.process import migrate_store
+    from workers.settings import redacted
+
+    settings = load_settings()
+    before, after = migrate_store(settings)
+    done = f"is at schema {after} already" if before == after else f"went from schema {before or 'none'} to {after}"
+    terminal.story(f"{redacted(settings.store())} {done}")
+    return Exit.DONE
+
+
+async def setup() -> Exit:
+    """Register our search attributes on a Temporal cluster. Harmless if they are there.
+
+    Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
+    """
+    async with session() as asking:
+        missing = await missing_attributes(asking)
+        if missing:
+            await _register(asking, missing)
+    told = f"registered {', '.join(missing)}" if missing else "all search attributes are registered already"
+    terminal.story(f"{told} (namespace {asking.client.namespace})")
+    return Exit.DONE
+
+
+async def missing_attributes(asking: Asking) -> list[str]:
+    """Those of our search attributes that the namespace does not have."""
+    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+
+    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
+    known = await asking.client.operator_service.list_search_attributes(request)
+    return [name for name in wire.SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+
+
+async def _register(asking: Asking, names: list[str]) -> None:
+    from temporalio.api.enums.v1 import IndexedValueType
+    from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+
+    types = {
+        "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+        "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+        "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
+    }
+    wanted = {name: types[wire.SEARCH_ATTRIBUTES[name]] for name in names}
+    request = AddSearchAttributesRequest(namespace=asking.client.namespace, search_attributes=wanted)
+    await asking.client.operator_service.add_search_attributes(request)
