@@ -1,0 +1,74 @@
+"""Everything from a fresh clone, with nothing installed but Python 3.11 or newer.
+
+python3 run.py                the demo: an MCI across three simulated clouds, live
+python3 run.py test [ARGS]    the whole test suite; ARGS are pytest's
+python3 run.py check          linter, formatter, types
+python3 run.py WORDS          any command of the CLI: python3 run.py --help
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+BIN = HERE / ".venv" / "bin"
+CHECKS = (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"])
+
+
+def main(words: list[str]) -> int:
+    if sys.version_info < (3, 11):  # noqa: UP036  the very thing to find out
+        sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
+    install()
+    match words:
+        case ["test", *rest]:
+            return run(BIN / "python", "-m", "pytest", *rest)
+        case ["check"]:
+            return max(run(BIN / command, *rest) for command, *rest in CHECKS)
+    os.environ.setdefault("RATCHET_COMMAND", "python3 run.py")
+    os.execv(BIN / "starter", ["starter", *(words or ["demo"])])
+
+
+def install() -> None:
+    """The dependencies in .venv, exactly as locked; with plain pip, as near as that comes."""
+    if uv := find_uv():
+        environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(HERE / ".venv")}
+        environ.pop("VIRTUAL_ENV", None)
+        sync = [uv, "sync", "--frozen", "--inexact", "--extra", "dev", "--python", sys.executable]
+        quiet = ["--quiet"] if BIN.exists() else []
+        if subprocess.run([*sync, *quiet], cwd=HERE, env=environ).returncode == 0:
+            return
+        print("uv could not do it; trying pip", file=sys.stderr)
+    if not (BIN / "starter").exists():
+        subprocess.run([sys.executable, "-m", "venv", HERE / ".venv"], check=True)
+        subprocess.run([BIN / "python", "-m", "pip", "install", "--quiet", "--editable", f"{HERE}[dev]"], check=True)
+
+
+def find_uv() -> str | None:
+    """The `uv` on the PATH, or one of our own in .uv, fetched if need be."""
+    own = HERE / ".uv" / "bin" / "uv"
+    if found := shutil.which("uv"):
+        return found
+    if not own.exists():
+        print("first run: fetching uv and the dependencies", file=sys.stderr)
+        fetch = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+            own.parents[1],
+        ]
+        subprocess.run([*fetch, "uv"], check=False)
+    return str(own) if own.exists() else None
+
+
+def run(*command: str | Path) -> int:
+    return subprocess.run(command, cwd=HERE).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
