@@ -88,11 +88,15 @@ class _Crew:
 
     def width(self) -> int:
         """Lanes: no more than the cloud lets run at once, no more than there is work for."""
-        return min(self.permits.vm_cap(self.csp), -(-self.chunk.count // self.cloud.bulk))
+        return min(self.permits.vm_cap(self.csp), -(-self.chunk.count // self._bulk()))
+
+    def _bulk(self) -> int:
+        """VMs in one call: what the cloud takes, but never more than may be worked on at once."""
+        return min(self.cloud.bulk, self.permits.vm_cap(self.csp))
 
     async def work_through(self, todo: Iterator[Target]) -> None:
         """One lane: the next few VMs, until there are none."""
-        while batch := list(islice(todo, self.cloud.bulk)):
+        while batch := list(islice(todo, self._bulk())):
             if self.chunk.action != "create":
                 batch = await self._adopted(batch)
             await self._bring_about(batch)

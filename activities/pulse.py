@@ -23,5 +23,5 @@ async def pulse() -> AsyncIterator[None]:
 
 async def _beat() -> None:
     while True:
-        activity.heartbeat()
         await asyncio.sleep(BEAT_SECONDS)
+        activity.heartbeat()

@@ -11,10 +11,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -47,6 +47,7 @@ class Action(ABC):
         self._successor: Request | None = None
         self._work: asyncio.Task[None] | None = None
         self._ended = False
+        self._providers: list[str] = []
 
     @abstractmethod
     async def perform(self, grant: Grant) -> None:
@@ -100,7 +101,8 @@ class Action(ABC):
         if grant.ruling is Ruling.ALREADY:
             return await self._close(_nothing_to_do(grant))
         self._progress = self._progress.model_copy(update={"phase": grant.during, "targets": grant.targets})
-        self._show(PROVIDERS.value_set(_providers(grant)))
+        workflow.set_current_details(_details(self._progress))
+        self._providers = _providers(grant)
         result, message = await self._run(grant)
         return await self._close(await calls.finish(grant, result, message))
 
@@ -147,7 +149,7 @@ class Action(ABC):
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._successor:
             _continue_as(self._successor)
-        self._show(PROGRESS.value_set(100))
+        self._list_as(100)
         if outcome.result is Result.CANCELLED:
             raise asyncio.CancelledError(outcome.message)
         if outcome.result is Result.FAILED:
@@ -156,13 +158,16 @@ class Action(ABC):
 
     def _count(self, tally: Tally) -> None:
         done, failed = self._progress.done + tally.done, self._progress.failed + tally.failed
+        before = _quarters(self._progress)
         self._progress = self._progress.model_copy(update={"done": done, "failed": failed})
         workflow.set_current_details(_details(self._progress))
+        if before < _quarters(self._progress) < 4:
+            self._list_as(_quarters(self._progress) * 25)
 
-    def _show(self, more: SearchAttributeUpdate[Any]) -> None:
-        """What the Web UI lists and shows."""
-        workflow.upsert_search_attributes([PHASE.value_set(self._progress.phase), more])
-        workflow.set_current_details(_details(self._progress))
+    def _list_as(self, percent: int) -> None:
+        """What lists of workflows show. Each time costs an event and a write to the server's index."""
+        phase, providers = PHASE.value_set(self._progress.phase), PROVIDERS.value_set(self._providers)
+        workflow.upsert_search_attributes([phase, providers, PROGRESS.value_set(percent)])
 
 
 async def _admission(request: Request) -> Admission:
@@ -199,6 +204,10 @@ async def _clear_below(request: Request, admission: Admission) -> Admission:
 def _continue_as(request: Request) -> NoReturn:
     verb = registry.kind_at(request.path).verb(request.action)
     workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request))
+
+
+def _quarters(seen: Progress) -> int:
+    return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
 
 
 def _providers(grant: Grant) -> list[str]:

@@ -3,8 +3,8 @@
 Its tables are its own, not part of the inventory: they are the provider's books, against which ours are checked.
 """
 
+from domain.faults import Fault, Kind
 from providers.simulated.cloud import SimulatedCloud
-from providers.simulated.faults import Fault, Kind
 from providers.simulated.ledger import Peaks
 from providers.simulated.machines import Vm
 from providers.simulated.tables import create_tables

@@ -10,9 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from domain.errors import ProviderError, Rejected, StoreUnavailable, Unavailable, brief
+from domain.faults import Fault, Kind
 from domain.ports import Answer, Order, Transactions, VmFacts
 from providers.simulated.batch import Batch
-from providers.simulated.faults import Fault, FaultScript, Kind
+from providers.simulated.faults import FaultScript
 from providers.simulated.ledger import Ledger, Peaks
 from providers.simulated.machines import VERBS, Vm, below, read_vms
 from providers.simulated.tables import lock_cloud, quotas, vms

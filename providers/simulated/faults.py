@@ -1,78 +1,15 @@
-"""The fault script: rules that make a simulated cloud fail on purpose. Kept in the database, so every process sees it.
-
-Rules are tried in order. `slow` and `hang` take their time and leave the call to the later rules; every other kind
-settles it. `times` counts VMs, not calls. A rule for the verb `*` is about the verbs that change something; reads
-(`describe`, `list`) meet it only if it delays, hides a status, or is an outage of everything in a region (`throttle`
-or `unavailable` with vm `*`). To fail a read otherwise, name it.
-"""
+"""The fault script: rules that make a simulated cloud fail on purpose. Kept in the database, so every process sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from fnmatch import fnmatchcase
-from typing import Literal, Self
 
 import sqlalchemy as sa
-from pydantic import Field, model_validator
 
-from domain.model import Model, ShortText, Word
-from domain.paths import name_of
+from domain.faults import Fault
 from domain.ports import Order, Transactions
 from providers.simulated.tables import clouds, faults
-
-READS = ("describe", "list")
-
-
-class Kind(StrEnum):
-    FAIL = "fail"  # Rejected
-    THROTTLE = "throttle"  # Throttled, with `retry_after` if given
-    UNAVAILABLE = "unavailable"  # Unavailable
-    LOSE_ANSWER = "lose-answer"  # does the work, then UnknownOutcome
-    HANG = "hang"  # waits `seconds`, then does the work
-    SLOW = "slow"  # the same, with the cloud's jitter
-    UNKNOWN_STATUS = "unknown-status"  # describe finds a state that nobody knows
-    LIE = "lie"  # terminate says done, but the VM lives
-
-
-_DELAYS = (Kind.HANG, Kind.SLOW)
-_OUTAGES = (Kind.THROTTLE, Kind.UNAVAILABLE)
-_ONLY_VERB = {Kind.LIE: "terminate", Kind.UNKNOWN_STATUS: "describe"}
-
-
-class Fault(Model):
-    """One rule. `region` and `vm` are globs; `vm` is held against the VM's name and against its path."""
-
-    kind: Kind
-    csp: Word = "*"
-    region: Word = "*"
-    vm: ShortText = "*"
-    verb: Literal["*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list"] = "*"
-    times: int | None = Field(None, ge=1)
-    retry_after: float | None = Field(None, ge=0)
-    seconds: float = Field(1.0, ge=0)
-    message: ShortText = ""
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        only = _ONLY_VERB.get(self.kind)
-        if only and self.verb not in ("*", only):
-            raise ValueError(f"{self.kind} is about {only}, not {self.verb}")
-        return self
-
-    def meets(self, verb: str, region: str, path: str) -> bool:
-        return self._about(verb) and fnmatchcase(region, self.region) and self._covers(path)
-
-    def _about(self, verb: str) -> bool:
-        if self.verb != "*":
-            return self.verb == verb
-        if only := _ONLY_VERB.get(self.kind):
-            return verb == only
-        return verb not in READS or self.kind in _DELAYS or (self.kind in _OUTAGES and self.vm == "*")
-
-    def _covers(self, path: str) -> bool:
-        return self.vm == "*" or fnmatchcase(name_of(path), self.vm) or fnmatchcase(path, self.vm)
 
 
 @dataclass(slots=True)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from domain.faults import Fault, Kind
 from domain.ports import Order, VmFacts, VmState
-from providers.simulated.faults import Fault, Kind, Rule, Rules
+from providers.simulated.faults import Rule, Rules
 from providers.simulated.machines import Machines, key, no_such_vm
 from providers.simulated.tables import lock_cloud
 
