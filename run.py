@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = HERE / ".venv" / "bin"
-CHECKS = (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"])
+CHECKS = ("ruff check .", "ruff format --check .", "mypy")
 
 
 def main(words: list[str]) -> int:
@@ -25,7 +25,7 @@ def main(words: list[str]) -> int:
         case ["test", *rest]:
             return run(BIN / "python", "-m", "pytest", *rest)
         case ["check"]:
-            return max(run(BIN / command, *rest) for command, *rest in CHECKS)
+            return max(run(BIN / command, *rest) for command, *rest in map(str.split, CHECKS))
     os.environ.setdefault("RATCHET_COMMAND", "python3 run.py")
     os.execv(BIN / "starter", ["starter", *(words or ["demo"])])
 
@@ -52,17 +52,8 @@ def find_uv() -> str | None:
         return found
     if not own.exists():
         print("first run: fetching uv and the dependencies", file=sys.stderr)
-        fetch = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--target",
-            own.parents[1],
-        ]
-        subprocess.run([*fetch, "uv"], check=False)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--target", own.parents[1], "uv"], check=False)
     return str(own) if own.exists() else None
 
 

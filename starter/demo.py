@@ -38,7 +38,7 @@ async def demo() -> Exit:
         for play in (_create, _suspend, _resume_with_a_rival, _terminate):
             if (code := await play(asking, path)) is not Exit.DONE:
                 return code
-        _what_next(path, asking)
+        _what_next(path)
     return Exit.DONE
 
 
@@ -100,18 +100,16 @@ def _clock(began: float) -> str:
     return f"{time.monotonic() - began:6.2f} s"
 
 
-def _what_next(path: str, asking: Asking) -> None:
+def _what_next(path: str) -> None:
     terminal.story("\nDone. What happened is kept. What to try next:", "bold")
     for line in (
-        "starter up                    # the same stack, to stay; then in another terminal:",
+        "starter up    # the same stack, to stay, with every action in its Web UI; then in another terminal:",
         f"starter history {short(path)}",
         "starter mci create default/web -f examples/mci-demo.yaml",
         "starter mci status default/web",
         "starter --help",
     ):
         terminal.story(f"   {terminal.command(line)}")
-    if asking.ui:
-        terminal.story(f"   every action in the Web UI: {asking.ui}/namespaces/{asking.client.namespace}/workflows")
 
 
 async def _free_name(asking: Asking) -> str:
