@@ -25,9 +25,13 @@ _ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have 
     )
     .order_by((actions.c.run == sa.bindparam("run")).desc(), actions.c.epoch.desc())
 )
+# Only what can be in the way, and what is our own: a busy parent has as many IX holders as children at work.
 _HELD = (
     sa.select(locks)
-    .where(locks.c.path.in_(sa.bindparam("paths", expanding=True)))
+    .where(
+        locks.c.path.in_(sa.bindparam("exclusive", expanding=True))
+        | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != Mode.IX.value))
+    )
     .order_by(locks.c.path, locks.c.owner)
 )
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
@@ -75,8 +79,7 @@ def check(connection: sa.Connection, claim: Claim) -> Admission:
 def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
     path = claim.request.path
-    held = [hold_of(row) for row in connection.execute(_HELD, {"paths": [path]}).mappings()]
-    mine = [hold for hold in held if hold.owner == path]
+    mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == path]
     return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
 
 
@@ -103,10 +106,17 @@ def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
 def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
     """Conflicting locks of others. An older run of our own ID is dead, as Temporal runs one at a time: its locks go."""
     path = claim.request.path
-    held = [hold_of(row) for row in connection.execute(_HELD, {"paths": list(want)}).mappings()]
+    held = _held(connection, want)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == path):
         bury(connection, path, run, claim.at, f"taken over by run {claim.run}")
     return [hold for hold in conflicts(want, held) if hold.owner != path]
+
+
+def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[Hold]:
+    exclusive = [path for path, mode in want.items() if mode is Mode.X]
+    shared = [path for path, mode in want.items() if mode is Mode.IX]
+    rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared}).mappings()
+    return [hold_of(row) for row in rows]
 
 
 def _conflict(holds: list[Hold]) -> Refusal:

@@ -1,4 +1,4 @@
-"""The fault script: rules that make a simulated cloud fail on purpose. Kept in the database, so every process sees it."""
+"""The fault script of the simulated clouds, kept in the database so that every process sees it."""
 
 from __future__ import annotations
 
