@@ -102,7 +102,7 @@ async def conclude(asking: Asking, path: str, outcome: Outcome, output: Output) 
     if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
         reason = outcome.message or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
         terminal.say(f"{outcome.action or 'the action'} {outcome.result}: {reason}", "bold red")
-        terminal.say(f"  try: {terminal.command(f'starter history {path}')}")
+        terminal.say(f"  hint: {terminal.command(f'starter history {path}')}")
     return code
 
 

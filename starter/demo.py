@@ -20,6 +20,7 @@ from starter.session import load_settings, session
 
 if TYPE_CHECKING:
     from starter.asking import Asking, Ticket
+    from workers.settings import Settings
 
 SPEC = Path(__file__).parent.parent / "examples" / "mci-demo.yaml"
 GLANCE = 0.1  # seconds between looks: short, so that no status goes unseen
@@ -142,9 +143,15 @@ async def _own() -> AsyncIterator[Asking]:
     from starter.asking import Asking
     from workers import logs, process
 
-    settings = load_settings(simulated_latency=LATENCY, simulated_jitter=JITTER)
+    settings = _watchable(load_settings())
     logs.configure("error", "console")
     terminal.story(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
     async with process.stack(settings) as running:
         terminal.story(f"   Temporal {running.address}, Web UI {running.ui}")
         yield Asking(running.client, running.ui)
+
+
+def _watchable(settings: Settings) -> Settings:
+    """The clouds slow enough to watch, unless somebody set their speed."""
+    speed = {"simulated_latency": LATENCY, "simulated_jitter": JITTER}
+    return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)

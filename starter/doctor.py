@@ -106,9 +106,12 @@ async def _store(asking: Asking) -> Finding:
 
 def _report(findings: list[Finding], output: Output) -> Exit:
     lines = [("wrong" if each.mend else "ok", each.about, each.found) for each in findings]
-    show(Sheet([asdict(each) for each in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]), output)
+    show(
+        Sheet([asdict(each) for each in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]),
+        output,
+    )
     ill = [each for each in findings if each.mend]
     for each in ill:
         terminal.say(f"{each.about}: {each.found}", "red")
-        terminal.say(f"  try: {terminal.command(each.mend)}")
+        terminal.say(f"  hint: {terminal.command(each.mend)}")
     return Exit.UNREACHABLE if ill else Exit.DONE

@@ -45,7 +45,8 @@ async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
     document = DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:
-        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}\n")
+        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}")
+        terminal.out("")
     show(_sheet(members if kind.member else [view], path, data), output)
     return Exit.DONE
 

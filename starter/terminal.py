@@ -37,7 +37,7 @@ def tell(problem: Problem) -> None:
     """What, why, what to run next."""
     say(f"error: {problem.what}", "bold red")
     say(f"  why: {problem.why}")
-    say(f"  try: {command(problem.next)}")
+    say(f"  hint: {command(problem.next)}")
 
 
 def command(text: str) -> str:

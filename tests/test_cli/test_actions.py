@@ -1,0 +1,187 @@
+"""Actions from the command line: waiting, not waiting, going away, coming back, trying first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+
+import pytest
+import yaml
+
+from domain.paths import expand
+from starter import actions, terminal
+from starter.asking import Asking
+from starter.errors import Exit
+from tests.test_cli.conftest import EXAMPLES, Cli, Clouds, ended, heard
+
+
+def path_of(short: str) -> str:
+    return expand(short, ("ns", "mci"))
+
+
+async def test_the_life_of_an_mci_as_a_user_types_it(cli: Cli, mci: str) -> None:
+    for action, status in (
+        ("suspend", "Suspended:6 (R:0/6)"),
+        ("resume", "Running:6 (R:6/6)"),
+        ("reboot", "Running:6 (R:6/6)"),
+        ("terminate", "Terminated:6 (R:0/6)"),
+    ):
+        ran = await cli(f"mci {action} {mci} -o json")
+        assert ran.code == Exit.DONE
+        assert json.loads(ran.out)["status"] == status
+
+
+async def test_an_outcome_is_printed_as_table_json_yaml_or_name(cli: Cli, mci: str) -> None:
+    vm = f"{mci}/front-1"
+    table = await cli(f"vm suspend {vm}")
+    assert table.out.splitlines()[1].split() == [vm, "suspend", "succeeded", "Suspended", "1", "0", "-"]
+    assert yaml.safe_load((await cli(f"vm resume {vm} -o yaml")).out)["status"] == "Running"
+    assert (await cli(f"vm reboot {vm} -o name")).out == f"{path_of(mci)}:vm:front-1\n"
+
+
+async def test_progress_goes_to_stderr_and_shows_the_status_as_it_changes(
+    cli: Cli, clouds: Clouds, mci: str, ns: str
+) -> None:
+    await clouds.stall(ns)
+    process = await cli.start(f"mci suspend {mci} -o name")
+    await heard(process, f"{mci}: Suspending:6 (R:0/6)  0/6 done")
+    await clouds.relent()
+    ran = await ended(process)
+    assert (ran.code, ran.out) == (Exit.DONE, f"{path_of(mci)}\n")
+
+
+async def test_what_is_not_allowed_says_what_is(cli: Cli, mci: str) -> None:
+    ran = await cli(f"mci resume {mci}")
+    assert ran.code == Exit.REFUSED
+    assert "resume is not allowed for VM under Running (6 of them)" in ran.err
+    assert "allowed now: suspend, reboot, terminate" in ran.err
+
+
+async def test_action_words_may_be_written_large(cli: Cli, mci: str) -> None:
+    assert (await cli(f"check {mci} SUSPEND")).code == Exit.DONE
+
+
+async def test_a_partly_failed_action_exits_7_and_names_who_failed(cli: Cli, clouds: Clouds, mci: str) -> None:
+    await clouds.fail(f"{path_of(mci)}:vm:front-1")
+    ran = await cli(f"mci suspend {mci} -o json")
+    assert (ran.code, json.loads(ran.out)["failed"]) == (Exit.PARTLY, 1)
+    assert f"{mci}/front-1 is Running: " in ran.err
+    assert "out of order" in ran.err
+
+
+async def test_a_failed_action_exits_1(cli: Cli, clouds: Clouds, mci: str) -> None:
+    await clouds.fail(f"{path_of(mci)}:vm:front-1")
+    ran = await cli(f"vm suspend {mci}/front-1")
+    assert ran.code == Exit.FAILED
+    assert f"starter history {path_of(mci)}:vm:front-1" in ran.err
+
+
+async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: Asking, mci: str) -> None:
+    before = (await cli(f"get {mci} -o json")).out
+    for words in (f"mci suspend {mci} --dry-run", f"check {mci} suspend"):
+        ran = await cli(f"{words} -o json")
+        told = json.loads(ran.out)
+        assert (ran.code, told["ruling"], told["targets"], len(told["places"])) == (Exit.DONE, "go", 6, 3)
+    assert (await cli(f"mci resume {mci} --dry-run")).code == Exit.REFUSED
+    assert (await cli(f"get {mci} -o json")).out == before
+
+
+async def test_creating_can_be_tried_first(cli: Cli, asking: Asking, ns: str) -> None:
+    spec = str(EXAMPLES / "mci-demo.yaml")
+    assert (await cli(f"check {ns}/new create -f", spec)).code == Exit.DONE
+    assert (await cli(f"mci create {ns}/new --dry-run -f", spec)).code == Exit.DONE
+    assert (await cli(f"get {ns}/new")).code == Exit.NOT_FOUND
+
+
+async def test_a_check_sees_the_action_that_runs(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    assert (await cli(f"mci suspend {mci} --no-wait")).code == Exit.DONE
+    ran = await cli(f"check {mci} reboot")
+    assert (ran.code, "suspend since" in ran.err) == (Exit.REFUSED, True)
+    await clouds.relent()
+    assert (await cli(f"attach {mci}")).code == Exit.DONE
+
+
+async def test_an_action_asked_for_without_waiting_can_be_attached_to(
+    cli: Cli, clouds: Clouds, mci: str, ns: str
+) -> None:
+    await clouds.stall(ns)
+    ran = await cli(f"mci suspend {mci} --no-wait -o json")
+    assert (ran.code, json.loads(ran.out)["action"]) == (Exit.DONE, "suspend")
+    assert f"starter attach {path_of(mci)}" in ran.err
+    attached = asyncio.create_task(cli(f"attach {mci} -o json"))
+    await clouds.relent()
+    assert json.loads((await attached).out)["status"] == "Suspended:6 (R:0/6)"
+    assert json.loads((await cli(f"attach {mci} -o json")).out)["result"] == "succeeded"  # over: how it ended
+
+
+async def test_when_the_timeout_passes_the_action_goes_on(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    ran = await cli(f"mci suspend {mci} --timeout 500ms")
+    assert (ran.code, ran.out) == (Exit.STILL_WAITING, "")
+    assert f"starter attach {path_of(mci)}" in ran.err
+    await clouds.relent()
+    assert (await cli(f"attach {mci}")).code == Exit.DONE
+
+
+async def test_after_ctrl_c_the_action_goes_on(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    process = await cli.start(f"mci suspend {mci}")
+    await heard(process, "Suspending")
+    process.send_signal(signal.SIGINT)
+    ran = await ended(process)
+    assert (ran.code, ran.out) == (Exit.INTERRUPTED, "")
+    assert f"the action goes on. starter attach {path_of(mci)}" in ran.err
+    assert "Traceback" not in ran.err
+    await clouds.relent()
+    assert (await cli(f"attach {mci}")).code == Exit.DONE
+
+
+async def test_a_cancelled_action_ends(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    assert (await cli(f"mci suspend {mci} --no-wait")).code == Exit.DONE
+    ran = await cli(f"cancel {mci} -o json")
+    assert (ran.code, json.loads(ran.out)["result"]) == (Exit.DONE, "cancelled"), ran.err
+    again = await cli(f"cancel {mci}")
+    assert (again.code, "no action runs" in again.err) == (Exit.REFUSED, True)
+
+
+async def test_one_request_id_is_carried_out_once(cli: Cli, mci: str) -> None:
+    assert (await cli(f"mci suspend {mci} --request-id once")).code == Exit.DONE
+    again = await cli(f"mci suspend {mci} --request-id once -o json")
+    assert (again.code, json.loads(again.out)["result"]) == (Exit.DONE, "succeeded")
+    assert "carried out before" in again.err
+
+
+async def test_force_takes_over_from_the_action_that_runs(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    assert (await cli(f"mci suspend {mci} --no-wait")).code == Exit.DONE
+    assert (await cli(f"mci terminate {mci}")).code == Exit.REFUSED
+    forced = asyncio.create_task(cli(f"mci terminate {mci} --force -o json"))
+    await clouds.relent()
+    assert json.loads((await forced).out)["status"] == "Terminated:6 (R:0/6)"
+
+
+@pytest.mark.parametrize(("answer", "code"), [(True, Exit.DONE), (False, Exit.FAILED)])
+async def test_a_person_is_asked_before_anything_ends_for_good(
+    cli: Cli, mci: str, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int
+) -> None:
+    asked: list[str] = []
+
+    def confirmed(question: str) -> bool:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr(terminal, "interactive", lambda: True)
+    monkeypatch.setattr(terminal, "confirmed", confirmed)
+    assert (await cli(f"mci suspend {mci}")).code == Exit.DONE
+    assert asked == []
+    assert (await cli(f"mci terminate {mci}")).code == code
+    assert asked == [f"terminate {mci}? This cannot be undone."]
+    assert (await cli(f"mci terminate {mci} --yes")).code == Exit.DONE
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", None), ("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
+def test_durations_have_units(text: str, seconds: float | None) -> None:
+    assert actions.duration(text) == seconds

@@ -1,0 +1,139 @@
+"""What there is and how it is, as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from domain import registry, rendering
+from domain.paths import expand
+from starter import asking as asking_module
+from starter import terminal
+from starter.asking import Asking
+from starter.errors import Exit
+from starter.output import aligned
+from tests.test_cli.conftest import EXAMPLES, Cli, Clouds
+
+
+async def test_the_status_of_an_mci_has_the_source_systems_shape(cli: Cli, mci: str) -> None:
+    assert (await cli(f"vm suspend {mci}/front-1")).code == Exit.DONE
+    found = json.loads((await cli(f"mci status {mci} -o json")).out)
+    vms = found.pop("vm")
+    assert found == {
+        "id": "web",
+        "name": "web",
+        "status": "Partial-Running:5 (R:5/6)",
+        "statusCount": {
+            "countTotal": 6,
+            "countFailed": 0,
+            "countSuspended": 1,
+            "countRunning": 5,
+            "countTerminated": 0,
+            "countCreating": 0,
+            "countSuspending": 0,
+            "countResuming": 0,
+            "countRebooting": 0,
+            "countTerminating": 0,
+            "countUndefined": 0,
+        },
+        "targetStatus": "None",
+        "targetAction": "None",
+    }
+    front = next(vm for vm in vms if vm["id"] == "front-1")
+    assert len(vms) == 6
+    assert (front["status"], front["targetAction"], front["subGroupId"]) == ("Suspended", "None", "front")
+    assert (front["csp"], front["region"]) == ("aws", "eu-central-1")
+
+
+async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -> None:
+    lines = (await cli(f"mci status {mci}")).out.splitlines()
+    assert lines[0] == f"{mci}  Running:6 (R:6/6)  target None/None"
+    assert [line.split()[0] for line in lines[3:]] == ["back-1", "back-2", "data-1", "front-1", "front-2", "front-3"]
+    assert (await cli(f"vm status {mci}/data-1 -o yaml")).out.startswith("id: data-1\n")
+
+
+async def test_every_page_is_listed_and_a_cut_is_said(
+    cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_module, "PAGE", 2)
+    everything = await cli(f"list vm --prefix {mci} -o name")
+    assert len(everything.out.splitlines()) == 6
+    assert everything.err == ""
+    some = await cli(f"vm list --prefix {ns} --limit 3 -o name")
+    assert some.out.splitlines() == everything.out.splitlines()[:3]
+    assert "cut at 3" in some.err
+    assert json.loads((await cli(f"list mci --prefix ns:{ns} -o json")).out)[0]["path"] == f"ns:{ns}:mci:web"
+    assert (await cli("list mci --prefix nobody -o name")).out == ""
+
+
+async def test_history_says_who_did_what_and_why(cli: Cli, mci: str) -> None:
+    assert (await cli(f"mci suspend {mci} --reason", "night")).code == Exit.DONE
+    lines = json.loads((await cli(f"history {mci} -o json")).out)
+    assert [(line["action"], line["source"], line["to"]) for line in lines[-2:]] == [
+        ("suspend", "Running", "Suspending"),
+        ("suspend", "Suspending", "Running"),
+    ]
+    assert lines[-1]["reason"] == "night"
+    assert lines[-1]["requested_by"]
+    assert "night" in (await cli(f"history {mci}")).out
+
+
+async def test_locks_show_who_holds_what(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
+    await clouds.stall(ns)
+    await cli(f"vm suspend {mci}/front-1 --no-wait")
+    held = json.loads((await cli(f"locks {mci} -o json")).out)
+    path = expand(mci, ("ns", "mci"))
+    assert [(lock["path"], lock["mode"], lock["action"]) for lock in held] == [
+        (path, "IX", "suspend"),
+        (f"{path}:vm:front-1", "X", "suspend"),
+    ]
+    await clouds.relent()
+    await cli(f"attach {mci}/front-1")
+    assert json.loads((await cli(f"locks {mci} -o json")).out) == []
+
+
+async def test_get_takes_a_path_or_its_short_form(cli: Cli, mci: str) -> None:
+    path = expand(mci, ("ns", "mci"))
+    for words in (mci, path):
+        assert yaml.safe_load((await cli(f"get {words} -o yaml")).out)["path"] == path
+    assert (await cli(f"get {mci}")).out.splitlines()[0].split() == ["path", path]
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+async def test_the_law_of_a_kind_needs_no_server(cli: Cli, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    table = registry.KINDS[kind].table
+    assert (await cli(f"states {kind} -o markdown")).out == rendering.markdown(table)
+    assert (await cli(f"states {kind} -o mermaid")).out == rendering.mermaid(table)
+    assert len(json.loads((await cli(f"states {kind} -o json")).out)) == len(table.rows)
+    assert (await cli(f"states {kind}")).out.splitlines()[1].split()[0] == "create"
+
+
+async def test_faults_are_set_from_words_and_files(cli: Cli, clouds: Clouds) -> None:
+    added = await cli("cloud fault add fail --vm front-9 --verb suspend --times 2 --message no -o json")
+    assert json.loads(added.out)["faults"] == [
+        {"kind": "fail", "vm": "front-9", "verb": "suspend", "times": 2, "message": "no"}
+    ]
+    assert (await cli("cloud fault set -o name -f", str(EXAMPLES / "faults.yaml"))).out == "fail\nslow\n"
+    assert "front-1" in (await cli("cloud fault list")).out
+    assert json.loads((await cli("cloud fault clear -o json")).out) == {"faults": []}
+    wrong = await cli("cloud fault set -f -", stdin="faults: [{kind: lie, verb: create}]")
+    assert (wrong.code, "lie is about terminate" in wrong.err) == (Exit.USAGE, True)
+
+
+async def test_text_from_others_cannot_move_the_cursor(cli: Cli, asking: Asking, mci: str) -> None:
+    assert (await cli(f"mci suspend {mci} --reason", "\x1b[2Jgone")).code == Exit.DONE
+    shown = (await cli(f"history {mci}")).out
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jgone" in shown
+
+
+def test_columns_are_aligned_and_nothing_is_cut() -> None:
+    assert aligned([("A", "B"), ("long name", ""), ("x", "y" * 200)])[1:] == ["long name  -", f"x          {'y' * 200}"]
+
+
+def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
+    assert terminal.command("wait for it: starter attach x") == "wait for it: python3 run.py attach x"

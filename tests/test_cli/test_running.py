@@ -1,0 +1,175 @@
+"""Running things: the embedded stack, workers, the demo, the doctor, setting up; and help."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+
+from domain import registry, wire
+from starter.asking import Asking
+from starter.errors import Exit
+from tests.test_cli.conftest import Cli, Ran, assert_told, ended, heard
+from workers.connection import EMBEDDED_FILE, embedded
+from workers.home import in_use
+
+
+def commands() -> list[str]:
+    """Every command that there is."""
+    verbs = [f"{kind.name} {verb.action}" for kind in registry.KINDS.values() for verb in kind.verbs]
+    reads = [f"{kind} {verb}" for kind in registry.KINDS for verb in ("status", "list")]
+    faults = [f"cloud fault {verb}" for verb in ("add", "set", "list", "clear")]
+    others = "get list history locks states check attach cancel demo up worker doctor setup migrate"
+    return [*verbs, *reads, *faults, *others.split()]
+
+
+@pytest.mark.parametrize("words", commands())
+async def test_every_command_has_help_with_an_example(cli: Cli, words: str) -> None:
+    ran = await cli(f"{words} --help")
+    assert ran.code == Exit.DONE
+    assert f"starter {words}" in " ".join(ran.out.partition("Example:")[2].split())
+
+
+async def test_help_does_not_import_temporal(cli: Cli) -> None:
+    code = "import asyncio, sys, starter.__main__ as cli; asyncio.run(cli.run(['--help'])); print(list(sys.modules))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    loaded = (await process.communicate())[0].decode().splitlines()[-1]
+    for heavy in ("temporalio", "sqlalchemy", "yaml", "pydantic_settings"):
+        assert f"'{heavy}'" not in loaded
+
+
+async def test_the_version_is_printed(cli: Cli) -> None:
+    assert (await cli("--version")).out == "0.1.0\n"
+
+
+async def test_a_traceback_is_shown_only_when_asked_for(cli: Cli) -> None:
+    assert "Traceback" not in (await cli("list rocket")).err
+    assert "Traceback" in (await cli("list rocket --debug")).err
+
+
+async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: Asking, home: Path) -> None:
+    ran = await cli("doctor -o json")
+    found = {each["about"]: each for each in json.loads(ran.out)}
+    assert (ran.code, [each for each in found.values() if each["mend"]]) == (Exit.DONE, [])
+    assert set(found) == {"versions", "server", "namespace", "search attributes", "workers", "store"}
+    assert str(home / "inventory.db") in found["store"]["found"]
+
+
+async def test_the_doctor_says_what_is_wrong_and_how_to_mend_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    ran = await cli("doctor")
+    assert ran.code == Exit.UNREACHABLE
+    assert "connection refused" in ran.out
+    assert "starter up" in ran.err
+
+
+async def test_in_an_empty_namespace_the_doctor_misses_everything_and_setup_registers_attributes(
+    cli: Cli, client: Client, empty_namespace: str
+) -> None:
+    ill = await cli("doctor -o json")
+    mend = {each["mend"] for each in json.loads(ill.out)}
+    assert ill.code == Exit.UNREACHABLE
+    assert {"starter setup", "starter worker --queues actions", "starter worker --queues cloud-aws"} <= mend
+    first, second = await cli("setup"), await cli("setup")
+    assert (first.code, second.code) == (Exit.DONE, Exit.DONE)
+    assert "registered ObjectPath" in first.out
+    assert "registered already" in second.out
+    request = ListSearchAttributesRequest(namespace=empty_namespace)
+    known = await client.operator_service.list_search_attributes(request)
+    assert set(wire.SEARCH_ATTRIBUTES) <= set(known.custom_attributes)
+
+
+async def test_migrating_twice_is_harmless(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    assert "went from schema none to" in (await cli("migrate")).out
+    assert "already" in (await cli("migrate")).out
+
+
+async def test_the_demo_tells_its_story(cli: Cli, asking: Asking) -> None:
+    ran = await cli("demo")
+    assert ran.code == Exit.DONE, ran.err
+    for words in (
+        "Running:6 (R:6/6)",
+        "Suspended:6 (R:0/6)",
+        "409 Conflict: other action currently happening on ns:default:mci:demo-",
+        "Terminated:6 (R:0/6)",
+        "/history",
+        "starter --help",
+    ):
+        assert words in ran.out
+
+
+async def test_up_runs_everything_until_it_is_told_to_stop(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEMPORAL_ADDRESS")
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    up = await cli.start("up")
+    try:
+        await _said(up, "stop ")
+        assert (await cli("doctor")).code == Exit.DONE
+        assert_told(await cli("up"), Exit.REFUSED, f"a stack is running in {tmp_path} already")
+        up.send_signal(signal.SIGINT)
+        ran = await ended(up)
+    finally:
+        if up.returncode is None:
+            up.kill()
+    assert (ran.code, ran.err) == (Exit.DONE, "")
+    assert not (tmp_path / EMBEDDED_FILE).exists()
+    assert not in_use(tmp_path)
+
+
+async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TEMPORAL_ADDRESS")
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    monkeypatch.setenv("RATCHET_SIMULATED_LATENCY", "0.1")
+    up = await cli.start("up")
+    await _said(up, "stop ")
+    orphan = embedded(tmp_path)["pid"]
+    up.kill()
+    await up.wait()
+    ran = await cli.process("demo")
+    assert (ran.code, ran.err) == (Exit.DONE, "")
+    assert "Terminated:6 (R:0/6)  succeeded" in ran.out
+    with pytest.raises(ProcessLookupError):
+        os.kill(orphan, 0)
+
+
+async def test_a_worker_logs_json_and_ends_gracefully(cli: Cli, asking: Asking) -> None:
+    worker = await cli.start("worker --queues cloud-other --share 1/2")
+    serving = json.loads(await heard(worker, "serving"))
+    assert (serving["queues"], serving["share"]) == (["cloud-other"], "1/2")
+    began = time.monotonic()
+    worker.send_signal(signal.SIGTERM)
+    ran = await ended(worker)
+    assert ran.code == Exit.DONE
+    assert [json.loads(line)["event"] for line in ran.err.splitlines()][-1] == "stopped"
+    assert time.monotonic() - began < 10
+
+
+async def test_reading_only_the_first_line_is_no_error(cli: Cli, mci: str) -> None:
+    process = await cli.start(f"list vm --prefix {mci}")
+    assert process.stdout
+    await process.stdout.readline()
+    process.stdout._transport.close()  # type: ignore[attr-defined]
+    assert process.stderr
+    assert Ran(await process.wait(), "", (await process.stderr.read()).decode()) == Ran(0, "", "")
+
+
+async def _said(process: asyncio.subprocess.Process, words: str) -> None:
+    assert process.stdout
+    async with asyncio.timeout(30):
+        async for line in process.stdout:
+            if words in line.decode():
+                return
+    raise AssertionError(f"it ended without saying {words!r}")

@@ -1,0 +1,97 @@
+"""Nobody there, the store locked, somebody else first: said at once, and nothing is left half done."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from domain.paths import expand
+from starter.asking import Asking
+from starter.errors import Exit
+from store import engine
+from tests.test_cli.conftest import Cli, Clouds, assert_told, under_way
+
+
+async def test_without_a_server_every_command_says_how_to_start_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    for words in ("mci suspend default/web", "get default/web", "demo", "setup", "worker"):
+        ran = await asyncio.wait_for(cli(words), 5)
+        assert_told(ran, Exit.UNREACHABLE, "no Temporal server at 127.0.0.1:1: connection refused")
+        assert "starter up" in ran.err
+
+
+async def test_an_unknown_namespace_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
+    assert_told(await cli("mci suspend default/web"), Exit.UNREACHABLE, "Temporal has no namespace 'nowhere'")
+
+
+async def test_without_a_worker_nothing_is_started(cli: Cli, client: Client, empty_namespace: str) -> None:
+    ran = await cli("mci suspend default/web")
+    assert_told(ran, Exit.UNREACHABLE, "no worker polls the queue 'actions'")
+    assert "starter worker" in ran.err
+    there = await Client.connect(client.service_client.config.target_host, namespace=empty_namespace)
+    with pytest.raises(RPCError, match="not found"):
+        await there.get_workflow_handle("ns:default:mci:web").describe()
+
+
+class Locked:
+    """Another process that holds a SQLite database for itself."""
+
+    CODE = (
+        "import sqlite3, sys; held = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        "held.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
+    )
+
+    def __init__(self, database: Path) -> None:
+        command = [sys.executable, "-c", self.CODE, str(database)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdout
+        assert self._process.stdout.readline() == b"locked\n"
+
+    def release(self) -> None:
+        self._process.communicate()
+
+
+async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
+    cli: Cli, asking: Asking, mci: str, home: Path
+) -> None:
+    locked = Locked(home / "inventory.db")
+    try:
+        waiting = asyncio.create_task(cli.process(f"mci suspend {mci} -o name"))
+        await under_way(asking, expand(mci, ("ns", "mci")))
+        assert not waiting.done()
+    finally:
+        locked.release()
+    ran = await waiting
+    assert (ran.code, ran.out) == (Exit.DONE, f"{expand(mci, ('ns', 'mci'))}\n"), ran.err
+
+
+async def test_migrating_a_locked_database_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_STORE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.2)
+    assert (await cli("migrate")).code == Exit.DONE
+    locked = Locked(tmp_path / "store.db")
+    try:
+        assert_told(await cli("migrate"), Exit.UNREACHABLE, "database is locked")
+    finally:
+        locked.release()
+
+
+async def test_of_two_racing_terminals_one_wins_and_the_other_names_the_winner(
+    cli: Cli, clouds: Clouds, mci: str, ns: str
+) -> None:
+    await clouds.stall(ns)
+    terminals = [asyncio.create_task(cli.process(f"mci suspend {mci} -o name")) for _ in range(2)]
+    done, waiting = await asyncio.wait(terminals, return_when=asyncio.FIRST_COMPLETED)
+    await clouds.relent()
+    loser, winner = await done.pop(), await waiting.pop()
+    path = expand(mci, ("ns", "mci"))
+    assert_told(loser, Exit.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
+    assert f"starter attach {path}" in loser.err
+    assert (winner.code, winner.out) == (Exit.DONE, f"{path}\n"), winner.err
