@@ -12,7 +12,7 @@ from domain import mci
 from domain.errors import Category, Refused
 from domain.machine import StateTable
 from domain.model import NewObject, Request
-from domain.paths import expand, kind_of
+from domain.paths import check_path, expand, kind_of
 from domain.wire import CONTROL_VMS, CREATE_MCI
 
 
@@ -88,7 +88,7 @@ def kind(name: str) -> Kind:
 
 def kind_at(path: str) -> Kind:
     """The kind of the object at a path whose shape fits that kind."""
-    found = kind(kind_of(path))
+    found = kind(kind_of(check_path(path)))
     expand(path, found.scope)
     return found
 

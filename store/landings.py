@@ -37,10 +37,9 @@ _OWNED = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_GROUPS = (
-    sa.select(objects.c.status, objects.c.previous_status, sa.func.count())
-    .where(*_NAMED)
-    .group_by(objects.c.status, objects.c.previous_status)
+_LOCKED = _OWNED.subquery()  # counted only after nobody else can change them
+_GROUPS = sa.select(_LOCKED.c.status, _LOCKED.c.previous_status, sa.func.count()).group_by(
+    _LOCKED.c.status, _LOCKED.c.previous_status
 )
 _ALIKE = (
     *_NAMED,
@@ -150,13 +149,13 @@ def advance(connection: sa.Connection, step: Step) -> bool:
     """One step within an action. Found already made: success. Forbidden or stale: recorded as ignored."""
     owned = _owned(connection, [step.path], step.epoch)
     status, _ = owned.get(step.path, (NONE, NONE))
-    if status == step.to:
+    if step.path in owned and status == step.to:
         return True
     table = registry.kind_at(step.path).table
     legal = step.path in owned and table.step(status, step.to, step.actor).ruling is not Ruling.REFUSED
     if legal:
-        which = {"name": step.path, "mine": step.epoch}
-        connection.execute(_ONE, which | {"status": step.to, "changed_at": step.at})
+        rest = {"changed_at": step.at} if step.to in table.transitional else _at_rest(step.at)
+        connection.execute(_ONE, {"name": step.path, "mine": step.epoch, "status": step.to} | rest)
     message = step.message if legal else NO_ROW if step.path in owned else NOT_OURS
     told = line(step.path, step.at, step.actor, "advance", status, step.to, step.epoch, message)
     connection.execute(LINES, told)

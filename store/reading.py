@@ -12,6 +12,7 @@ from domain.errors import Category, Refused
 from domain.locks import Hold, Mode
 from domain.machine import NONE
 from domain.model import HistoryLine, ObjectView
+from domain.paths import check_path
 from store.schema import actions, history, locks, objects
 
 MAX_MEMBERS = 20_000
@@ -27,9 +28,9 @@ _COUNTS = (
 
 def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
     """One object, with its members if asked for."""
+    table = registry.kind_at(path).table
     row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
     if row is None:
-        table = registry.kind_at(path).table
         hint = f"see what there is: starter list {table.kind}"
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
     view = _views(connection, [row])[0]
@@ -39,6 +40,8 @@ def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
 def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:
     """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
     registry.kind(kind)
+    if after:
+        check_path(after)
     query = sa.select(objects).where(objects.c.kind == kind, objects.c.path > after).order_by(objects.c.path)
     if prefix:
         query = query.where(_below(objects.c.path, prefix))
@@ -51,7 +54,7 @@ def read_history(connection: sa.Connection, path: str, limit: int) -> list[Histo
     query = (
         sa.select(history, actions.c.path.label("workflow"), *told)
         .outerjoin(actions, actions.c.epoch == history.c.epoch)
-        .where(history.c.path == path)
+        .where(history.c.path == check_path(path))
         .order_by(history.c.seq.desc())
         .limit(min(limit, MAX_LINES))
     )
@@ -84,6 +87,7 @@ def shown_status(connection: sa.Connection, path: str) -> str:
 
 def _below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
+    check_path(prefix)
     return (column == prefix) | ((column > f"{prefix}:") & (column < f"{prefix};"))
 
 

@@ -7,8 +7,10 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain import registry
+from domain.errors import brief
 from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
+from store.reading import shown_status
 from store.recording import for_each
 from store.schema import actions, locks, objects
 
@@ -16,11 +18,15 @@ from store.schema import actions, locks, objects
 def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == owner, actions.c.ended_at.is_(None))
-    healed = 0
-    for action in connection.execute(dead).mappings().all():
+    healed, message = 0, brief(message)
+    for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
         healed += _bring_back(connection, action, at, message)
         outcome = Outcome(
-            path=owner, action=action["action"], result=Result.FAILED, status="", message=f"abandoned: {message}"
+            path=owner,
+            action=action["action"],
+            result=Result.FAILED,
+            status=shown_status(connection, owner),
+            message=f"abandoned: {message}",
         )
         connection.execute(
             sa.update(actions)

@@ -423,7 +423,13 @@ def test_a_single_vm_cannot_be_created() -> None:
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("ns:a:pod:w", "unknown kind 'pod'"), ("mci:w", "does not name"), ("ns:a:mci:w:mci:v", "does not name")],
+    [
+        ("ns:a:pod:w", "unknown kind 'pod'"),
+        ("mci:w", "does not name"),
+        ("ns:a:mci:w:mci:v", "does not name"),
+        ("web", "bad path 'web'"),
+        ("", "bad path ''"),
+    ],
 )
 def test_a_path_of_no_known_kind_is_refused(path: str, told: str) -> None:
     with pytest.raises(Refused, match=told):
