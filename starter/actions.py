@@ -13,7 +13,7 @@ from domain.errors import Category, Refused
 from domain.model import Admission, ObjectView, Outcome, Query, Request, Result
 from domain.paths import short
 from starter import terminal
-from starter.errors import OF_RESULT, Exit
+from starter.errors import OF_RESULT, Exit, Problem
 from starter.naming import compose
 from starter.output import Output, Sheet, show
 from starter.progress import follow, patience
@@ -74,7 +74,8 @@ async def attach(path: str, seconds: float | None, output: Output) -> Exit:
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         targets = (await asking.progress(path, run)).targets if runs else 0
-        return await conclude(asking, path, await follow(asking, path, run, targets), output)
+        outcome = await _filled(asking, await follow(asking, path, run, targets), run)
+    return conclude(outcome, output)
 
 
 async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
@@ -84,16 +85,15 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
         if not runs:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
         await asking.cancel(path)
-        outcome = await follow(asking, path, run, 0)
-        code = await conclude(asking, path, outcome, output)
-    return Exit.DONE if outcome.result is Result.CANCELLED else code
+        outcome = await _filled(asking, await follow(asking, path, run, 0), run)
+    if outcome.result is not Result.CANCELLED:  # it ended before we came
+        return conclude(outcome, output)
+    show(_ending(outcome), output)
+    return Exit.DONE
 
 
-async def conclude(asking: Asking, path: str, outcome: Outcome, output: Output) -> Exit:
+def conclude(outcome: Outcome, output: Output) -> Exit:
     """Print the outcome; say on stderr what a person should know of it."""
-    if not outcome.status:  # it was cut off, and left no record of its own
-        view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
-        outcome = outcome.model_copy(update={"status": view.status})
     show(_ending(outcome), output)
     for trouble in outcome.troubles:
         terminal.say(f"  {short(trouble.path)} is {trouble.status}: {trouble.error}", "red")
@@ -101,8 +101,7 @@ async def conclude(asking: Asking, path: str, outcome: Outcome, output: Output) 
         terminal.say(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
     if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
         reason = outcome.message or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
-        terminal.say(f"{outcome.action or 'the action'} {outcome.result}: {reason}", "bold red")
-        terminal.say(f"  hint: {terminal.command(f'starter history {path}')}")
+        terminal.tell(Problem(f"{outcome.action} {outcome.result}", reason, f"starter history {outcome.path}", code))
     return code
 
 
@@ -122,13 +121,21 @@ async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit
         terminal.say(f"{link}", "dim")
     if ticket.admission.outcome:
         terminal.say("this request was carried out before; this is what became of it")
-        return await conclude(asking, path, ticket.admission.outcome, options.output)
+        return conclude(ticket.admission.outcome, options.output)
     if not options.wait:
         show(_receipt(ticket, link), options.output)
         terminal.say(f"under way; wait for it with: {terminal.command(f'starter attach {path}')}")
         return Exit.DONE
     outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
-    return await conclude(asking, path, outcome, options.output)
+    return conclude(await _filled(asking, outcome, ticket.run), options.output)
+
+
+async def _filled(asking: Asking, outcome: Outcome, run: str) -> Outcome:
+    """An action that was cut off leaves no outcome of its own: what it was and how the object is are looked up."""
+    if outcome.status:
+        return outcome
+    view = await asking.read(wire.READ_OBJECT, Query(path=outcome.path), ObjectView)
+    return outcome.model_copy(update={"status": view.status, "action": await asking.action_of(outcome.path, run)})
 
 
 async def _newest(asking: Asking, path: str) -> tuple[str, bool]:

@@ -29,6 +29,7 @@ def build() -> App:
         help="Durable lifecycle actions on infrastructure. Begin with: starter demo, or: starter up.",
         help_epilogue="--debug with any command shows the traceback of an error.",
         version=lambda: version("ratchet"),
+        default_parameter=Parameter(show_default=lambda value: str(value) if value else None),  # not "" and False
         result_action="return_value",
         exit_on_error=False,
         print_error=False,

@@ -126,6 +126,11 @@ class Asking:
                 return None
             raise
 
+    async def action_of(self, path: str, run: str) -> str:
+        """Which action a run was started for."""
+        described = await self.client.get_workflow_handle(path, run_id=run).describe()
+        return str((await described.memo()).get("action", "an action"))
+
     async def read(self, activity: str, query: BaseModel, answer: type[T]) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""
         await self.someone_polls(wire.ACTIONS_QUEUE)

@@ -22,7 +22,9 @@ app = App(name="fault", help="What the simulated clouds do wrong.")
 
 @app.command
 async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOption = "table") -> Exit:
-    """Add one rule to the script.
+    """Add one rule to the script. Region and VM are globs, the VM's held against its name and its path.
+
+    A rule is in force for so many VMs as --times says, or until it is cleared.
 
     Example: starter cloud fault add fail --vm front-1 --verb suspend --times 1
     """

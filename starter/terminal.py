@@ -63,6 +63,9 @@ def confirmed(question: str) -> bool:
     try:
         people().print(f"{clean(question)} [y/N] ", end="", markup=False, highlight=False)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        say()
+        raise
     finally:
         signal.signal(signal.SIGINT, previous)
 

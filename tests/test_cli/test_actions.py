@@ -132,7 +132,7 @@ async def test_after_ctrl_c_the_action_goes_on(cli: Cli, clouds: Clouds, mci: st
     process.send_signal(signal.SIGINT)
     ran = await ended(process)
     assert (ran.code, ran.out) == (Exit.INTERRUPTED, "")
-    assert f"the action goes on. starter attach {path_of(mci)}" in ran.err
+    assert f"the action goes on. Wait for it again with: starter attach {path_of(mci)}" in ran.err
     assert "Traceback" not in ran.err
     await clouds.relent()
     assert (await cli(f"attach {mci}")).code == Exit.DONE
@@ -142,7 +142,8 @@ async def test_a_cancelled_action_ends(cli: Cli, clouds: Clouds, mci: str, ns: s
     await clouds.stall(ns)
     assert (await cli(f"mci suspend {mci} --no-wait")).code == Exit.DONE
     ran = await cli(f"cancel {mci} -o json")
-    assert (ran.code, json.loads(ran.out)["result"]) == (Exit.DONE, "cancelled"), ran.err
+    told = json.loads(ran.out)
+    assert (ran.code, told["action"], told["result"]) == (Exit.DONE, "suspend", "cancelled"), ran.err
     again = await cli(f"cancel {mci}")
     assert (again.code, "no action runs" in again.err) == (Exit.REFUSED, True)
 
