@@ -13,7 +13,7 @@ from domain.errors import RatchetError
 from domain.limits import CLOUDS
 from domain.model import Query, StoreView
 from starter import terminal
-from starter.errors import Exit, problem
+from starter.errors import Exit, NoWorker, problem
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
 from starter.stack import missing_attributes
@@ -84,11 +84,21 @@ async def _attributes(asking: Asking) -> Finding:
 async def _queues(asking: Asking) -> list[Finding]:
     """Who polls what; a queue without a worker is work that waits."""
     names = [wire.ACTIONS_QUEUE, *map(wire.cloud_queue, CLOUDS)]
-    pollers = await asyncio.gather(*(asking.pollers(name) for name in names))
-    idle = [name for name, number in zip(names, pollers, strict=True) if not number]
+    idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
         return [Finding("workers", f"all {len(names)} queues are polled")]
     return [Finding("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
+
+
+async def _polled(asking: Asking, names: list[str]) -> list[bool]:
+    async def one(name: str) -> bool:
+        try:
+            await asking.someone_polls(name)  # patient: a worker that has just started is not seen at once
+        except NoWorker:
+            return False
+        return True
+
+    return await asyncio.gather(*map(one, names))
 
 
 async def _store(asking: Asking) -> Finding:
