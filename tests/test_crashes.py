@@ -1,0 +1,145 @@
+"""Workers and servers killed with -9 in the middle of an action: it goes on by itself, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from domain.model import Request, Result
+from domain.wire import ACTIONS_QUEUE
+from providers.simulated import SimulatedCloud
+from starter.asking import Asking
+from store.engine import Database
+from store.inventory import SqlInventory
+from tests.user import spec
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.settings import Settings
+
+MCI = "ns:default:mci:web"
+LATENCY = 0.4
+
+
+@dataclass
+class Site:
+    """A server and its data, and the books that survive everything."""
+
+    home: Path
+    server: embedded.EmbeddedServer
+    client: Client
+    inventory: SqlInventory
+    cloud: SimulatedCloud
+
+    async def do(self, action: str) -> Result:
+        asking = Asking(self.client)
+        ticket = await asking.ask(
+            Request(path=MCI, action=action, spec=spec(4, ["aws"]) if action == "create" else None)
+        )
+        return (await asking.outcome(MCI, ticket.run)).result
+
+    async def until_half_done(self, during: str) -> None:
+        """Until some VMs have landed and some have not."""
+        async with asyncio.timeout(30):
+            while True:
+                statuses = [vm.status for vm in (await self.inventory.list_objects("vm"))]
+                if during in statuses and set(statuses) != {during}:
+                    return
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    server = await embedded.start(tmp_path)
+    settings = Settings(home=tmp_path)
+    database, clouds = Database(settings.store()), Database(settings.cloud())
+    client = await connect(tmp_path, plugin())
+    yield Site(tmp_path, server, client, SqlInventory(database), SimulatedCloud("aws", clouds))
+    database.close()
+    clouds.close()
+    await server.stop()
+
+
+@asynccontextmanager
+async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A real worker process; killed with -9 at the end, if not before."""
+    environment = os.environ | {
+        "RATCHET_HOME": str(site.home),
+        "TEMPORAL_ADDRESS": site.server.address,
+        "RATCHET_SIMULATED_LATENCY": str(LATENCY),
+        "RATCHET_SIMULATED_JITTER": "1",
+        "RATCHET_LOG_LEVEL": "error",
+    }
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
+    asking = Asking(site.client)
+    async with asyncio.timeout(30):
+        while not await asking.pollers(ACTIONS_QUEUE):
+            await asyncio.sleep(0.02)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize(
+    ("before", "action", "during", "effects"),
+    [
+        ([], "create", "Creating", 1),
+        (["create"], "reboot", "Rebooting", 2),
+        (["create"], "terminate", "Terminating", 2),
+    ],
+)
+async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothing_is_done_twice(
+    site: Site, before: list[str], action: str, during: str, effects: int
+) -> None:
+    async with worker(site) as first:
+        for earlier in before:
+            await site.do(earlier)
+        running = asyncio.create_task(site.do(action))
+        await site.until_half_done(during)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    async with worker(site):
+        async with asyncio.timeout(30):
+            assert await running is Result.SUCCEEDED
+    assert {vm.effects for vm in await site.cloud.books()} == {effects}
+    assert len(await site.cloud.books()) == 4
+    assert await site.inventory.holds() == []
+
+
+async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
+    async with worker(site):
+        assert await site.do("create") is Result.SUCCEEDED
+        running = asyncio.create_task(site.do("suspend"))
+        await site.until_half_done("Suspending")
+        site.server.process.kill()
+        await site.server.process.wait()
+        _, port = site.server.address.split(":")
+        site.server = await embedded.start(site.home, port=int(port))
+        async with asyncio.timeout(30):
+            assert await running is Result.SUCCEEDED
+    assert {(vm.state, vm.calls, vm.effects) for vm in await site.cloud.books()} == {("stopped", 2, 2)}
+    assert await site.inventory.holds() == []
+
+
+async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
+    async with worker(site) as first:
+        await site.do("create")
+        running = asyncio.create_task(site.do("reboot"))
+        await site.until_half_done("Rebooting")
+        first.send_signal(signal.SIGTERM)
+        assert await first.wait() == 0
+    async with worker(site), asyncio.timeout(30):
+        assert await running is Result.SUCCEEDED
+    assert {vm.effects for vm in await site.cloud.books()} == {2}

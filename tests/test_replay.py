@@ -1,0 +1,37 @@
+"""Histories that were recorded earlier replay on the code of today: running actions survive an upgrade."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+from domain import wire
+from workers.plugin import WORKFLOWS, runner
+
+RECORDED = sorted((Path(__file__).parent / "histories").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+async def test_a_recorded_history_replays(file: Path) -> None:
+    replayer = Replayer(
+        workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=runner(sandbox=True)
+    )
+    path = _started(file)["workflowId"]  # the code looks at it: an action's ID is its object's path
+    await replayer.replay_workflow(WorkflowHistory.from_json(path, file.read_text()))
+
+
+def _started(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())["events"][0]["workflowExecutionStartedEventAttributes"]
+    return found
+
+
+def test_every_workflow_type_has_a_recorded_history() -> None:
+    kinds = {_started(file)["workflowType"]["name"] for file in RECORDED}
+    assert kinds == {wire.CREATE_MCI, wire.CONTROL_VMS}
+    assert len(kinds) == len(WORKFLOWS)

@@ -1,0 +1,117 @@
+"""A user of the running stack, and what tests may see besides: the inventory and the clouds' own books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.faults import Fault
+from domain.model import HistoryLine, ObjectView, Outcome, Request
+from domain.ports import VmState
+from domain.wire import split_placement
+from providers.simulated import Vm
+from providers.simulated.tables import vms
+from starter.asking import Asking, Ticket
+from workers.service import Service
+
+
+def spec(size: int = 2, csps: Sequence[str] = ("aws", "gcp"), regions: int = 1) -> dict[str, Any]:
+    """`size` VMs in each region of each cloud, in subgroups named after the cloud and the region's number."""
+    return {
+        "subGroups": [
+            {"name": f"{csp}{n}", "subGroupSize": size, "csp": csp, "region": f"r{n}"}
+            for csp in csps
+            for n in range(regions)
+        ]
+    }
+
+
+@dataclass(frozen=True)
+class User:
+    asking: Asking
+    service: Service
+    ns: str
+
+    def mci(self, name: str = "web") -> str:
+        return f"ns:{self.ns}:mci:{name}"
+
+    def vm(self, name: str, mci: str = "web") -> str:
+        return f"{self.mci(mci)}:vm:{name}"
+
+    async def ask(self, path: str, action: str, **more: Any) -> Ticket:
+        return await self.asking.ask(Request(path=path, action=action, requested_by="tester", **more))
+
+    async def admitted(self, path: str, action: str, **more: Any) -> Ticket:
+        ticket = await self.ask(path, action, **more)
+        assert ticket.admission.refusal is None, ticket.admission.refusal
+        return ticket
+
+    async def do(self, path: str, action: str, **more: Any) -> Outcome:
+        """An action from the request to its outcome; it must be admitted."""
+        ticket = await self.admitted(path, action, **more)
+        return await self.asking.outcome(path, ticket.run)
+
+    async def refused(self, path: str, action: str, **more: Any) -> str:
+        """The message with which the request is refused; it must be refused."""
+        ticket = await self.ask(path, action, **more)
+        assert ticket.admission.refusal is not None, ticket.admission.grant
+        return ticket.admission.refusal.message
+
+    async def fault(self, kind: str, vm: str = "*", **more: Any) -> None:
+        """A fault for VMs of this test's namespace only."""
+        await self.service.clouds["aws"].add_fault(Fault(kind=kind, vm=f"ns:{self.ns}:*:vm:{vm}", **more))
+
+    async def heal_faults(self) -> None:
+        """Take back this test's faults."""
+        cloud = self.service.clouds["aws"]
+        await cloud.set_faults([fault for fault in await cloud.faults() if f"ns:{self.ns}:" not in fault.vm])
+
+    async def see(self, path: str) -> ObjectView:
+        return await self.service.inventory.get(path, members=True)
+
+    async def history(self, path: str) -> list[HistoryLine]:
+        return await self.service.inventory.history(path, 1_000)
+
+    async def books(self) -> dict[str, list[Vm]]:
+        """What the clouds say there is, by our path."""
+        found: dict[str, list[Vm]] = {}
+        for cloud in self.service.clouds.values():
+            for vm in await cloud.books():
+                if vm.path.startswith(f"ns:{self.ns}:"):
+                    found.setdefault(vm.path, []).append(vm)
+        return found
+
+    async def until_called(self, path: str) -> None:
+        """Wait until a call for something in this VM's region is in flight at its cloud."""
+        csp, region = split_placement((await self.service.inventory.get(path)).placement)
+        async with asyncio.timeout(10):
+            while not self.service.clouds[csp].in_flight().vms.get(region):
+                await asyncio.sleep(0.01)
+
+    async def until_status(self, path: str, status: str) -> None:
+        async with asyncio.timeout(10):
+            while (await self.service.inventory.get(path)).status != status:
+                await asyncio.sleep(0.02)
+
+    async def lose(self, path: str) -> None:
+        """The VM is gone from its cloud, behind our back."""
+        gone = sa.delete(vms).where(vms.c.path == path)
+        await self.service.cloud_database.run(lambda connection: connection.execute(gone).rowcount)
+
+    async def books_agree(self, mci: str = "web") -> None:
+        """I2 and I3: at rest nothing is transitional, nothing locked, and every VM is what its cloud says it is."""
+        seen = await self.see(self.mci(mci))
+        expected = {VmState.RUNNING: "Running", VmState.STOPPED: "Suspended", VmState.TERMINATED: "Terminated"}
+        books = await self.books()
+        for vm in seen.members:
+            real = books.get(vm.path, [])
+            assert len(real) <= 1, f"more than one cloud VM for {vm.path}"
+            truth = expected[VmState(real[0].state)] if real else "Failed"
+            assert vm.status == truth, f"{vm.path} is {vm.status}, the cloud says {truth}"
+            assert (vm.target_action, vm.target_status) == ("None", "None")
+        assert await self.service.inventory.holds(self.mci(mci)) == []
+        assert (seen.target_action, seen.target_status) == ("None", "None")
