@@ -17,7 +17,7 @@ from starter.asking import Asking
 from tests.user import User
 from workers import embedded
 from workers.connection import connect
-from workers.plugin import WORKFLOWS, plugin, runner
+from workers.plugin import WORKFLOWS, plugin
 from workers.service import Service
 from workers.settings import Settings
 
@@ -67,7 +67,7 @@ async def stack(client: Client, settings: Settings) -> AsyncIterator[Service]:
 
 async def _everything_replays(client: Client) -> None:
     """Whatever the session's tests did: every history of it replays on the code that made it."""
-    replayer = Replayer(workflows=WORKFLOWS, data_converter=client.data_converter, workflow_runner=runner(sandbox=True))
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(histories) as results:
         failures = [result.replay_failure async for result in results if result.replay_failure]

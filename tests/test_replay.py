@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from domain import wire
-from workers.plugin import WORKFLOWS, runner
+from workers.plugin import WORKFLOWS, plugin
 
 RECORDED = sorted((Path(__file__).parent / "histories").glob("*.json"))
 
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
 async def test_a_recorded_history_replays(file: Path) -> None:
-    replayer = Replayer(
-        workflows=WORKFLOWS, data_converter=pydantic_data_converter, workflow_runner=runner(sandbox=True)
-    )
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
     path = _started(file)["workflowId"]  # the code looks at it: an action's ID is its object's path
     await replayer.replay_workflow(WorkflowHistory.from_json(path, file.read_text()))
 
