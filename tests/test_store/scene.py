@@ -102,7 +102,7 @@ class Scene:
 
     async def told(self, path: str) -> list[tuple[str, str, str]]:
         """The object's history: action, from, to."""
-        return [(line.action, line.source, line.to) for line in await self.inventory.history(path)]
+        return [(line.action, line.source, line.to) for line in await self.inventory.history(path, limit=1_000)]
 
     async def last(self, path: str) -> HistoryLine:
         return (await self.inventory.history(path, limit=1))[0]

@@ -1,0 +1,158 @@
+"""The store away, locked or full: StoreUnavailable, nothing half done, and it works again afterwards."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from domain.errors import StoreUnavailable
+from domain.model import Admission, Request
+from store import claims, engine
+from store.engine import Database
+from tests.test_store.scene import FRONT_1, WEB, Scene, claim
+
+
+@pytest.fixture
+def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """SQLite, waiting for others no longer than a test can."""
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    return Scene(sqlite_url)
+
+
+async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -> None:
+    await impatient.make()
+    before = await impatient.dump()
+    other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="the store did not answer: database is locked"):
+        await impatient.begin(WEB, "suspend")
+    with pytest.raises(StoreUnavailable):
+        await impatient.inventory.get(WEB)
+    other.execute("ROLLBACK")
+    other.close()
+    assert await impatient.dump() == before
+    assert (await impatient.begin(WEB, "suspend")).grant
+    impatient.close()
+
+
+async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) -> None:
+    await impatient.make()
+    before = await impatient.dump()
+
+    def shrink(connection: sa.Connection) -> None:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+
+    def grow(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("PRAGMA max_page_count=100000")
+
+    spec = {"subGroups": [{"name": "big", "subGroupSize": 2_000, "csp": "aws", "region": "eu-1"}]}
+    await impatient.database.run(shrink)
+    with pytest.raises(StoreUnavailable, match="database or disk is full"):
+        await impatient.begin("ns:default:mci:big", "create", spec=spec)
+    assert await impatient.dump() == before
+    await impatient.database.run(grow)
+    assert (await impatient.begin("ns:default:mci:big", "create", spec=spec)).grant
+    impatient.close()
+
+
+def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+    directory = tmp_path / "ratchet.db"
+    directory.mkdir()
+    database = Database(f"sqlite:///{directory}")
+    with pytest.raises(StoreUnavailable, match="unable to open database file"):
+        database.run_here(lambda connection: None)
+    database.close()
+
+
+def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    database = Database(f"postgresql://postgres@/postgres?host={tmp_path}")
+    with pytest.raises(StoreUnavailable, match="the store did not answer"):
+        database.run_here(lambda connection: None)
+    database.close()
+
+
+@pytest.fixture
+def doors(postgres_url: str, emptied_postgres_url: str) -> tuple[sa.Engine, str]:
+    """A way in by another database of the same server, and the name of the one that is used."""
+    url = sa.make_url(postgres_url).set(drivername="postgresql+psycopg")
+    outside = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    return outside, str(sa.make_url(emptied_postgres_url).database)
+
+
+def cut(doors: tuple[sa.Engine, str]) -> None:
+    """End every connection to the database."""
+    outside, name = doors
+    with outside.connect() as connection:
+        ended = sa.text("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name")
+        connection.execute(ended, {"name": name}).all()
+
+
+def admit(doors: tuple[sa.Engine, str], anybody: bool) -> None:
+    outside, name = doors
+    with outside.connect() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {anybody}")
+
+
+async def test_a_database_that_went_away_is_unavailable_until_it_is_back(
+    doors: tuple[sa.Engine, str], emptied_postgres_url: str
+) -> None:
+    scene = Scene(emptied_postgres_url)
+    await scene.make()
+    before = await scene.dump()
+    admit(doors, False)
+    cut(doors)
+    try:
+        with pytest.raises(StoreUnavailable, match="is not currently accepting connections"):
+            await scene.begin(WEB, "suspend")
+    finally:
+        admit(doors, True)
+    assert await scene.dump() == before
+    assert (await scene.begin(WEB, "suspend")).grant
+    scene.close()
+
+
+async def test_connections_that_died_meanwhile_are_not_used(
+    doors: tuple[sa.Engine, str], emptied_postgres_url: str
+) -> None:
+    scene = Scene(emptied_postgres_url)
+    await scene.make()
+    cut(doors)
+    assert (await scene.begin(WEB, "suspend")).grant
+    scene.close()
+
+
+async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
+    doors: tuple[sa.Engine, str], emptied_postgres_url: str
+) -> None:
+    scene = Scene(emptied_postgres_url)
+    await scene.make()
+    before = await scene.dump()
+    asked = claim(FRONT_1, "suspend", run="r1")
+
+    def dying(connection: sa.Connection) -> Admission:
+        admission = claims.begin(connection, asked)
+        cut(doors)
+        return admission
+
+    with pytest.raises(StoreUnavailable):
+        await scene.database.run(dying)
+    assert await scene.dump() == before
+    assert (await scene.inventory.begin(asked)).grant  # the retry of the same run
+    scene.close()
+
+
+async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: Scene) -> None:
+    asked = claim(WEB, "create", spec={"subGroups": []})
+    secret = asked.model_copy(update={"request": Request(path=WEB, action="suspend", reason="hunter2")})
+    other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable) as caught:
+        await impatient.inventory.begin(secret)
+    other.close()
+    assert "hunter2" not in str(caught.value)
+    assert "SELECT" not in str(caught.value).upper()
+    impatient.close()
