@@ -14,6 +14,7 @@ from domain.errors import Category, Refused, brief
 from domain.limits import MAX_SPEC_BYTES
 
 STDIN = "-"
+MAX_DEPTH = 50
 
 
 def read_spec(source: str) -> dict[str, Any]:
@@ -44,13 +45,20 @@ def parse(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe, without aliases (a few lines of them make a thousand million nodes) and without doubled keys."""
+    """Safe, without aliases (a few lines of them make a thousand million nodes), doubled keys and endless nesting."""
+
+    depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases are not taken here", problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
+        if self.depth == MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem="it is nested too deep", problem_mark=event.start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         pairs = [(self.construct_object(key, deep=True), None) for key, _ in node.value]

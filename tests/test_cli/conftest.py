@@ -1,83 +1,22 @@
-"""Commands as a user runs them: in this process, where that is quick, or as processes of their own."""
+"""The CLI on the shared stack, an MCI to act on, clouds that can be told to be difficult."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import os
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 
-from domain import wire
-from domain.faults import Fault, FaultScript, Kind
 from starter import asking as asking_module
-from starter.__main__ import run
 from starter.asking import Asking
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What became of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Cli:
-    """`await cli("mci suspend", path)` runs a command here; `start` runs it as a process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-
-    async def __call__(self, words: str, *more: str, stdin: str = "") -> Ran:
-        out, err = io.StringIO(), io.StringIO()
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = await run([*words.split(), *more])
-        return Ran(code, out.getvalue(), err.getvalue())
-
-    async def start(self, words: str, *more: str) -> asyncio.subprocess.Process:
-        pipe = asyncio.subprocess.PIPE
-        command = (sys.executable, "-m", "starter", *words.split(), *more)
-        return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
-
-    async def process(self, words: str, *more: str) -> Ran:
-        return await ended(await self.start(words, *more))
-
-
-async def heard(process: asyncio.subprocess.Process, words: str) -> str:
-    """The first line on stderr that has these words in it."""
-    assert process.stderr
-    async with asyncio.timeout(20):
-        async for line in process.stderr:
-            if words in (text := line.decode()):
-                return text
-    raise AssertionError(f"it ended without saying {words!r}")
-
-
-async def ended(process: asyncio.subprocess.Process) -> Ran:
-    out, err = await process.communicate()
-    return Ran(process.returncode or 0, out.decode(), err.decode())
-
-
-def assert_told(ran: Ran, code: int, words: str) -> None:
-    """What, why, what to do next; no traceback, and nothing on stdout that could be taken for data."""
-    assert (ran.code, ran.out) == (code, ""), ran
-    assert words in ran.err
-    assert [line.split(":")[0].strip() for line in ran.err.splitlines()] == ["error", "why", "hint"]
+from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
 
 
 @pytest.fixture
@@ -111,41 +50,11 @@ async def mci(cli: Cli, asking: Asking, ns: str) -> str:
     return f"{ns}/web"
 
 
-async def under_way(asking: Asking, path: str) -> None:
-    """Until the newest action on a path is a running one."""
-    async with asyncio.timeout(15):
-        while not (newest := await asking.running(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-@dataclass
-class Clouds:
-    """The simulated clouds, which can be made to keep an action waiting."""
-
-    asking: Asking
-
-    async def stall(self, ns: str) -> None:
-        """Actions in this namespace wait until `relent`, or until they lose patience after some seconds."""
-        await self._set([Fault(kind=Kind.THROTTLE, vm=f"ns:{ns}:*", retry_after=0.1)])
-
-    async def fail(self, vm: str) -> None:
-        await self._set([Fault(kind=Kind.FAIL, vm=vm, message="out of order")])
-
-    async def relent(self) -> None:
-        await self._set([])
-
-    async def _set(self, faults: list[Fault]) -> None:
-        await self.asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
-
-
 @pytest.fixture
 async def clouds(asking: Asking) -> AsyncIterator[Clouds]:
     told = Clouds(asking)
     yield told
     await told.relent()
-
-
-State = tuple[list[str], int]
 
 
 @pytest.fixture

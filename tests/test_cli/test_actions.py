@@ -13,7 +13,7 @@ from domain.paths import expand
 from starter import actions, terminal
 from starter.asking import Asking
 from starter.errors import Exit
-from tests.test_cli.conftest import EXAMPLES, Cli, Clouds, ended, heard
+from tests.test_cli.shell import EXAMPLES, Cli, Clouds, ended, heard
 
 
 def path_of(short: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from domain.limits import MAX_SPEC_BYTES
 from starter.asking import Asking
 from starter.errors import Exit
-from tests.test_cli.conftest import Cli, State, assert_told
+from tests.test_cli.shell import Cli, State, assert_told
 
 USAGE, MISSING = Exit.USAGE, Exit.NOT_FOUND
 VM = "{name: front, csp: aws, region: r1}"
@@ -48,6 +48,7 @@ WORDS = [
     ("an absolute file",       "mci suspend /etc/passwd",                     USAGE,   "does not name an object"),
     ("no number",              "list mci --limit many",                       USAGE,   "many"),
     ("no duration",            "mci suspend default/web --timeout soon",      USAGE,   "bad --timeout 'soon'"),
+    ("a tale for a reason",    f"mci suspend default/web --reason {'x' * 501}", USAGE, "reason: String should have"),
     ("an unknown queue",       "worker --queues cloud-mars",                  USAGE,   "unknown queue 'cloud-mars'"),
     ("no share",               "worker --share 1of2",                         USAGE,   "share"),
     ("an unknown fault",       "cloud fault add sabotage",                    USAGE,   "sabotage"),

@@ -14,7 +14,7 @@ from starter import terminal
 from starter.asking import Asking
 from starter.errors import Exit
 from starter.output import aligned
-from tests.test_cli.conftest import EXAMPLES, Cli, Clouds
+from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
 
 async def test_the_status_of_an_mci_has_the_source_systems_shape(cli: Cli, mci: str) -> None:

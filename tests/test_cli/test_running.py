@@ -17,7 +17,7 @@ from temporalio.client import Client
 from domain import registry, wire
 from starter.asking import Asking
 from starter.errors import Exit
-from tests.test_cli.conftest import Cli, Ran, assert_told, ended, heard
+from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
 from workers.connection import EMBEDDED_FILE, embedded
 from workers.home import in_use
 

@@ -12,10 +12,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from domain.paths import expand
+from starter import asking as asking_module
 from starter.asking import Asking
 from starter.errors import Exit
 from store import engine
-from tests.test_cli.conftest import Cli, Clouds, assert_told, under_way
+from tests.test_cli.shell import Cli, Clouds, assert_told, under_way
 
 
 async def test_without_a_server_every_command_says_how_to_start_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +71,21 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
         locked.release()
     ran = await waiting
     assert (ran.code, ran.out) == (Exit.DONE, f"{expand(mci, ('ns', 'mci'))}\n"), ran.err
+
+
+async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
+    cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_module, "ADMISSION_SECONDS", 0.5)
+    locked = Locked(home / "inventory.db")
+    try:
+        ran = await cli(f"mci suspend {mci}")
+    finally:
+        locked.release()
+    assert_told(ran, Exit.UNREACHABLE, "no worker could answer within 0.5 s; the request stays")
+    assert f"starter attach {expand(mci, ('ns', 'mci'))}" in ran.err
+    attached = await cli(f"attach {mci}")
+    assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (Exit.DONE, True), attached.err
 
 
 async def test_migrating_a_locked_database_says_so(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
