@@ -50,11 +50,11 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not taken here", problem_mark=event.start_mark)
+        where = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not taken here", problem_mark=where)
         if self.depth == MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem="it is nested too deep", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem="it is nested too deep", problem_mark=where)
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
