@@ -98,10 +98,14 @@ async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
             start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
         )
     server = EmbeddedServer(process, home, f"127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}")
-    await _until_it_answers(server)
     facts = {"address": server.address, "ui": server.ui, "pid": process.pid, "owner": os.getpid()}
-    (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
-    await _keep_history(server)
+    try:
+        await _until_it_answers(server)
+        (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
+        await _keep_history(server)
+    except BaseException:  # Ctrl-C while it starts: nobody else knows of it, nobody else would end it
+        await server.stop()
+        raise
     return server
 
 
@@ -115,8 +119,6 @@ async def _until_it_answers(server: EmbeddedServer) -> None:
             return
         except (RPCError, RuntimeError):
             await asyncio.sleep(0.05)  # there is nothing to wait on: the port opens when it opens
-    if server.process.returncode is None:
-        server.process.kill()
     raise Refused(
         Category.INVALID,
         f"the embedded server did not start within {START_SECONDS} s",
