@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from domain import wire
 from domain.faults import Fault, FaultScript, Kind
-from starter.__main__ import run
+from starter.command import run
 from starter.asking import Asking
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
