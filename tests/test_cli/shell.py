@@ -14,8 +14,8 @@ from temporalio.client import WorkflowExecutionStatus
 
 from domain import wire
 from domain.faults import Fault, FaultScript, Kind
-from starter.command import run
 from starter.asking import Asking
+from starter.command import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
