@@ -237,8 +237,8 @@ def _told(outcome: Outcome) -> str:
 
 def _details(seen: Progress) -> str:
     return (
-        f"### {seen.action} {seen.path}\n\n| phase | targets | done | failed |\n|---|---|---|---|\n"
-        f"| {seen.phase} | {seen.targets} | {seen.done} | {seen.failed} |\n"
+        f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n- done: **{seen.done}** of {seen.targets}\n"
+        f"- failed: **{seen.failed}**\n"
     )
 
 
