@@ -19,6 +19,7 @@ from domain.model import (
     LockView,
     ObjectsView,
     ObjectView,
+    Outcome,
     Query,
     Refusal,
     Request,
@@ -38,7 +39,11 @@ class Reading:
 
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
-        return await _answer(self._inventory.get(query.path, query.members))
+        return await _answer(self._inventory.get(query.path))
+
+    @activity.defn(name=wire.READ_OUTCOME)
+    async def read_outcome(self, query: Query) -> Outcome:
+        return await _answer(self._inventory.outcome(query.run))
 
     @activity.defn(name=wire.READ_OBJECTS)
     async def read_objects(self, query: Query) -> ObjectsView:

@@ -251,8 +251,8 @@ class Query(Model):
     path: str = ""
     kind: str = ""
     after: str = ""
+    run: str = ""
     limit: int = Field(default=100, ge=1, le=5_000)
-    members: bool = False
 
 
 class ObjectsView(Model):

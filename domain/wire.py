@@ -37,6 +37,7 @@ READ_OBJECTS = "read_objects"
 READ_HISTORY = "read_history"
 READ_LOCKS = "read_locks"
 READ_CHECK = "read_check"
+READ_OUTCOME = "read_outcome"
 READ_STORE = "read_store"
 CLOUD_FAULTS = "cloud_faults"
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from domain import registry, wire
+from domain import registry
 from domain.errors import Category, Refused
-from domain.model import Admission, ObjectView, Outcome, Query, Request, Result
+from domain.model import Admission, Outcome, Request, Result
 from domain.paths import short
 from starter import terminal
 from starter.errors import OF_RESULT, Exit, Problem
@@ -74,7 +74,7 @@ async def attach(path: str, seconds: float | None, output: Output) -> Exit:
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         targets = (await asking.progress(path, run)).targets if runs else 0
-        outcome = await _filled(asking, await follow(asking, path, run, targets), run)
+        outcome = await follow(asking, path, run, targets)
     return conclude(outcome, output)
 
 
@@ -85,7 +85,7 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
         if not runs:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
         await asking.cancel(path)
-        outcome = await _filled(asking, await follow(asking, path, run, 0), run)
+        outcome = await follow(asking, path, run, 0)
     if outcome.result is not Result.CANCELLED:  # it ended before we came
         return conclude(outcome, output)
     show(_ending(outcome), output)
@@ -127,15 +127,7 @@ async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit
         terminal.say(f"under way; wait for it with: {terminal.command(f'starter attach {path}')}")
         return Exit.DONE
     outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
-    return conclude(await _filled(asking, outcome, ticket.run), options.output)
-
-
-async def _filled(asking: Asking, outcome: Outcome, run: str) -> Outcome:
-    """An action that was cut off leaves no outcome of its own: what it was and how the object is are looked up."""
-    if outcome.status:
-        return outcome
-    view = await asking.read(wire.READ_OBJECT, Query(path=outcome.path), ObjectView)
-    return outcome.model_copy(update={"status": view.status, "action": await asking.action_of(outcome.path, run)})
+    return conclude(outcome, options.output)
 
 
 async def _newest(asking: Asking, path: str) -> tuple[str, bool]:

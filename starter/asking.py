@@ -35,6 +35,7 @@ from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain import registry, wire
+from domain.errors import Refused
 from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
 from domain.paths import kind_of, short
 from starter.answers import conflict, ended, failed, refusal_in
@@ -102,9 +103,20 @@ class Asking:
         try:
             return await handle.result(follow_runs=False)
         except WorkflowFailureError as failure:
-            return failed(path, failure.cause)
+            cut_off = failed(path, failure.cause)
         except WorkflowContinuedAsNewError:
-            return ended(path, Result.CANCELLED, "preempted by a forced action")
+            cut_off = ended(path, Result.CANCELLED, "preempted by a forced action")
+        return cut_off if cut_off.action else await self._kept(handle, cut_off)
+
+    async def _kept(self, handle: WorkflowHandle[object, Outcome], cut_off: Outcome) -> Outcome:
+        """A run that was cut off closes without an outcome; if it could still finish, the inventory has one."""
+        described = await handle.describe()
+        try:
+            return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
+        except Refused:
+            view = await self.read(wire.READ_OBJECT, Query(path=cut_off.path), ObjectView)
+            action = str((await described.memo()).get("action", "an action"))
+            return cut_off.model_copy(update={"status": view.status, "action": action})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
         """How far a running action is."""
@@ -125,11 +137,6 @@ class Asking:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
-
-    async def action_of(self, path: str, run: str) -> str:
-        """Which action a run was started for."""
-        described = await self.client.get_workflow_handle(path, run_id=run).describe()
-        return str((await described.memo()).get("action", "an action"))
 
     async def read(self, activity: str, query: BaseModel, answer: type[T]) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""

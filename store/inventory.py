@@ -42,6 +42,9 @@ class SqlInventory:
     async def get(self, path: str, members: bool = False) -> ObjectView:
         return await self.database.run(partial(reading.get, path=path, members=members))
 
+    async def outcome(self, run: str) -> Outcome:
+        return await self.database.run(partial(reading.outcome, run=run))
+
     async def list_objects(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> list[ObjectView]:
         return await self.database.run(
             partial(reading.list_objects, kind=kind, prefix=prefix, after=after, limit=limit)

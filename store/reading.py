@@ -11,7 +11,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.locks import Hold, Mode
 from domain.machine import NONE
-from domain.model import HistoryLine, ObjectView
+from domain.model import HistoryLine, ObjectView, Outcome
 from domain.paths import check_path
 from store.schema import actions, history, locks, objects
 
@@ -35,6 +35,14 @@ def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
     view = _views(connection, [row])[0]
     return view.model_copy(update={"members": _members(connection, path)}) if members else view
+
+
+def outcome(connection: sa.Connection, run: str) -> Outcome:
+    """What became of the action of a run."""
+    found = connection.execute(sa.select(actions.c.outcome).where(actions.c.run == run)).scalar_one_or_none()
+    if found is None:
+        raise Refused(Category.NOT_FOUND, f"no action of run {run} has ended")
+    return Outcome.model_validate(found)
 
 
 def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:

@@ -36,6 +36,7 @@ def configure(level: str = "info", style: str = "json") -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("alembic").setLevel("WARNING")
 
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -91,7 +91,14 @@ class Service:
         simulation = Simulation(next(iter(self.clouds.values())))
         return [
             *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
-            *(reading.read_object, reading.read_objects, reading.read_history, reading.read_locks, reading.read_check),
+            *(
+                reading.read_object,
+                reading.read_objects,
+                reading.read_history,
+                reading.read_locks,
+                reading.read_check,
+                reading.read_outcome,
+            ),
             *(reading.read_store, simulation.faults),
         ]
 
