@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.locks import COMPATIBLE, Hold, Mode, conflicts, wanted
@@ -100,6 +100,7 @@ def overlap(one: str, other: str) -> bool:
     return mine[:shared] == theirs[:shared]
 
 
+@settings(deadline=None)
 @given(history=st.lists(st.one_of(actions, st.integers(0, 20)), max_size=40))
 def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Action | int]) -> None:
     """A set of paths is an action that asks to begin; a number is the end of one that runs."""

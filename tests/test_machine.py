@@ -9,7 +9,7 @@ import re
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain import rendering
@@ -315,6 +315,7 @@ rows = st.builds(
 tables = st.builds(StateTable, st.just("toy"), st.just("Toy"), st.lists(rows, max_size=8).map(tuple))
 
 
+@settings(deadline=None)
 @given(
     table=tables,
     status=st.sampled_from((NONE, UNHEARD_OF, *WORDS)),
@@ -344,6 +345,7 @@ def test_any_table_goes_only_where_a_row_or_force_allows(
         assert (verdict.ruling is Ruling.ALREADY) == (not verdict.row.during and verdict.row.then in (SAME, status))
 
 
+@settings(deadline=None)
 @given(table=tables)
 def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
     assert set(table.stable) | set(table.transitional) == set(table.statuses)
@@ -354,11 +356,13 @@ def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
             assert named(table, status, action, Actor.USER, True)
 
 
+@settings(deadline=None)
 @given(table=tables)
 def test_any_table_can_be_read_back_from_its_renderings(table: StateTable) -> None:
     assert parsed_markdown(rendering.markdown(table)) == list(table.rows)
 
 
+@settings(deadline=None)
 @given(table=tables, came_from=st.sampled_from((NONE, *WORDS)), status=statuses)
 def test_any_abandoned_object_goes_back_unless_it_never_was(table: StateTable, came_from: str, status: str) -> None:
     back = table.abandoned(status, came_from)

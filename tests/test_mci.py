@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -322,6 +322,7 @@ def test_a_create_in_which_every_vm_failed_is_bare_failed() -> None:
 words = st.one_of(st.sampled_from(TIES), st.text(max_size=12))
 
 
+@settings(deadline=None)
 @given(phase=st.sampled_from(MCI.statuses), counts=st.dictionaries(words, st.integers(0, 50), max_size=8))
 def test_counts_always_add_up(phase: str, counts: dict[str, int]) -> None:
     total = sum(counts.values())
@@ -469,6 +470,7 @@ def test_the_caps_of_each_cloud(csp: str, regions: int, vms: int) -> None:
     assert CLOUDS[csp] == Caps(regions, vms)
 
 
+@settings(deadline=None)
 @given(regions=st.integers(1, 50), vms=st.integers(1, 50), of=st.integers(1, 10))
 def test_the_shares_of_several_workers_add_up_to_the_caps(regions: int, vms: int, of: int) -> None:
     shares = [Caps(regions, vms).share(part, of) for part in range(1, of + 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -212,6 +212,7 @@ names = st.from_regex(NAME_RULE, fullmatch=True)
 pairs = st.lists(st.tuples(st.sampled_from(("ns", "mci", "vm")), names), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(pairs=pairs)
 def test_any_path_survives_its_short_form(pairs: list[tuple[str, str]]) -> None:
     scope, words = [kind for kind, _ in pairs], [name for _, name in pairs]
@@ -222,6 +223,7 @@ def test_any_path_survives_its_short_form(pairs: list[tuple[str, str]]) -> None:
     assert (kind_of(path), name_of(path)) == pairs[-1]
 
 
+@settings(deadline=None)
 @given(pairs=pairs)
 def test_any_path_lies_below_its_ancestors_and_nothing_else(pairs: list[tuple[str, str]]) -> None:
     path = make([kind for kind, _ in pairs], [name for _, name in pairs])
@@ -232,12 +234,14 @@ def test_any_path_lies_below_its_ancestors_and_nothing_else(pairs: list[tuple[st
     assert path not in above
 
 
+@settings(deadline=None)
 @given(name=names, more=names)
 def test_a_name_that_begins_alike_is_not_above(name: str, more: str) -> None:
     assert f"ns:{name}" not in ancestors(f"ns:{name}{more}:mci:web")
     assert f"ns:{name}" in ancestors(f"ns:{name}:mci:web")
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_a_name_is_taken_exactly_when_the_rule_says_so(text: str) -> None:
     if NAME_RULE.fullmatch(text):
@@ -247,6 +251,7 @@ def test_a_name_is_taken_exactly_when_the_rule_says_so(text: str) -> None:
             check_name(text)
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("ans:/.-_A1 '\n\0"), max_size=20))
 def test_no_text_makes_a_path_that_does_not_check(text: str) -> None:
     try:

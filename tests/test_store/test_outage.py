@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from domain.errors import StoreUnavailable
-from domain.model import Admission, Request
+from domain.model import Admission
 from store import claims, engine
 from store.engine import Database
 from tests.test_store.scene import FRONT_1, WEB, Scene, claim
 
 
 @pytest.fixture
-def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """SQLite, waiting for others no longer than a test can."""
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
-    return Scene(sqlite_url)
+    scene = Scene(sqlite_url)
+    yield scene
+    scene.close()
+
+
+@pytest.fixture
+def remote(emptied_postgres_url: str) -> Iterator[Scene]:
+    """PostgreSQL only."""
+    scene = Scene(emptied_postgres_url)
+    yield scene
+    scene.close()
 
 
 async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -> None:
@@ -35,7 +46,6 @@ async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -
     other.close()
     assert await impatient.dump() == before
     assert (await impatient.begin(WEB, "suspend")).grant
-    impatient.close()
 
 
 async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) -> None:
@@ -56,7 +66,6 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) ->
     assert await impatient.dump() == before
     await impatient.database.run(grow)
     assert (await impatient.begin("ns:default:mci:big", "create", spec=spec)).grant
-    impatient.close()
 
 
 def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
@@ -98,39 +107,32 @@ def admit(doors: tuple[sa.Engine, str], anybody: bool) -> None:
 
 
 async def test_a_database_that_went_away_is_unavailable_until_it_is_back(
-    doors: tuple[sa.Engine, str], emptied_postgres_url: str
+    doors: tuple[sa.Engine, str], remote: Scene
 ) -> None:
-    scene = Scene(emptied_postgres_url)
-    await scene.make()
-    before = await scene.dump()
+    await remote.make()
+    before = await remote.dump()
     admit(doors, False)
     cut(doors)
     try:
         with pytest.raises(StoreUnavailable, match="is not currently accepting connections"):
-            await scene.begin(WEB, "suspend")
+            await remote.begin(WEB, "suspend")
     finally:
         admit(doors, True)
-    assert await scene.dump() == before
-    assert (await scene.begin(WEB, "suspend")).grant
-    scene.close()
+    assert await remote.dump() == before
+    assert (await remote.begin(WEB, "suspend")).grant
 
 
-async def test_connections_that_died_meanwhile_are_not_used(
-    doors: tuple[sa.Engine, str], emptied_postgres_url: str
-) -> None:
-    scene = Scene(emptied_postgres_url)
-    await scene.make()
+async def test_connections_that_died_meanwhile_are_not_used(doors: tuple[sa.Engine, str], remote: Scene) -> None:
+    await remote.make()
     cut(doors)
-    assert (await scene.begin(WEB, "suspend")).grant
-    scene.close()
+    assert (await remote.begin(WEB, "suspend")).grant
 
 
 async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
-    doors: tuple[sa.Engine, str], emptied_postgres_url: str
+    doors: tuple[sa.Engine, str], remote: Scene
 ) -> None:
-    scene = Scene(emptied_postgres_url)
-    await scene.make()
-    before = await scene.dump()
+    await remote.make()
+    before = await remote.dump()
     asked = claim(FRONT_1, "suspend", run="r1")
 
     def dying(connection: sa.Connection) -> Admission:
@@ -139,15 +141,13 @@ async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
         return admission
 
     with pytest.raises(StoreUnavailable):
-        await scene.database.run(dying)
-    assert await scene.dump() == before
-    assert (await scene.inventory.begin(asked)).grant  # the retry of the same run
-    scene.close()
+        await remote.database.run(dying)
+    assert await remote.dump() == before
+    assert (await remote.inventory.begin(asked)).grant  # the retry of the same run
 
 
 async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: Scene) -> None:
-    asked = claim(WEB, "create", spec={"subGroups": []})
-    secret = asked.model_copy(update={"request": Request(path=WEB, action="suspend", reason="hunter2")})
+    secret = claim(WEB, "suspend", reason="hunter2")
     other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable) as caught:
@@ -155,4 +155,3 @@ async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: Sce
     other.close()
     assert "hunter2" not in str(caught.value)
     assert "SELECT" not in str(caught.value).upper()
-    impatient.close()

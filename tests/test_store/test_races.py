@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier
@@ -161,8 +161,11 @@ async def test_many_tasks_of_one_process_share_one_inventory(scene: Scene) -> No
 
 
 @pytest.fixture
-def pair(emptied_postgres_url: str) -> tuple[Scene, Scene]:
-    return Scene(emptied_postgres_url), Scene(emptied_postgres_url)
+def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
+    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
+    yield scenes
+    for scene in scenes:
+        scene.close()
 
 
 def blocked(scene: Scene) -> bool:
@@ -203,8 +206,6 @@ async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[S
         ("suspend", "None", "Suspended"),
     ]
     assert (await scene.last(FRONT_1)).message == "ignored: a newer action owns the object"
-    for each in pair:
-        each.close()
 
 
 async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[Scene, Scene]) -> None:
@@ -221,8 +222,6 @@ async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[S
     assert healed == 0
     assert (await scene.finish(grant)).result is Result.SUCCEEDED
     assert (await scene.told(WEB))[-1] == ("suspend", "Suspending", "Running")
-    for each in pair:
-        each.close()
 
 
 async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[Scene, Scene]) -> None:
@@ -233,5 +232,3 @@ async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[Scene, S
     )
     assert admission.refusal
     assert [holder.run for holder in admission.refusal.holders] == ["r1"]
-    for each in pair:
-        each.close()
