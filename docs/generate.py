@@ -1,0 +1,379 @@
+"""The parts of the README and of docs/ that the code itself knows. Run: python -m docs.generate
+
+A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`. Nothing between them is written by hand;
+`tests/test_readme.py` fails when it is out of date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from cyclopts import Parameter
+from pydantic.fields import FieldInfo
+
+from domain import errors, faults, limits, paths, registry, rendering, wire
+from domain.errors import Refused
+from domain.machine import Actor, Ruling, StateTable
+from domain.mci import MCI, VM, MciSpec, SubGroup
+from domain.model import Request
+from starter import asking, spec
+from starter.actions import Options
+from starter.errors import OF_CATEGORY, Exit
+from starter.naming import example
+from store.schema import metadata
+from tests.test_layers import MAY_IMPORT
+from workers import embedded
+from workers.settings import Settings
+from workflows import action, calls
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "docs/architecture.md", "docs/mci.md")
+COMMAND = ".venv/bin/python -m docs.generate"
+BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+SETTINGS = {
+    "home": "where the embedded stack keeps its data",
+    "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
+    "cloud_url": "the simulated clouds' database; every worker must use the same one",
+    "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
+    "share": "this worker's part of the rate limits, such as `1/2`",
+    "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",
+    "log_format": "how workers log to stderr",
+    "log_level": "from which level on",
+    "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
+    "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
+    "simulated_latency": "seconds that a call to a simulated cloud takes",
+    "simulated_jitter": "by how much that varies, as a part of it",
+}
+
+EXITS = {
+    Exit.DONE: "done, or there was nothing to do",
+    Exit.FAILED: "the action failed or was cancelled, or the question was not answered with yes",
+    Exit.USAGE: "bad words or bad input; nothing was changed",
+    Exit.REFUSED: "refused: busy (409) or not allowed now; nothing was changed",
+    Exit.UNREACHABLE: "Temporal, a worker or the store cannot be reached",
+    Exit.NOT_FOUND: "there is no such object",
+    Exit.PARTLY: "done for some VMs, failed for others",
+    Exit.STILL_WAITING: "`--timeout` has passed; the action goes on",
+    Exit.INTERRUPTED: "Ctrl-C; the action goes on",
+}
+
+FAULTS = {
+    faults.Kind.FAIL: "the cloud says no, for good",
+    faults.Kind.THROTTLE: "too many calls; come back after `--retry-after` seconds",
+    faults.Kind.UNAVAILABLE: "the cloud does not take the call",
+    faults.Kind.LOSE_ANSWER: "the work is done, but the answer gets lost",
+    faults.Kind.HANG: "the call takes `--seconds` longer",
+    faults.Kind.SLOW: "the same, more or less",
+    faults.Kind.UNKNOWN_STATUS: "a read finds the VM in a state that nobody knows",
+    faults.Kind.LIE: "the cloud says terminated, but the VM lives",
+}
+
+TABLES = {
+    "objects": "what there is, and how it is; VMs are objects too",
+    "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
+    "locks": "who holds what",
+    "history": "every change, and every write that was ignored; lines are only ever added",
+}
+
+
+def layers() -> str:
+    """Folder, what it is for, what it may import."""
+    lines = []
+    for name, others in MAY_IMPORT.items():
+        what = (importlib.import_module(name).__doc__ or "").strip()
+        lines.append((f"`{name}/`", what, ", ".join(each for each in MAY_IMPORT if each in others) or "nothing"))
+    return _table(("folder", "what it is", "may import"), lines)
+
+
+def settings() -> str:
+    """Every RATCHET_* variable."""
+    usual = Settings.model_construct()
+    derived = {"store_url": usual.store(), "cloud_url": usual.cloud()}
+    lines = []
+    for name in Settings.model_fields:
+        value = derived.get(name, str(getattr(usual, name)))
+        lines.append((f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _said(SETTINGS, name)))
+    return _table(("variable", "default", "what it is"), lines)
+
+
+def exit_codes() -> str:
+    return _table(("code", "meaning"), [(str(int(code)), _said(EXITS, code)) for code in Exit])
+
+
+def caps() -> str:
+    """What each cloud lets us do at once."""
+    lines = [(f"`{csp}`", str(each.regions), str(each.vms)) for csp, each in limits.CLOUDS.items()]
+    return _table(("cloud", "regions at once", "VMs of a region at once"), lines)
+
+
+def sizes() -> str:
+    """Numbers that bound things."""
+    return _table(
+        ("number", "bounds"),
+        [
+            (f"{limits.MAX_VMS_PER_MCI:,}", "VMs in one MCI"),
+            (f"{limits.MAX_SUBGROUPS}", "subgroups in one MCI"),
+            (f"{limits.MAX_SPEC_BYTES // 1024} KiB", f"a spec file, nested at most {spec.MAX_DEPTH} deep"),
+            (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
+            (f"{limits.CHUNK_VMS}", "VMs in one activity; a place works on " + f"{action.CHUNKS_AT_ONCE} such at once"),
+            (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
+            (f"{asking.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
+            (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until the death of a worker is noticed in the middle of a call"),
+            (f"{action.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
+            (f"{asking.PREEMPT_SECONDS} s", "that `--force` waits for the object's own action; then it is terminated"),
+            (
+                f"{embedded.RETENTION[:-1]} days",
+                "that the embedded server keeps closed actions; the inventory forgets nothing",
+            ),
+        ],
+    )
+
+
+def fault_kinds() -> str:
+    return _table(("kind", "what happens"), [(f"`{kind}`", _said(FAULTS, kind)) for kind in faults.Kind])
+
+
+def vm_actions() -> str:
+    """The VM's table without what only the clouds report."""
+    return rendering.markdown(_users(VM))
+
+
+def mci_actions() -> str:
+    return rendering.markdown(MCI)
+
+
+def vm_table() -> str:
+    return rendering.markdown(VM)
+
+
+def vm_diagram() -> str:
+    return _fenced("mermaid", rendering.mermaid(VM))
+
+
+def verdicts() -> str:
+    """What each action leads to in each status in which a VM can be asked for one."""
+    verbs = [verb.action for verb in registry.KINDS["vm"].verbs]
+    lines = [(status, *(_verdict(VM, status, verb) for verb in verbs)) for status in VM.stable]
+    return _table(("VM is", *verbs), lines)
+
+
+def commands() -> str:
+    """Every command of the family."""
+    lines = []
+    for kind in (registry.KINDS["mci"], registry.KINDS["vm"]):
+        for verb in kind.verbs:
+            file = f" -f examples/{kind.name}-demo.yaml" if verb.spec else ""
+            lines.append((f"`starter {kind.name} {verb.action} {example(kind)}{file}`", verb.help))
+        lines.append((f"`starter {kind.name} status {example(kind)}`", "How it is now; `-o json` for programs."))
+        lines.append((f"`starter {kind.name} list`", f"Every {kind.table.label} there is."))
+    return _table(("command", "what it does"), lines)
+
+
+def options() -> str:
+    """What every action takes."""
+    hints = get_type_hints(Options, include_extras=True)
+    lines = []
+    for each in fields(Options):
+        told = next(item for item in hints[each.name].__metadata__ if isinstance(item, Parameter))
+        names = [told.name] if isinstance(told.name, str) else list(told.name or [f"--{each.name.replace('_', '-')}"])
+        names += [word for word in _words(told.negative) if word]
+        lines.append((", ".join(f"`{name}`" for name in names), told.help or ""))
+    return _table(("option", "what it does"), lines)
+
+
+def refusals() -> str:
+    """Requests that are refused, with the words in which they are."""
+    group = {"name": "front", "subGroupSize": 1, "csp": "aws", "region": "eu-central-1"}
+
+    def create(path: str = "ns:default:mci:web", **changed: Any) -> Callable[[], object]:
+        return lambda: registry.parse_spec(Request(path=path, action="create", spec={"subGroups": [group | changed]}))
+
+    twice = {"subGroups": [group, group]}
+    asked: list[tuple[str, Callable[[], object]]] = [
+        ("a subgroup without VMs", create(subGroupSize=0)),
+        ("more VMs than an MCI may have", create(subGroupSize=limits.MAX_VMS_PER_MCI + 1)),
+        ("a cloud that there is not", create(csp="moon")),
+        ("a field that there is not", create(colour="red")),
+        ("two subgroups of one name", lambda: registry.parse_spec(_create(twice))),
+        ("create without subgroups", lambda: registry.parse_spec(_create({"subGroups": []}))),
+        ("a spec for an action that takes none", lambda: registry.parse_spec(_create(twice, "suspend"))),
+        ("a name that is none", lambda: paths.expand("default/-web", ("ns", "mci"))),
+        ("a VM where an MCI is wanted", lambda: paths.expand("default/web/front-1", ("ns", "mci"))),
+        ("an action that there is not", lambda: registry.kind("vm").verb("fly")),
+        ("a kind that there is not", lambda: registry.kind("rocket")),
+    ]
+    return _table(("request", "exit", "refused with"), [(what, *_refused(ask)) for what, ask in asked])
+
+
+def spec_fields() -> str:
+    """What `mci create` takes from a file."""
+    told = {
+        "description": "free text",
+        "label": "words of your own",
+        "subGroups": "VMs that are alike, each group with the fields below",
+    }
+    lines = [_field(name, field, told) for name, field in MciSpec.model_fields.items()]
+    told = {
+        "name": "its VMs are called `{name}-1`, `{name}-2` and so on",
+        "subGroupSize": "how many VMs",
+        "csp": "the cloud, one of: " + ", ".join(limits.CLOUDS),
+        "region": "where in that cloud",
+        "specId": "the size of each VM, as the cloud names it",
+        "imageId": "what they boot, as the cloud names it",
+        "label": "words of your own",
+    }
+    lines += [_field(f"subGroups[].{name}", field, told) for name, field in SubGroup.model_fields.items()]
+    return _table(("field", "default", "what it is"), lines)
+
+
+def inventory() -> str:
+    """The tables of the store."""
+    lines = [
+        (f"`{table.name}`", _said(TABLES, table.name), ", ".join(column.name for column in table.columns))
+        for table in metadata.sorted_tables
+    ]
+    return _table(
+        ("table", "what it keeps", "columns"), sorted(lines, key=lambda line: list(TABLES).index(line[0][1:-1]))
+    )
+
+
+def error_tree() -> str:
+    return _fenced("text", inspect.getdoc(errors) or "")
+
+
+def search_attributes() -> str:
+    return _table(("attribute", "type"), [(f"`{name}`", kind) for name, kind in wire.SEARCH_ATTRIBUTES.items()])
+
+
+def request_schema() -> str:
+    """The one object that starts any action."""
+    properties = Request.model_json_schema()["properties"]
+    told = {
+        "path": "the object; also the workflow ID",
+        "action": "what to do",
+        "force": "whatever the status; ends the action that runs there",
+        "spec": "what to create; only for `create`",
+        "requested_by": "who asks, for the history",
+        "reason": "why, for the history",
+        "request_id": "asked twice with one ID: done once",
+    }
+    return _table(
+        ("field", "default", "what it is"),
+        [(f"`{name}`", _default(properties[name]), _said(told, name)) for name in properties],
+    )
+
+
+def workflow_types() -> str:
+    """Which workflow carries out what."""
+    found: dict[str, list[str]] = {}
+    for kind in registry.KINDS.values():
+        for verb in kind.verbs:
+            found.setdefault(verb.workflow, []).append(f"{kind.name} {verb.action}")
+    return _table(("workflow type", "actions"), [(f"`{name}`", ", ".join(what)) for name, what in found.items()])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "layers": layers,
+    "settings": settings,
+    "exit-codes": exit_codes,
+    "caps": caps,
+    "sizes": sizes,
+    "fault-kinds": fault_kinds,
+    "vm-actions": vm_actions,
+    "mci-actions": mci_actions,
+    "vm-table": vm_table,
+    "vm-diagram": vm_diagram,
+    "verdicts": verdicts,
+    "commands": commands,
+    "options": options,
+    "refusals": refusals,
+    "spec-fields": spec_fields,
+    "inventory": inventory,
+    "error-tree": error_tree,
+    "search-attributes": search_attributes,
+    "request": request_schema,
+    "workflow-types": workflow_types,
+}
+
+
+def render(text: str) -> str:
+    """A page with its generated parts as the code gives them now."""
+    return BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]().rstrip()}\n{found[3]}", text)
+
+
+def main() -> None:
+    for name in PAGES:
+        page = ROOT / name
+        old = page.read_text()
+        new = render(old)
+        page.write_text(new)
+        sys.stdout.write(f"{name}: {'as it was' if old == new else 'brought up to date'}\n")
+
+
+def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [headings, ["---"] * len(headings), *lines]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
+
+
+def _said(words: Mapping[T, str], about: T) -> str:
+    """What is said here about a thing; a new thing needs a few words."""
+    if about not in words:
+        raise LookupError(f"docs/generate.py has no words for {about!r} yet")
+    return words[about]
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def _users(table: StateTable) -> StateTable:
+    return replace(table, rows=tuple(row for row in table.rows if row.actor == Actor.USER))
+
+
+def _verdict(table: StateTable, status: str, verb: str) -> str:
+    verdict = table.judge(status, verb)
+    if verdict.ruling is Ruling.REFUSED:
+        return "with force" if "without force" in verdict.reason else "no"
+    return "nothing to do" if verdict.ruling is Ruling.ALREADY or not verdict.row else str(verdict.row.during)
+
+
+def _create(given: dict[str, Any], verb: str = "create") -> Request:
+    return Request(path="ns:default:mci:web", action=verb, spec=given)
+
+
+def _refused(ask: Callable[[], object]) -> tuple[str, str]:
+    try:
+        ask()
+    except Refused as refused:
+        hint = f"<br>`{refused.hint}`" if refused.hint else ""
+        return str(int(OF_CATEGORY[refused.category])), f"`{refused.message}`{hint}"
+    raise AssertionError("this request should have been refused")
+
+
+def _field(name: str, field: FieldInfo, told: Mapping[str, str]) -> tuple[str, str, str]:
+    usual = "must be given" if field.is_required() else f"`{field.default}`" if field.default else "empty"
+    return f"`{name}`", usual, _said(told, name.rpartition(".")[2])
+
+
+def _words(given: object) -> list[str]:
+    return [given] if isinstance(given, str) else [str(word) for word in given] if isinstance(given, tuple) else []
+
+
+def _default(schema: dict[str, Any]) -> str:
+    if "default" not in schema:
+        return "must be given"
+    return {"": "empty", None: "none", False: "`false`"}.get(schema["default"], str(schema["default"]))
+
+
+if __name__ == "__main__":
+    main()
