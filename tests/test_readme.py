@@ -1,0 +1,211 @@
+"""README and docs/ say what is: generated parts, commands, links and whole sessions are held against the program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+from starter import demo, stack
+from starter.app import build
+from starter.command import run
+from tests.user import User
+from workers import embedded
+from workflows import action
+
+ROOT = generate.ROOT
+PAGES = {name: (ROOT / name).read_text() for name in generate.PAGES}
+
+FENCED = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+INLINE = re.compile(r"`((?:starter|python3 run\.py|temporal) [^`]+)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+FILE = re.compile(r"(?<![\w/.-])((?:\.\./)?[a-z.]+(?:/[\w-]+)+\.(?:py|md|yaml|png|json))\b")
+OURS = re.compile(r"\$? *((?:starter|python3 run\.py|temporal)(?: .*)?)")
+SCRIPTS = ("starter", "python3 run.py")
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every command line that a page shows: in blocks, and in the running text."""
+    for page, text in PAGES.items():
+        blocks = "\n".join(FENCED.findall(text)) + "\n".join(re.findall(r"(?m)^    (.*)$", FENCED.sub("", text)))
+        lines = blocks.replace("\\\n", " ").splitlines()
+        found = [line[1] for line in map(OURS.fullmatch, lines) if line] + INLINE.findall(FENCED.sub("", text))
+        yield from ((page, " ".join(words.split())) for words in dict.fromkeys(found))
+
+
+def words_of(command: str) -> list[str]:
+    return shlex.split(command, comments=True)
+
+
+OF_STARTER = [each for each in commands() if each[1].startswith(SCRIPTS)]
+OF_TEMPORAL = [each for each in commands() if each[1].startswith("temporal ")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_the_code_knows_is_shown_as_the_code_knows_it(page: str) -> None:
+    assert generate.render(PAGES[page]) == PAGES[page], f"{page} is out of date; run: {generate.COMMAND}"
+
+
+def test_every_generated_part_is_shown_somewhere() -> None:
+    shown = {name for text in PAGES.values() for _, name, _ in generate.BLOCK.findall(text)}
+    assert shown == set(generate.PARTS)
+
+
+def test_the_two_first_commands_stand_at_the_top_of_the_readme() -> None:
+    beginning = PAGES["README.md"][:1_000]
+    assert "    python3 run.py " in beginning
+    assert "    python3 run.py test" in beginning
+
+
+@pytest.mark.parametrize(("page", "command"), OF_STARTER)
+def test_every_command_that_is_shown_exists_with_its_options(page: str, command: str) -> None:
+    words = words_of(command.replace("python3 run.py", "starter", 1))[1:]
+    of_run = re.findall(r'case \["(\w+)"', (ROOT / "run.py").read_text())
+    if command.startswith("python3 run.py") and (not words or words[0] in of_run):
+        return
+    build().parse_args(words)
+
+
+def test_an_option_that_does_not_exist_would_be_found() -> None:
+    with pytest.raises(Exception, match="--fast"):
+        build().parse_args(["mci", "suspend", "default/web", "--fast"])
+
+
+@pytest.mark.parametrize(("page", "command"), OF_TEMPORAL)
+def test_every_option_given_to_temporal_exists(page: str, command: str) -> None:
+    _, *words = words_of(command)
+    options = [word for word in words if word.startswith("--")]
+    verbs = words[: words.index(options[0])]
+    told = subprocess.run([embedded.find_binary(), *verbs, "--help"], capture_output=True, text=True, check=True)
+    assert all(f"{option} " in told.stdout for option in options)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str) -> None:
+    for target, anchor in LINK.findall(PAGES[page]):
+        file = (ROOT / page).parent / target if target else ROOT / page
+        assert file.exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(file.read_text()), f"{page} links to #{anchor}"
+
+
+def anchors(text: str) -> list[str]:
+    """What headings are called in links."""
+    headings = re.findall(r"(?m)^#+ (.*)$", FENCED.sub("", text))
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_is_named_exists(page: str) -> None:
+    for name in FILE.findall(PAGES[page]):
+        if "thing" not in name:  # the family that nobody has written yet
+            assert any((folder / name).exists() for folder in (ROOT, (ROOT / page).parent)), f"{page} names {name}"
+
+
+def test_the_demo_and_up_say_what_the_readme_shows() -> None:
+    shown = "\n".join(re.findall(r"<!-- (?:demo|up) -->\n```console\n(.*?)```", PAGES["README.md"], re.DOTALL))
+    spoken = inspect.getsource(demo) + inspect.getsource(stack)
+    remarks = re.findall(r"(?m)^\d\. \w+: (.*)$", shown)
+    assert len(remarks) == 4
+    for words in (*remarks, "Starting a Temporal server and a worker", "Six VMs in three clouds", "Ratchet is up."):
+        assert words in shown
+        assert words in spoken
+
+
+def test_refusals_of_plain_starts_are_quoted_from_the_code() -> None:
+    quoted = re.findall(r"(?m)^\| .*(?:workflow ID|`preempt`).* \| `([^`]+)` \|$", PAGES["docs/mci.md"])
+    fixed = [text.replace("ns:default:mci:web", "").replace("terminate", "") for text in quoted]
+    assert len(fixed) == 3
+    assert all(words in inspect.getsource(action) for words in fixed), fixed
+
+
+class Terminal:
+    """Runs the command lines of a page, in a namespace whose name is as long as `default`, so that columns stay."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ns: str) -> None:
+        self._monkeypatch = monkeypatch
+        self._ns = ns
+        self._code = 0
+
+    async def type(self, command: str) -> str:
+        if command == "echo $?":
+            return f"{self._code}\n"
+        words = words_of(re.sub(r"\bdefault/|(?<=ns:)default:", lambda found: self._ns + found[0][-1], command))
+        if words[0] == "temporal":
+            shown = await self._temporal(words[1:])
+        else:
+            script = "python3 run.py" if words[0] == "python3" else "starter"
+            self._monkeypatch.setenv("RATCHET_COMMAND", script)
+            shown = await self._starter(words[len(script.split()) :])
+        return shown.replace(self._ns, "default")
+
+    async def _starter(self, words: list[str]) -> str:
+        screen = io.StringIO()
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO())
+        with contextlib.redirect_stdout(screen), contextlib.redirect_stderr(screen):
+            self._code = await run(words)
+        return screen.getvalue()
+
+    async def _temporal(self, words: list[str]) -> str:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            embedded.find_binary(), *words, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+        )
+        screen, _ = await process.communicate()
+        self._code = process.returncode or 0
+        return screen.decode()
+
+
+@pytest.fixture
+async def shell(
+    monkeypatch: pytest.MonkeyPatch, temporal_address: str, home: Path, user: User, request: pytest.FixtureRequest
+) -> AsyncIterator[Terminal]:
+    """A terminal in a fresh clone, with a stack that runs and clouds that have no faults."""
+    for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    monkeypatch.setenv("LOGNAME", "me")
+    monkeypatch.chdir(ROOT)
+    cloud = user.service.clouds["aws"]
+    await cloud.clear_faults()
+    yield Terminal(monkeypatch, f"readme{list(PAGES).index(request.node.callspec.params['page'])}")
+    await cloud.clear_faults()
+
+
+def session(page: str) -> list[tuple[str, str]]:
+    """The commands of a page's sessions, each with what it shows."""
+    blocks = re.findall(r"<!-- session -->\n```console\n(.*?)```", PAGES[page], re.DOTALL)
+    typed = re.split(r"(?m)^\$ ", "".join(blocks).replace("\\\n", " "))[1:]
+    return [(command, shown) for command, _, shown in (each.partition("\n") for each in typed)]
+
+
+def plain(text: str) -> str:
+    """Without what is different each time: runs, times, ports, the clouds' own numbers, and lines of progress."""
+    for pattern, word in (
+        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "RUN"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "WHEN"),
+        (r"http://127\.0\.0\.1:\d+", "http://WEB-UI"),
+        (r"\b(\w+)-i-[0-9a-f]+\b", r"\1-ID"),
+        (r"\b10(?:\.\d+){3}\b", "ADDRESS"),
+        (r"(?m)^default/\S+: .*\n", ""),  # a terminal shows them on one line that changes, and takes it away
+        (r"(?m) +$", ""),
+    ):
+        text = re.sub(pattern, word, text)
+    return text.strip()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if session(page)])
+async def test_sessions_go_as_they_are_shown(page: str, shell: Terminal) -> None:
+    for command, shown in session(page):
+        assert plain(await shell.type(command)) == plain(shown), command
