@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 
 from docs import generate
-from starter import demo, stack
+from starter import demo
+from starter import stack as up
 from starter.app import build
 from starter.command import run
-from tests.user import User
 from workers import embedded
+from workers.service import Service
 from workflows import action
 
 ROOT = generate.ROOT
@@ -114,7 +115,7 @@ def test_every_file_that_is_named_exists(page: str) -> None:
 
 def test_the_demo_and_up_say_what_the_readme_shows() -> None:
     shown = "\n".join(re.findall(r"<!-- (?:demo|up) -->\n```console\n(.*?)```", PAGES["README.md"], re.DOTALL))
-    spoken = inspect.getsource(demo) + inspect.getsource(stack)
+    spoken = inspect.getsource(demo) + inspect.getsource(up)
     remarks = re.findall(r"(?m)^\d\. \w+: (.*)$", shown)
     assert len(remarks) == 4
     for words in (*remarks, "Starting a Temporal server and a worker", "Six VMs in three clouds", "Ratchet is up."):
@@ -168,7 +169,7 @@ class Terminal:
 
 @pytest.fixture
 async def shell(
-    monkeypatch: pytest.MonkeyPatch, temporal_address: str, home: Path, user: User, request: pytest.FixtureRequest
+    monkeypatch: pytest.MonkeyPatch, temporal_address: str, home: Path, stack: Service, request: pytest.FixtureRequest
 ) -> AsyncIterator[Terminal]:
     """A terminal in a fresh clone, with a stack that runs and clouds that have no faults."""
     for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:
@@ -177,10 +178,10 @@ async def shell(
     monkeypatch.setenv("RATCHET_HOME", str(home))
     monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.chdir(ROOT)
-    cloud = user.service.clouds["aws"]
-    await cloud.clear_faults()
-    yield Terminal(monkeypatch, f"readme{list(PAGES).index(request.node.callspec.params['page'])}")
-    await cloud.clear_faults()
+    terminal = Terminal(monkeypatch, f"readme{list(PAGES).index(request.node.callspec.params['page'])}")
+    await terminal.type("starter cloud fault clear")
+    yield terminal
+    await terminal.type("starter cloud fault clear")
 
 
 def session(page: str) -> list[tuple[str, str]]:
