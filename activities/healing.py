@@ -24,7 +24,9 @@ class Healing:
         dead = [holder for holder in suspects.holders if not await self._alive(holder)]
         for holder in dead:
             at = datetime.now(UTC)
-            await self._inventory.bury(holder.owner, holder.run, at, f"its run {holder.run} is gone")
+            await self._inventory.bury(
+                holder.owner, holder.run, at, "the action was cut off; back to what it was, the cloud was not asked"
+            )
         return len(dead)
 
     async def _alive(self, holder: Holder) -> bool:

@@ -114,30 +114,32 @@ class _Crew:
 
     async def _bring_about(self, batch: list[Target]) -> None:
         """Order, and order again what was throttled, unavailable or unknown, until patience ends."""
-        deadline = _now() + self.patience.total
-        pause = self.patience.first_pause
+        deadline, pause = _now() + self.patience.total, self.patience.first_pause
         while batch:
             answers = await self._order(batch)
-            again, lost = self._sort(batch, answers, patient=_now() + pause < deadline)
-            await self.ask(list(lost.values()), {path: _complaint(answers[path]) for path in lost})
-            batch = again
-            if batch:
-                await asyncio.sleep(_pause(pause, [answers[target.path] for target in batch]))
+            again, lost = self._sort(batch, answers)
+            if again and _now() + pause > deadline:
+                again, lost = [], lost + again
+            if lost:
+                await self.ask(lost, {target.path: _complaint(answers[target.path]) for target in lost})
+            if again:
+                await asyncio.sleep(_pause(pause, [answers[target.path] for target in again]))
                 pause = min(pause * 2, self.patience.longest_pause)
+            batch = again
 
-    def _sort(
-        self, batch: list[Target], answers: Mapping[str, Answer], patient: bool
-    ) -> tuple[list[Target], dict[str, Target]]:
+    def _sort(self, batch: list[Target], answers: Mapping[str, Answer]) -> tuple[list[Target], list[Target]]:
         """Done is logged; the rest is either worth another try or lost."""
-        again, lost, wanted = [], {}, mci.WANTED[self.chunk.action]
+        again: list[Target] = []
+        lost: list[Target] = []
+        wanted = mci.WANTED[self.chunk.action]
         for target in batch:
             match answers[target.path]:
                 case VmFacts() as facts if mci.OBSERVED.get(facts.state) == wanted:
                     self._log(target, wanted, facts)
-                case Throttled() | Unavailable() | UnknownOutcome() if patient:
+                case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
                 case _:
-                    lost[target.path] = target
+                    lost.append(target)
         return again, lost
 
     async def _order(self, batch: list[Target]) -> dict[str, Answer]:
@@ -163,9 +165,8 @@ class _Crew:
 
     def _log(self, target: Target, status: Status, facts: object, error: str = "") -> None:
         """Tells what is known of the VM only where that is new: most landings then share one statement."""
-        known = _knowing(target, facts).info
-        new = known != target.info or target.path in self.adopted
-        self.logbook.add(Landing(target.path, status, known if new else None, error))
+        known = None if _known(target, facts) and target.path not in self.adopted else _knowing(target, facts).info
+        self.logbook.add(Landing(target.path, status, known, error))
 
     def _seen(self, facts: VmFacts | ProviderError | None) -> Status:
         if isinstance(facts, VmFacts):
@@ -193,6 +194,14 @@ def token_of(path: str, generation: int, action: str, epoch: int) -> str:
 def _order(target: Target, action: str, epoch: int) -> Order:
     token = token_of(target.path, target.info["generation"], action, epoch)
     return Order(target.path, token, target.info.get("cloud_id", ""), target.spec)
+
+
+def _known(target: Target, facts: object) -> bool:
+    """Does the cloud say nothing about the VM that we did not know?"""
+    if not isinstance(facts, VmFacts):
+        return True
+    info = target.info
+    return bool(facts.cloud_id == info.get("cloud_id") and facts.address == info.get("address"))
 
 
 def _knowing(target: Target, facts: object) -> Target:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from temporalio import activity
 
-BEAT_SECONDS = 0.7
+BEAT_SECONDS = 1.0
 
 
 @asynccontextmanager

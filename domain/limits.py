@@ -8,6 +8,8 @@ MAX_VMS_PER_MCI = 20_000
 MAX_SUBGROUPS = 500
 MAX_SPEC_BYTES = 256 * 1024  # a spec file larger than this is refused before it is parsed
 CHUNK_VMS = 500  # VMs in one provider activity: big enough for short histories, small enough to share between workers
+HOLDERS_SHOWN = 20  # holders of locks that a refusal names in words
+HOLDERS_LISTED = 500  # and as data: a refusal must fit into a payload
 FAILURES_SHOWN = 20  # per-VM failures in an outcome; all of them are in the inventory
 
 

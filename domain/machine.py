@@ -101,6 +101,11 @@ class StateTable:
         """What a user may ask for in this status."""
         return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
 
+    def needs_force(self, status: str) -> tuple[str, ...]:
+        """What a user may ask for in this status only with force, by a row that says so."""
+        rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
+        return tuple(dict.fromkeys(row.action for row in rows))
+
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
         """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality."""
         rows = [row for row in self.rows if row.action == action]

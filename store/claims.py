@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import Hold, Mode, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
 from store.granting import Granting, Plan, numbered
 from store.reading import hold_of, shown_status
 from store.schema import actions, locks, objects
-from store.takeover import bury
+from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
 
@@ -108,7 +111,7 @@ def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) 
     path = claim.request.path
     held = _held(connection, want)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == path):
-        bury(connection, path, run, claim.at, f"taken over by run {claim.run}")
+        bury(connection, path, run, claim.at, CUT_OFF)
     return [hold for hold in conflicts(want, held) if hold.owner != path]
 
 
@@ -123,12 +126,16 @@ def _conflict(holds: list[Hold]) -> Refusal:
     holders = {
         hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
     }
-    told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in holders.values())
+    listed = list(holders.values())[:HOLDERS_LISTED]
+    shown = listed[:HOLDERS_SHOWN]
+    told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
+    if len(holders) > len(shown):
+        told += f"; and {len(holders) - len(shown)} more"
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
         hint=f"wait for it with: starter attach {next(iter(holders))}",
-        holders=list(holders.values()),
+        holders=listed,
     )
 
 
@@ -161,11 +168,10 @@ def _judge_members(
     if any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values()):
         return Plan(None, status, {}, skipped)
     reasons = [f"{verdicts[word].reason} ({counts[word]} of them)" for word in counts]
-    allowed = dict.fromkeys(action for word in counts for action in table.allowed(word))
     raise Refused(
         Category.NOT_ALLOWED,
         "; ".join(reasons) or f"{request.path} has no {table.label} to {request.action}",
-        f"allowed now: {', '.join(allowed) or 'nothing'}",
+        _allowed(table, counts),
     )
 
 
@@ -176,8 +182,16 @@ def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[st
 def _refused(table: StateTable, request: Request, status: str, reason: str) -> Refused:
     if status == NONE:
         return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
-    allowed = ", ".join(table.allowed(status)) or "nothing"
-    return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; allowed now: {allowed}")
+    return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_allowed(table, [status])}")
+
+
+def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
+    """What may be asked for in one of these statuses, and what with force."""
+    words = list(statuses)
+    plain = dict.fromkeys(action for word in words for action in table.allowed(word))
+    forced = dict.fromkeys(action for word in words for action in table.needs_force(word))
+    told = f"allowed now: {', '.join(plain) or 'nothing'}"
+    return f"{told}; with --force: {', '.join(forced)}" if forced else told
 
 
 def _nothing_to_do(request: Request, found: Found | None, plan: Plan, shown: str) -> Grant:

@@ -60,7 +60,9 @@ def _sqlite(url: str) -> sa.Engine:
     database = sa.make_url(url).database
     if database and database != ":memory:":
         Path(database).parent.mkdir(parents=True, exist_ok=True)
-    engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, **_JSON)
+    engine = sa.create_engine(
+        url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, pool_reset_on_return=None, **_JSON
+    )
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:

@@ -14,6 +14,8 @@ from store.reading import shown_status
 from store.recording import for_each
 from store.schema import actions, locks, objects
 
+CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
+
 
 def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""

@@ -63,11 +63,11 @@ class User:
 
     async def fault(self, kind: str, vm: str = "*", **more: Any) -> None:
         """A fault for VMs of this test's namespace only."""
-        await self.service.clouds["aws"].add_fault(Fault(kind=kind, vm=f"ns:{self.ns}:*:vm:{vm}", **more))
+        await self.service.simulated["aws"].add_fault(Fault(kind=kind, vm=f"ns:{self.ns}:*:vm:{vm}", **more))
 
     async def heal_faults(self) -> None:
         """Take back this test's faults."""
-        cloud = self.service.clouds["aws"]
+        cloud = self.service.simulated["aws"]
         await cloud.set_faults([fault for fault in await cloud.faults() if f"ns:{self.ns}:" not in fault.vm])
 
     async def see(self, path: str) -> ObjectView:
@@ -79,7 +79,7 @@ class User:
     async def books(self) -> dict[str, list[Vm]]:
         """What the clouds say there is, by our path."""
         found: dict[str, list[Vm]] = {}
-        for cloud in self.service.clouds.values():
+        for cloud in self.service.simulated.values():
             for vm in await cloud.books():
                 if vm.path.startswith(f"ns:{self.ns}:"):
                     found.setdefault(vm.path, []).append(vm)
@@ -89,7 +89,7 @@ class User:
         """Wait until a call for something in this VM's region is in flight at its cloud."""
         csp, region = split_placement((await self.service.inventory.get(path)).placement)
         async with asyncio.timeout(10):
-            while not self.service.clouds[csp].in_flight().vms.get(region):
+            while not self.service.simulated[csp].in_flight().vms.get(region):
                 await asyncio.sleep(0.01)
 
     async def until_status(self, path: str, status: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from importlib import metadata
@@ -21,6 +21,7 @@ from activities.reading import Reading
 from activities.simulation import Simulation
 from domain.limits import CLOUDS
 from domain.model import StoreView
+from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
@@ -36,13 +37,14 @@ ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
 class Service:
     """What this process knows: made once, shared by all its workers."""
 
-    def __init__(self, client: Client, settings: Settings) -> None:
+    def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
         self.database = Database(settings.store())
         self.cloud_database = Database(settings.cloud())
         self.inventory = SqlInventory(self.database)
-        self.clouds = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.clouds: Mapping[str, Cloud] = clouds or self.simulated
         self.permits = Permits(CLOUDS, settings.part())
 
     def prepare(self) -> None:
@@ -62,7 +64,7 @@ class Service:
             yield
 
     async def close(self) -> None:
-        for cloud in self.clouds.values():
+        for cloud in self.simulated.values():
             await cloud.close()
         self.database.close()
         self.cloud_database.close()
@@ -88,7 +90,7 @@ class Service:
             Healing(self.client, self.inventory),
             Reading(self.inventory, self._describe_store),
         )
-        simulation = Simulation(next(iter(self.clouds.values())))
+        simulation = Simulation(next(iter(self.simulated.values())))
         return [
             *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
             *(

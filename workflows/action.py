@@ -27,12 +27,28 @@ with workflow.unsafe.imports_passed_through():
     from domain import registry, wire
     from domain.errors import Category, brief
     from domain.machine import Ruling
-    from domain.model import Admission, Chunk, Grant, Holders, Outcome, Progress, Refusal, Request, Result, Tally
+    from domain.model import (
+        Admission,
+        Chunk,
+        Grant,
+        Holder,
+        Holders,
+        Outcome,
+        Progress,
+        Refusal,
+        Request,
+        Result,
+        Tally,
+    )
+    from domain.paths import kind_of
     from workflows import calls
 
 FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
 
+PATH = SearchAttributeKey.for_keyword("ObjectPath")
+KIND = SearchAttributeKey.for_keyword("ObjectKind")
+ACTION = SearchAttributeKey.for_keyword("Action")
 PHASE = SearchAttributeKey.for_keyword("Phase")
 PROVIDERS = SearchAttributeKey.for_keyword_list("Providers")
 PROGRESS = SearchAttributeKey.for_int("Progress")
@@ -166,8 +182,17 @@ class Action(ABC):
 
     def _list_as(self, percent: int) -> None:
         """What lists of workflows show. Each time costs an event and a write to the server's index."""
-        phase, providers = PHASE.value_set(self._progress.phase), PROVIDERS.value_set(self._providers)
-        workflow.upsert_search_attributes([phase, providers, PROGRESS.value_set(percent)])
+        seen = self._progress
+        workflow.upsert_search_attributes(
+            [
+                PATH.value_set(seen.path),  # these three are there already, unless somebody started us plainly
+                KIND.value_set(kind_of(seen.path)),
+                ACTION.value_set(seen.action),
+                PHASE.value_set(seen.phase),
+                PROVIDERS.value_set(self._providers),
+                PROGRESS.value_set(percent),
+            ]
+        )
 
 
 async def _admission(request: Request) -> Admission:
@@ -188,17 +213,23 @@ async def _clear_below(request: Request, admission: Admission) -> Admission:
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
-    for holder in admission.refusal.holders:
-        try:
-            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
-        except FailureError:
-            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+    told: set[str] = set()
     pause, until = 0.1, workflow.now() + FORCE_PATIENCE
     while admission.refusal and admission.refusal.holders and workflow.now() < until:
+        await _cancel([holder for holder in admission.refusal.holders if holder.run not in told])
+        told.update(holder.run for holder in admission.refusal.holders)
         await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
         pause = min(pause * 2, 5)
         admission = await calls.begin(request)
     return admission
+
+
+async def _cancel(holders: list[Holder]) -> None:
+    for holder in holders:
+        try:
+            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
+        except FailureError:
+            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
 
 
 def _continue_as(request: Request) -> NoReturn:

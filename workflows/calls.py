@@ -24,7 +24,7 @@ STORE_RETRY = RetryPolicy(
 )
 STORE_ATTEMPT = timedelta(seconds=60)
 CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
-CLOUD_HEARTBEAT = timedelta(seconds=3)  # how long a dead worker goes unnoticed
+CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
 
 
 async def begin(request: Request) -> Admission:

@@ -6,6 +6,7 @@ import pytest
 
 from domain.limits import FAILURES_SHOWN
 from domain.model import Result
+from store.takeover import CUT_OFF
 from tests.test_store.scene import FRONT_1, FRONT_2, NS, WEB, Scene, group
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
@@ -167,7 +168,7 @@ async def test_a_newer_run_of_the_same_object_takes_over_and_brings_the_members_
         ("heal", "Suspending", "Running"),
         ("terminate", "Running", "Terminating"),
     ]
-    assert (history[-2].actor, history[-2].message) == ("Controller", "taken over by run r2")
+    assert (history[-2].actor, history[-2].message) == ("Controller", CUT_OFF)
     assert (await scene.told(FRONT_1))[-1] == ("terminate", "Suspended", "Terminating")  # what was done stays done
 
 
@@ -177,7 +178,7 @@ async def test_the_run_that_was_taken_over_is_fenced_off(scene: Scene) -> None:
     new = await scene.grant(WEB, "reboot", run="r2")
     before = await scene.dump()
     outcome = await scene.finish(old, Result.SUCCEEDED)
-    assert (outcome.result, outcome.message) == (Result.FAILED, "abandoned: taken over by run r2")
+    assert (outcome.result, outcome.message) == (Result.FAILED, f"abandoned: {CUT_OFF}")
     assert outcome.status == "Running:2 (R:2/2)"  # as it was when the new one began
     assert await scene.dump() == before
     await scene.land(new, "Running")

@@ -1,0 +1,25 @@
+"""A cloud that answers at once and keeps nothing: what is left to measure is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.ports import Answer, Order, VmFacts, VmState
+
+_STATE = {"suspend": VmState.STOPPED, "terminate": VmState.TERMINATED}
+
+
+class InstantCloud:
+    """`domain.ports.Cloud` without latency, memory or faults; a call carries a few VMs, as real clouds' calls do."""
+
+    bulk = 5
+
+    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+        state = _STATE.get(verb, VmState.RUNNING)
+        return [VmFacts(order.path, order.cloud_id or order.token, state) for order in orders]
+
+    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+        return [None for _ in orders]
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        return []
