@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from temporalio.client import WorkflowExecutionDescription
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
 from domain import wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Result
 
+_ACTION = SearchAttributeKey.for_keyword("Action")
 
-async def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
+
+def action_of(run: WorkflowExecutionDescription) -> str:
+    """Which action a run was started for. One that was started plainly does not say before it ends."""
+    return run.typed_search_attributes.get(_ACTION) or "an action"
+
+
+def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
     """409, naming the winner."""
-    memo = await running.memo() if running else {}
     since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
+    action = action_of(running) if running else "an action"
     return Refusal(
         category=Category.CONFLICT,
-        message=f"409 Conflict: other action currently happening on {path}: {memo.get('action', 'an action')}{since}",
+        message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
         hint=f"wait for it: starter attach {path}; or take over: add --force",
     )
 

@@ -38,7 +38,7 @@ from domain import registry, wire
 from domain.errors import Refused
 from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
 from domain.paths import kind_of, short
-from starter.answers import conflict, ended, failed, refusal_in
+from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, Unanswered
 
 T = TypeVar("T", bound=BaseModel)
@@ -94,7 +94,7 @@ class Asking:
         registry.parse_spec(request)
         newest = await self.running(request.path)
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
-            return Admission(refusal=await conflict(request.path, newest))
+            return Admission(refusal=conflict(request.path, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
@@ -115,8 +115,7 @@ class Asking:
             return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
         except Refused:
             view = await self.read(wire.READ_OBJECT, Query(path=cut_off.path), ObjectView)
-            action = str((await described.memo()).get("action", "an action"))
-            return cut_off.model_copy(update={"status": view.status, "action": action})
+            return cut_off.model_copy(update={"status": view.status, "action": action_of(described)})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
         """How far a running action is."""
@@ -215,15 +214,14 @@ class Asking:
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.running(request.path)
-        memo = await running.memo() if running else {}
-        if request.request_id and memo.get("request_id") == request.request_id and running:
+        if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             handle = self.client.get_workflow_handle(request.path, run_id=running.run_id)
             return Ticket(
                 request.path, running.run_id, await handle.execute_update(wire.ADMIT, request, result_type=Admission)
             )
         if request.force:
             return await self._preempt(request)
-        refusal = await conflict(request.path, running)
+        refusal = conflict(request.path, running)
         return Ticket(request.path, running.run_id if running else "", Admission(refusal=refusal))
 
     async def _preempt(self, request: Request) -> Ticket:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import SearchAttributeKey, SearchAttributePair
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -234,7 +234,8 @@ async def _cancel(holders: list[Holder]) -> None:
 
 def _continue_as(request: Request) -> NoReturn:
     verb = registry.kind_at(request.path).verb(request.action)
-    workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request))
+    listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION, request.action))
+    workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request), search_attributes=listed)
 
 
 def _quarters(seen: Progress) -> int:
