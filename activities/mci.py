@@ -22,6 +22,7 @@ from activities.permits import Permits
 from activities.pulse import pulse
 from domain import mci, wire
 from domain.errors import ProviderError, Throttled, Unavailable, UnknownOutcome, brief
+from domain.machine import NONE
 from domain.mci import Status
 from domain.model import Chunk, Landing, Tally, Target
 from domain.ports import Answer, Cloud, Inventory, Order, VmFacts
@@ -66,6 +67,14 @@ class VmActivities:
             await crew.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
         return crew.logbook.tally
 
+    @activity.defn(name=wire.FORGET_VMS)
+    async def forget_vms(self, chunk: Chunk) -> Tally:
+        """Remove the records without asking the cloud."""
+        async with pulse(), Logbook(self._inventory, chunk) as logbook:
+            for target in await self._inventory.targets(chunk):
+                logbook.add(Landing(target.path, NONE))
+        return logbook.tally
+
     @asynccontextmanager
     async def _crew(self, chunk: Chunk) -> AsyncIterator[_Crew]:
         csp, region = wire.split_placement(chunk.placement)
@@ -86,6 +95,21 @@ class _Crew:
     logbook: Logbook
     adopted: set[str] = field(default_factory=set)
 
+    @property
+    def removing(self) -> bool:
+        """Do records go together with their VMs?"""
+        return self.chunk.action in mci.ORDERS
+
+    @property
+    def verb(self) -> str:
+        """What the cloud is told to do."""
+        return mci.ORDERS.get(self.chunk.action, self.chunk.action)
+
+    @property
+    def wanted(self) -> Status:
+        """What the cloud should then say that each VM is."""
+        return mci.WANTED[self.chunk.action]
+
     def width(self) -> int:
         """Lanes: no more than the cloud lets run at once, no more than there is work for."""
         return min(self.permits.vm_cap(self.csp), -(-self.chunk.count // self._bulk()))
@@ -97,7 +121,7 @@ class _Crew:
     async def work_through(self, todo: Iterator[Target]) -> None:
         """One lane: the next few VMs, until there are none."""
         while batch := list(islice(todo, self._bulk())):
-            if self.chunk.action != "create":
+            if self.verb != "create":
                 batch = await self._adopted(batch)
             await self._bring_about(batch)
 
@@ -128,14 +152,13 @@ class _Crew:
             batch = again
 
     def _sort(self, batch: list[Target], answers: Mapping[str, Answer]) -> tuple[list[Target], list[Target]]:
-        """Done is logged; the rest is either worth another try or lost."""
+        """Done is logged; the rest is either worth another try, or lost, or to be confirmed before its record goes."""
         again: list[Target] = []
         lost: list[Target] = []
-        wanted = mci.WANTED[self.chunk.action]
         for target in batch:
             match answers[target.path]:
-                case VmFacts() as facts if mci.OBSERVED.get(facts.state) == wanted:
-                    self._log(target, wanted, facts)
+                case VmFacts() as facts if mci.OBSERVED.get(facts.state) == self.wanted and not self.removing:
+                    self._log(target, self.wanted, facts)
                 case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
                 case _:
@@ -147,7 +170,7 @@ class _Crew:
         async with self.permits.vms(self.csp, self.region, len(batch)):
             try:
                 async with asyncio.timeout(self.patience.call):
-                    answers: Sequence[Answer] = await self.cloud.perform(self.chunk.action, self.region, orders)
+                    answers: Sequence[Answer] = await self.cloud.perform(self.verb, self.region, orders)
             except TimeoutError:
                 answers = [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
@@ -156,24 +179,26 @@ class _Crew:
         """The cloud's own word on VMs that could not be brought where they should be. No clear word: Failed."""
         if not lost:
             return
-        wanted = mci.WANTED[self.chunk.action]
         for target, facts in zip(lost, await self._describe(lost), strict=True):
             seen = self._seen(facts)
-            done = seen == wanted and wanted != target.previous_status  # still Running says nothing about a reboot
+            done = seen == self.wanted and self.verb != "reboot"  # still Running says nothing about a reboot
             error = "" if done else errors[target.path]
             self._log(target, seen, facts, error)
 
     def _log(self, target: Target, status: Status, facts: object, error: str = "") -> None:
         """Tells what is known of the VM only where that is new: most landings then share one statement."""
+        if self.removing and status == self.wanted and not error:
+            self.logbook.add(Landing(target.path, NONE))
+            return
         known = None if _known(target, facts) and target.path not in self.adopted else _knowing(target, facts).info
         self.logbook.add(Landing(target.path, status, known, error))
 
     def _seen(self, facts: VmFacts | ProviderError | None) -> Status:
         if isinstance(facts, VmFacts):
             return mci.OBSERVED.get(facts.state, Status.FAILED)
-        if isinstance(facts, ProviderError) or self.chunk.action == "create":
+        if isinstance(facts, ProviderError) or self.verb == "create":
             return Status.FAILED
-        return Status.TERMINATED if self.chunk.action == "terminate" else Status.UNDEFINED
+        return Status.TERMINATED if self.verb == "terminate" else Status.UNDEFINED
 
     async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """By cloud id or, for want of one, by the token that each was created with."""
@@ -213,7 +238,7 @@ def _knowing(target: Target, facts: object) -> Target:
 
 def _complaint(answer: Answer) -> str:
     if isinstance(answer, VmFacts):
-        return f"the cloud says done, but the VM is {answer.state}"
+        return f"the cloud called it {answer.state}, and that is not so"
     return brief(answer)
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from domain.errors import Category, Refused
 
-NONE = "None"  # the status of an object that does not exist yet, and the target of one at rest
+NONE = "None"  # the status of an object that does not exist, before or after; and the target of one at rest
 SAME = "<same>"  # the status the object came from
 
 
@@ -20,6 +20,7 @@ class Actor(StrEnum):
     """Who may take a row."""
 
     USER = "User"
+    GROUP = "Group"  # a user's action on the group, for its members; never asked of a member itself
     CONTROLLER = "Controller"  # our own workflows and self-healing
     CLOUD = "Cloud"  # what a provider says is the case
 
@@ -87,8 +88,8 @@ class StateTable:
 
     @cached_property
     def final(self) -> tuple[str, ...]:
-        """Stable statuses that no action leaves."""
-        left = {row.source for row in self.rows if row.during}
+        """Stable statuses that no action leaves, except to remove the object."""
+        left = {row.source for row in self.rows if row.during and row.then != NONE}
         return tuple(status for status in self.stable if status not in left)
 
     @cached_property
@@ -120,6 +121,11 @@ class StateTable:
                 if row.source != NONE and row.actor == actor and row.during:
                     return Verdict(Ruling.GO, row)
         return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
+
+    def judge_member(self, status: str, action: str, force: bool = False) -> Verdict:
+        """May an action on the group take this member along?"""
+        of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
+        return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
 
     def step(self, status: str, to: str, actor: str) -> Verdict:
         """May `actor` move an object from `status` to `to` in one step?"""

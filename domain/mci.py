@@ -34,10 +34,17 @@ class Status(StrEnum):
 
 
 S = Status
+EMPTY = "Empty"  # an MCI of which everything was refined away
 
 # What a cloud may find a VM to be when an action on it did not end as ordered.
 _UNSETTLED = (S.CREATING, S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING)
 _OBSERVED = (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.UNDEFINED)
+
+# Which VMs lose their records, after the cloud has confirmed that they are gone.
+_REMOVED = {
+    "refine": (S.FAILED, S.UNDEFINED),
+    "delete": (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.FAILED, S.UNDEFINED),
+}
 
 # fmt: off
 VM = StateTable("vm", "VM", (
@@ -51,6 +58,8 @@ VM = StateTable("vm", "VM", (
     Row("terminate", S.TERMINATED, None,           SAME),                                  # asked twice: nothing to do
     Row("terminate", S.FAILED,     S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
     Row("terminate", S.UNDEFINED,  S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
+    *(Row(remove,    source,       S.TERMINATING,  NONE,         S.FAILED, actor=Actor.GROUP)
+      for remove, sources in _REMOVED.items() for source in sources),
     *(Row("observe", source,       None,           seen,         actor=Actor.CLOUD)        # the cloud knows better
       for source in _UNSETTLED for seen in _OBSERVED),
 ))
@@ -63,6 +72,10 @@ MCI = StateTable("mci", "MCI", (
     Row("reboot",    S.RUNNING,    S.REBOOTING,    SAME,         SAME),
     Row("terminate", S.RUNNING,    S.TERMINATING,  SAME,         SAME),
     Row("terminate", S.FAILED,     S.TERMINATING,  SAME,         SAME,     force=True),
+    Row("refine",    S.RUNNING,    S.TERMINATING,  S.RUNNING,    SAME),
+    Row("refine",    S.FAILED,     S.TERMINATING,  S.RUNNING,    SAME),   # with no VM left that is: Empty
+    Row("delete",    S.RUNNING,    S.TERMINATING,  NONE,         SAME),
+    Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME),
 ))
 
 # Ties go to the earlier one.
@@ -71,8 +84,9 @@ TIE_ORDER = (
     S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING, S.UNDEFINED,
 )
 
-# Where each action leads when the cloud does as told.
-WANTED = {row.action: Status(row.then) for row in VM.rows if row.during}
+# What the cloud is told to do for an action, and what the VM should be then. A record goes only with its VM.
+ORDERS    = dict.fromkeys(_REMOVED, "terminate")
+WANTED    = {row.action: S.TERMINATED if row.then == NONE else Status(row.then) for row in VM.rows if row.during}
 
 OBSERVED: dict[VmState, Status] = {
     VmState.RUNNING:    S.RUNNING,
@@ -95,6 +109,8 @@ def aggregate(phase: str, counts: Mapping[str, int]) -> str:
     """The MCI's status: `Running:5 (R:5/5)`, `Partial-Running:3 (R:3/5)`, or the bare phase while there is no VM."""
     tidy = counts_by_status(counts)
     total = sum(tidy.values())
+    if total == 0 and phase == S.RUNNING:
+        return EMPTY
     if total == 0 or (phase == S.FAILED and tidy[S.FAILED] == total):
         return phase
     dominant = max(TIE_ORDER, key=lambda status: tidy[status])  # max keeps the first of equals

@@ -13,7 +13,7 @@ from domain.errors import Category, Refused
 from domain.machine import StateTable
 from domain.model import NewObject, Request
 from domain.paths import check_path, expand, kind_of
-from domain.wire import CONTROL_VMS, CREATE_MCI
+from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,12 @@ KINDS: dict[str, Kind] = {
         Kind(
             table=mci.MCI,
             scope=("ns", "mci"),
-            verbs=(Verb("create", CREATE_MCI, "Create a group of VMs across clouds.", mci.MciSpec), *_CONTROL),
+            verbs=(
+                Verb("create", CREATE_MCI, "Create a group of VMs across clouds.", mci.MciSpec),
+                *_CONTROL,
+                Verb("refine", REMOVE_VMS, "Remove failed and undefined VMs, here and in the cloud."),
+                Verb("delete", REMOVE_VMS, "Terminate all VMs and remove every record of the group."),
+            ),
             help="Groups of VMs across clouds.",
             member="vm",
             births=mci.births,

@@ -24,11 +24,11 @@ def mermaid(table: StateTable) -> str:
     """The actions of the table as a state diagram; steps that others report are left out for the reader's sake."""
     edges: dict[str, None] = {}
     for row in table.rows:
-        if row.during is None or row.actor != Actor.USER:
+        if row.during is None or row.actor not in (Actor.USER, Actor.GROUP):
             continue
         label = f"{row.action} (force)" if row.force else row.action
         edges[f"{_node(row.source)} --> {row.during}: {label}"] = None
-        edges[f"{row.during} --> {row.success(row.source)}: done"] = None
+        edges[f"{row.during} --> {_node(row.success(row.source))}: done"] = None
         if row.otherwise not in (None, SAME):
             edges[f"{row.during} --> {row.otherwise}: failed"] = None
     ends = (f"{status} --> [*]" for status in table.final)

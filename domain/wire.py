@@ -28,8 +28,10 @@ HEAL_HOLDERS = "heal_holders"
 # Workflow types and the activities that call clouds.
 CREATE_MCI = "CreateMci"
 CONTROL_VMS = "ControlVms"
+REMOVE_VMS = "RemoveVms"
 OPERATE_VMS = "operate_vms"
 SETTLE_VMS = "settle_vms"
+FORGET_VMS = "forget_vms"
 
 # Standalone activities: reads, and the simulated cloud's faults.
 READ_OBJECT = "read_object"

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.machine import NONE
 from domain.model import Admission, Outcome, Request, Result
 from domain.paths import short
 from starter import terminal
@@ -146,10 +147,10 @@ def _meant(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
 
 
 def _for_good(kind: registry.Kind, action: str) -> bool:
-    """Does the action lead to a status that nothing leaves?"""
+    """Does the action lead to a status that nothing leaves, or to the object's end?"""
     tables = [kind.table, *([registry.kind(kind.member).table] if kind.member else [])]
     rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
-    return any(row.then in table.final for row, table in rows)
+    return any(row.then in (*table.final, NONE) for row, table in rows)
 
 
 def _ending(outcome: Outcome) -> Sheet:

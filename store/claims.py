@@ -160,10 +160,10 @@ def _judge_members(
     connection: sa.Connection, table: StateTable, request: Request, status: str, row: Row | None
 ) -> Plan:
     counts = _member_counts(connection, request.path, table.kind)
-    verdicts = {word: table.judge(word, request.action, force=request.force) for word in counts}
+    verdicts = {word: table.judge_member(word, request.action, request.force) for word in counts}
     going = {word: verdict.row for word, verdict in verdicts.items() if verdict.ruling is Ruling.GO and verdict.row}
     skipped = {word: counts[word] for word in counts if word not in going}
-    if going:
+    if going or (row and row.then == NONE and not counts):  # an empty group can still be removed
         return Plan(row, status, going, skipped)
     if any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values()):
         return Plan(None, status, {}, skipped)

@@ -39,6 +39,12 @@ _ITSELF = sa.update(objects).where(
     objects.c.target_action != NONE,
 )
 
+_GONE = sa.delete(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.epoch == sa.bindparam("mine"),
+    objects.c.target_action != NONE,
+)
+
 
 def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
@@ -99,12 +105,13 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
 
 def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
     """The object itself, if it was not one of the targets, goes where its row leads."""
-    good = outcome.result in (Result.SUCCEEDED, Result.PARTIAL)
+    good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
     to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
     reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
     rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
     told = _named(grant) | rest | {"status": to, "error": "" if good else reason}
-    if connection.execute(_ITSELF, told).rowcount:
+    ended = connection.execute(_GONE, _named(grant)) if to == NONE else connection.execute(_ITSELF, told)
+    if ended.rowcount:
         end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, grant.during, to, grant.epoch, reason)
         connection.execute(LINES, end)
 

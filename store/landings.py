@@ -47,6 +47,7 @@ _ALIKE = (
     objects.c.previous_status == sa.bindparam("came_from"),
 )
 _GROUP = sa.update(objects).where(*_ALIKE)
+_GROUP_GONE = sa.delete(objects).where(*_ALIKE)
 _GROUP_LINES = for_each(*_ALIKE)
 _ONE = sa.update(objects).where(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
 
@@ -94,9 +95,11 @@ def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[st
         legal = table.lands(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
-        if legal:
+        if legal and to == NONE:
+            connection.execute(_GROUP_GONE, here)
+        elif legal:
             connection.execute(_GROUP, here | {"status": to} | _at_rest(at))
-            landed += count
+        landed += count if legal else 0
     return landed
 
 

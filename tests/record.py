@@ -56,6 +56,12 @@ async def _record(user: User) -> None:
     await user.do(web, "terminate")
     await user.do(web, "terminate")
     await _keep(user, web, "control-already")
+    await user.do(user.mci("bad"), "refine")
+    await _keep(user, user.mci("bad"), "refine-succeeded")
+    await user.do(user.mci("bad"), "delete", force=True)
+    await _keep(user, user.mci("bad"), "delete-forced")
+    await user.do(web, "delete")
+    await _keep(user, web, "delete-succeeded")
 
 
 async def _record_disturbed(user: User, web: str) -> None:

@@ -44,7 +44,7 @@ def named(table: StateTable, status: str, action: str, actor: str, force: bool) 
 def forcible(table: StateTable, status: str, action: str, actor: str, force: bool) -> bool:
     """Does force, and nothing else, open the way? Never for others than users, never out of nothing or of an end."""
     over = {row.action for row in table.rows if row.during and row.source != NONE and row.actor == Actor.USER}
-    left = {row.source for row in table.rows if row.during}
+    left = {row.source for row in table.rows if row.during and row.then != NONE}  # removing is no way on
     at_rest = {word for row in table.rows for word in (row.source, row.then, row.otherwise) if word != SAME}
     ended = at_rest - left - {row.during for row in table.rows}
     return force and actor == Actor.USER and action in over and status != NONE and status not in ended
@@ -280,10 +280,11 @@ def drawn(table: StateTable) -> set[tuple[str, str, str]]:
     """What the diagram must show, from the rows."""
     edges = {(status, "[*]", "") for status in table.final}
     for row in table.rows:
-        if row.during and row.actor == Actor.USER:
+        if row.during and row.actor in (Actor.USER, Actor.GROUP):
             source = "[*]" if row.source == NONE else row.source
+            then = "[*]" if row.then == NONE else row.then
             edges.add((source, row.during, f"{row.action} (force)" if row.force else row.action))
-            edges.add((row.during, row.source if row.then == SAME else row.then, "done"))
+            edges.add((row.during, row.source if row.then == SAME else then, "done"))
             if row.otherwise and row.otherwise != SAME:
                 edges.add((row.during, row.otherwise, "failed"))
     return edges

@@ -15,7 +15,7 @@ from domain import registry, rendering
 from domain.errors import Category, Refused
 from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI, Caps
 from domain.machine import NONE, Actor, Ruling
-from domain.mci import MCI, OBSERVED, TIE_ORDER, VM, WANTED, MciSpec, Status, aggregate, births, status_count
+from domain.mci import MCI, OBSERVED, ORDERS, TIE_ORDER, VM, WANTED, MciSpec, Status, aggregate, births, status_count
 from domain.model import Request
 from domain.ports import VmState
 
@@ -180,15 +180,24 @@ def test_the_vms_final_statuses_are_the_documents_but_for_failed_which_force_lea
     assert VM.failure == ("Failed",)
 
 
-def test_the_vms_diagram_is_the_documents_and_undefined_can_be_ended() -> None:
+def test_the_vms_diagram_is_the_documents_and_undefined_can_be_ended_and_records_removed() -> None:
     ours = arrows(rendering.mermaid(VM))
-    assert ours == arrows(VM_DIAGRAM) | {("Undefined", "Terminating")}
+    removed = {("Terminated", "Terminating"), ("Terminating", "[*]")}
+    assert ours == arrows(VM_DIAGRAM) | {("Undefined", "Terminating")} | removed
 
 
 def test_every_action_leads_to_the_documents_target_status() -> None:
     told = {action.lower(): target for action, _, target in lines(TARGETS)}
-    assert told == WANTED
+    assert told == {action: status for action, status in WANTED.items() if action not in ORDERS}
     assert set(VM.actions) == set(told)
+
+
+@pytest.mark.parametrize(("action", "statuses"), [("refine", "Failed Undefined"), ("delete", " ".join(VM.stable))])
+def test_only_the_group_removes_vms_and_only_those_it_should(action: str, statuses: str) -> None:
+    for status, force in product(VM.statuses, (False, True)):
+        verdict = VM.judge_member(status, action, force)
+        assert (verdict.ruling is Ruling.GO) is (status in statuses.split()), status
+        assert VM.judge(status, action, Actor.USER).ruling is Ruling.REFUSED
 
 
 @pytest.mark.parametrize("status", VM.transitional)
@@ -259,7 +268,7 @@ def test_an_mci_under_way_refuses(status: str, action: str) -> None:
 
 
 def test_a_failed_mci_can_be_terminated_with_force_only() -> None:
-    assert MCI.allowed("Failed") == ()
+    assert MCI.allowed("Failed") == ("refine", "delete")
     assert MCI.judge("Failed", "terminate").reason == "terminate is not allowed for MCI under Failed without force"
     assert MCI.judge("Failed", "terminate", force=True).ruling is Ruling.GO
 
@@ -308,10 +317,14 @@ def test_a_tie_goes_to_the_earlier(winner: str, loser: str) -> None:
         assert aggregate("Running", counts).startswith(f"Partial-{winner}:2 (R:")
 
 
-@pytest.mark.parametrize("phase", ["Preparing", "Prepared", "Creating", "Failed", "Empty", "Running"])
+@pytest.mark.parametrize("phase", ["Preparing", "Prepared", "Creating", "Failed"])
 def test_without_vms_the_phase_stands_bare(phase: str) -> None:
     assert aggregate(phase, {}) == phase
     assert aggregate(phase, {"Running": 0}) == phase
+
+
+def test_an_mci_without_vms_that_is_past_its_creation_is_empty() -> None:
+    assert aggregate("Running", {}) == "Empty"
 
 
 def test_a_create_in_which_every_vm_failed_is_bare_failed() -> None:
@@ -329,7 +342,7 @@ def test_counts_always_add_up(phase: str, counts: dict[str, int]) -> None:
     info = status_count(counts)
     assert info["countTotal"] == total == sum(number for name, number in info.items() if name != "countTotal")
     shown = aggregate(phase, counts)
-    if shown == phase:
+    if shown in (phase, "Empty"):
         assert total == 0 or (phase == "Failed" and info["countFailed"] == total)
         return
     match = re.fullmatch(r"(Partial-)?(\w+):(\d+) \(R:(\d+)/(\d+)\)", shown)

@@ -30,5 +30,5 @@ def _started(file: Path) -> dict[str, Any]:
 
 def test_every_workflow_type_has_a_recorded_history() -> None:
     kinds = {_started(file)["workflowType"]["name"] for file in RECORDED}
-    assert kinds == {wire.CREATE_MCI, wire.CONTROL_VMS}
+    assert kinds == {wire.CREATE_MCI, wire.CONTROL_VMS, wire.REMOVE_VMS}
     assert len(kinds) == len(WORKFLOWS)

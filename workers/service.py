@@ -111,7 +111,7 @@ class Service:
     def _cloud_activities(self) -> list[Callable[..., Any]]:
         patience = Patience(call=self.settings.call_timeout, total=self.settings.patience)
         vms = VmActivities(self.inventory, self.clouds, self.permits, patience)
-        return [vms.operate_vms, vms.settle_vms]
+        return [vms.operate_vms, vms.settle_vms, vms.forget_vms]
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

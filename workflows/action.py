@@ -61,13 +61,13 @@ class Action(ABC):
         self._admission: Admission | None = None
         self._progress = Progress()
         self._successor: Request | None = None
-        self._work: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[str] | None = None
         self._ended = False
         self._providers: list[str] = []
 
     @abstractmethod
-    async def perform(self, grant: Grant) -> None:
-        """What the action does between begin and finish."""
+    async def perform(self, request: Request, grant: Grant) -> str:
+        """What the action does between begin and finish. Returns what its outcome should say, if anything."""
 
     async def settle(self, grant: Grant) -> None:  # noqa: B027  most families have nothing to settle
         """The work was cut off: find out what became of it. What stays unknown is taken as failed by finish."""
@@ -119,7 +119,7 @@ class Action(ABC):
         self._progress = self._progress.model_copy(update={"phase": grant.during, "targets": grant.targets})
         workflow.set_current_details(_details(self._progress))
         self._providers = _providers(grant)
-        result, message = await self._run(grant)
+        result, message = await self._run(request, grant)
         return await self._close(await calls.finish(grant, result, message))
 
     async def each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
@@ -135,13 +135,13 @@ class Action(ABC):
             if isinstance(end, BaseException):
                 raise end
 
-    async def _run(self, grant: Grant) -> tuple[Result, str]:
+    async def _run(self, request: Request, grant: Grant) -> tuple[Result, str]:
         """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
-        self._work = asyncio.create_task(self.perform(grant))
+        self._work = asyncio.create_task(self.perform(request, grant))
         if self._successor:  # it came before we began
             self._work.cancel()
         try:
-            await self._work
+            return Result.SUCCEEDED, await self._work
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
@@ -149,7 +149,6 @@ class Action(ABC):
             if not is_cancelled_exception(error):
                 return Result.FAILED, _reason(error)
             return Result.CANCELLED, f"preempted by {self._successor.action}" if self._successor else "cancelled"
-        return Result.SUCCEEDED, ""
 
     async def _settle(self, grant: Grant) -> None:
         try:

@@ -19,8 +19,9 @@ SETTLE_PATIENCE = timedelta(minutes=2)
 class _OnVms(Action):
     """Actions whose work is one order to the clouds for many VMs."""
 
-    async def perform(self, grant: Grant) -> None:
+    async def perform(self, request: Request, grant: Grant) -> str:
         await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
+        return ""
 
     async def settle(self, grant: Grant) -> None:
         await self.each_chunk(grant, VmActivities.settle_vms, SETTLE_PATIENCE)
@@ -42,3 +43,21 @@ class ControlVms(_OnVms):
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
+
+
+@workflow.defn(name=wire.REMOVE_VMS)
+class RemoveVms(_OnVms):
+    """Terminate VMs and remove their records: those that failed, or all together with their MCI.
+
+    A record goes only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
+    """
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> str:
+        if request.action != "delete" or not request.force:
+            return await super().perform(request, grant)
+        await self.each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
+        return f"removed without asking the clouds: {grant.targets} VMs may be left there"

@@ -1,0 +1,121 @@
+"""refine and delete: a record goes only with its VM, and a VM never stays behind without a record."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.errors import Refused
+from domain.model import Result
+from tests.user import User, spec
+
+
+async def test_delete_terminates_everything_and_leaves_no_record(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec())
+    await user.do(user.vm("aws0-1"), "suspend")
+    outcome = await user.do(user.mci(), "delete")
+    assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, "None", 4)
+    assert {vms[0].state for vms in (await user.books()).values()} == {"terminated"}
+    for path in (user.mci(), user.vm("aws0-1")):
+        with pytest.raises(Refused, match="there is no such"):
+            await user.see(path)
+    last = (await user.history(user.vm("aws0-1")))[-1]
+    assert (last.action, last.source, last.to) == ("delete", "Terminating", "None")
+    assert await user.service.inventory.holds(user.mci()) == []
+
+
+async def test_a_deleted_name_can_be_used_again_and_gets_new_vms(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.do(user.mci(), "delete")
+    assert (await user.do(user.mci(), "create", spec=spec(1, ["aws"]))).status == "Running:1 (R:1/1)"
+    states = sorted(vm.state for vm in (await user.books())[user.vm("aws0-1")])
+    assert states == ["running", "terminated"]
+
+
+async def test_an_mci_that_is_terminated_or_failed_can_be_deleted(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.do(user.mci(), "terminate")
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    await user.fault("fail", verb="create")
+    await user.do(user.mci("bad"), "create", spec=spec(2, ["aws"]))
+    assert (await user.do(user.mci("bad"), "delete")).result is Result.SUCCEEDED
+
+
+async def test_a_record_goes_only_after_the_cloud_confirms(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault("lie", vm="aws0-1", verb="terminate", times=1)
+    outcome = await user.do(user.mci(), "delete")
+    assert (outcome.result, outcome.done, outcome.failed) == (Result.PARTIAL, 1, 1)
+    left = await user.see(user.mci())
+    assert [(vm.path, vm.status) for vm in left.members] == [(user.vm("aws0-1"), "Running")]
+    assert left.members[0].error == "the cloud called it terminated, and that is not so"
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert (await user.books())[user.vm("aws0-1")][0].state == "terminated"
+
+
+async def test_a_delete_that_fails_for_one_vm_keeps_the_mci_and_can_be_repeated(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
+    await user.fault("fail", vm="aws0-2", verb="terminate", message="termination protection")
+    outcome = await user.do(user.mci(), "delete")
+    assert (outcome.result, outcome.status) == (Result.PARTIAL, "Running:1 (R:1/1)")
+    await user.heal_faults()
+    assert (await user.do(user.mci(), "delete")).status == "None"
+
+
+async def test_a_forced_delete_removes_the_records_and_says_what_may_be_left(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    calls = sum(vms[0].calls for vms in (await user.books()).values())
+    outcome = await user.do(user.mci(), "delete", force=True)
+    assert outcome.result is Result.SUCCEEDED
+    assert outcome.message == "removed without asking the clouds: 2 VMs may be left there"
+    assert sum(vms[0].calls for vms in (await user.books()).values()) == calls
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await user.see(user.mci())
+
+
+async def test_refine_removes_the_failed_and_leaves_the_others(user: User) -> None:
+    await user.fault("fail", vm="aws0-2", verb="create", message="no capacity")
+    assert (await user.do(user.mci(), "create", spec=spec(3, ["aws"]))).status == "Partial-Running:2 (R:2/3)"
+    outcome = await user.do(user.mci(), "refine")
+    assert (outcome.status, outcome.done, outcome.skipped) == ("Running:2 (R:2/2)", 1, {"Running": 2})
+    await user.books_agree()
+
+
+async def test_refine_never_orphans_a_vm_of_which_nobody_heard(user: User) -> None:
+    await user.fault("lose-answer", vm="aws0-1", verb="create")
+    await user.fault("unavailable", vm="aws0-1", verb="describe")
+    assert (await user.do(user.mci(), "create", spec=spec(2, ["aws"]))).status == "Partial-Failed:1 (R:1/2)"
+    assert (await user.books())[user.vm("aws0-1")][0].state == "running"
+    await user.heal_faults()
+    assert (await user.do(user.mci(), "refine")).status == "Running:1 (R:1/1)"
+    assert (await user.books())[user.vm("aws0-1")][0].state == "terminated"
+
+
+async def test_an_mci_of_which_everything_was_refined_away_is_empty_and_can_only_be_deleted(user: User) -> None:
+    await user.fault("fail", verb="create")
+    assert (await user.do(user.mci(), "create", spec=spec(2, ["aws"]))).status == "Failed"
+    assert (await user.do(user.mci(), "refine")).status == "Empty"
+    assert await user.refused(user.mci(), "suspend") == f"{user.mci()} has no VM to suspend"
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+
+
+async def test_refine_of_an_mci_in_which_nothing_failed_is_refused(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    assert "refine is not allowed for VM under Running" in await user.refused(user.mci(), "refine")
+
+
+async def test_a_single_vm_is_not_deleted_by_itself(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    with pytest.raises(Refused, match="unknown action 'delete' for VM"):
+        await user.ask(user.vm("aws0-1"), "delete")
+
+
+async def test_a_delete_that_is_cancelled_ends_with_the_truth_and_can_be_repeated(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault("hang", vm="aws0-2", verb="terminate", seconds=30)
+    ticket = await user.admitted(user.mci(), "delete")
+    await user.until_called(user.vm("aws0-2"))
+    await user.asking.cancel(user.mci())
+    assert (await user.asking.outcome(ticket.path, ticket.run)).result is Result.CANCELLED
+    await user.heal_faults()
+    await user.books_agree()
+    assert (await user.do(user.mci(), "delete")).status == "None"
