@@ -31,7 +31,7 @@ from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
 from workers.settings import Settings
-from workflows import action, calls
+from workflows import action, admission, calls
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def sizes() -> str:
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{asking.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
             (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until the death of a worker is noticed in the middle of a call"),
-            (f"{action.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
+            (f"{admission.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
             (f"{asking.PREEMPT_SECONDS} s", "that `--force` waits for the object's own action; then it is terminated"),
             (
                 f"{embedded.RETENTION[:-1]} days",

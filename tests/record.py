@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 
@@ -89,7 +90,13 @@ async def _record_disturbed(user: User, web: str) -> None:
 async def _keep(user: User, path: str, name: str, run: str | None = None) -> None:
     history = await user.asking.client.get_workflow_handle(path, run_id=run).fetch_history()
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{name}.json").write_text(json.dumps(json.loads(history.to_json()), indent=1) + "\n")
+    told = json.loads(history.to_json(), object_hook=_without_traces)
+    (FOLDER / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _without_traces(found: dict[str, Any]) -> dict[str, Any]:
+    """Stack traces name folders of the machine that recorded them, and replay does not look at them."""
+    return {key: value for key, value in found.items() if key != "stackTrace"}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
-    ApplicationErrorCategory,
     FailureError,
     is_cancelled_exception,
 )
@@ -31,8 +30,6 @@ with workflow.unsafe.imports_passed_through():
         Admission,
         Chunk,
         Grant,
-        Holder,
-        Holders,
         Outcome,
         Progress,
         Refusal,
@@ -42,8 +39,8 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.paths import kind_of
     from workflows import calls
+    from workflows.admission import ask_for_admission, refused
 
-FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
 
 PATH = SearchAttributeKey.for_keyword("ObjectPath")
@@ -91,11 +88,11 @@ class Action(ABC):
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
         if self._successor:
-            raise _refused(
+            raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
         if request.path != workflow.info().workflow_id or not request.force:
-            raise _refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:
@@ -105,11 +102,11 @@ class Action(ABC):
     async def carry_out(self, request: Request) -> Outcome:
         """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
         self._progress = Progress(path=request.path, action=request.action)
-        self._admission = admission = await _admission(request)
+        self._admission = admission = await ask_for_admission(request)
         if admission.refusal:
             self._ended = True
             await workflow.wait_condition(workflow.all_handlers_finished)
-            raise _refused(admission.refusal)
+            raise refused(admission.refusal)
         if admission.outcome:  # the same request was made before, and this is what became of it
             return await self._close(admission.outcome)
         assert admission.grant
@@ -194,43 +191,6 @@ class Action(ABC):
         )
 
 
-async def _admission(request: Request) -> Admission:
-    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled."""
-    if request.path != workflow.info().workflow_id:
-        message = f"the workflow ID must be the object's path: {request.path}"
-        return Admission(refusal=Refusal(category=Category.INVALID, message=message, hint="start it with that ID"))
-    admission = await calls.begin(request)
-    if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
-        admission = await calls.begin(request)
-    if request.force and admission.refusal and admission.refusal.holders:
-        return await _clear_below(request, admission)
-    return admission
-
-
-async def _clear_below(request: Request, admission: Admission) -> Admission:
-    """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
-    assert admission.refusal
-    if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
-        return admission
-    told: set[str] = set()
-    pause, until = 0.1, workflow.now() + FORCE_PATIENCE
-    while admission.refusal and admission.refusal.holders and workflow.now() < until:
-        await _cancel([holder for holder in admission.refusal.holders if holder.run not in told])
-        told.update(holder.run for holder in admission.refusal.holders)
-        await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
-        pause = min(pause * 2, 5)
-        admission = await calls.begin(request)
-    return admission
-
-
-async def _cancel(holders: list[Holder]) -> None:
-    for holder in holders:
-        try:
-            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
-        except FailureError:
-            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
-
-
 def _continue_as(request: Request) -> NoReturn:
     verb = registry.kind_at(request.path).verb(request.action)
     listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION, request.action))
@@ -270,14 +230,4 @@ def _details(seen: Progress) -> str:
     return (
         f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n- done: **{seen.done}** of {seen.targets}\n"
         f"- failed: **{seen.failed}**\n"
-    )
-
-
-def _refused(refusal: Refusal) -> ApplicationError:
-    return ApplicationError(
-        refusal.message,
-        refusal,
-        type=wire.REFUSED,
-        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident: logged quietly
-        non_retryable=True,
     )

@@ -1,0 +1,64 @@
+"""How an action gets admitted: begin, and what to do about holders of locks that stand in its way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from domain import wire
+    from domain.errors import Category
+    from domain.model import Admission, Holder, Holders, Refusal, Request
+    from workflows import calls
+
+FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
+
+
+async def ask_for_admission(request: Request) -> Admission:
+    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled."""
+    if request.path != workflow.info().workflow_id:
+        message = f"the workflow ID must be the object's path: {request.path}"
+        return Admission(refusal=Refusal(category=Category.INVALID, message=message, hint="start it with that ID"))
+    admission = await calls.begin(request)
+    if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
+        admission = await calls.begin(request)
+    if request.force and admission.refusal and admission.refusal.holders:
+        return await _clear_below(request, admission)
+    return admission
+
+
+async def _clear_below(request: Request, admission: Admission) -> Admission:
+    """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
+    assert admission.refusal
+    if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
+        return admission
+    told: set[str] = set()
+    pause, until = 0.1, workflow.now() + FORCE_PATIENCE
+    while admission.refusal and admission.refusal.holders and workflow.now() < until:
+        await _cancel([holder for holder in admission.refusal.holders if holder.run not in told])
+        told.update(holder.run for holder in admission.refusal.holders)
+        await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
+        pause = min(pause * 2, 5)
+        admission = await calls.begin(request)
+    return admission
+
+
+async def _cancel(holders: list[Holder]) -> None:
+    for holder in holders:
+        try:
+            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
+        except FailureError:
+            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+
+
+def refused(refusal: Refusal) -> ApplicationError:
+    """The refusal as the error that the run closes with."""
+    return ApplicationError(
+        refusal.message,
+        refusal,
+        type=wire.REFUSED,
+        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident: logged quietly
+        non_retryable=True,
+    )
