@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ class Logbook:
         self._chunk = chunk
         self._waiting: list[Landing] = []
         self._some = asyncio.Event()
+        self._closing = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self.tally = Tally()
 
@@ -37,25 +39,25 @@ class Logbook:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         assert self._writer
-        self._writer.cancel()
+        self._closing.set()
+        self._some.set()
         await asyncio.wait([self._writer])
-        failed_writing = None if self._writer.cancelled() else self._writer.exception()
-        if failed_writing and not error:
-            raise failed_writing
-        await self._write()
+        unwritten = self._writer.exception()
+        if unwritten and not error:
+            raise unwritten
 
     async def _write_along(self) -> None:
-        while True:
+        """Write what came together within a moment, until the book is closed; then what is left."""
+        while not self._closing.is_set():
             await self._some.wait()
-            await asyncio.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
             await self._write()
 
     async def _write(self) -> None:
-        while self._waiting:
-            group = self._waiting[:FULL]
-            # Shielded: a cancel must not tear the writing from the forgetting; doing both twice would be harmless.
-            await asyncio.shield(self._inventory.land(self._chunk, group, datetime.now(UTC)))
+        self._some.clear()
+        while group := self._waiting[:FULL]:
+            await self._inventory.land(self._chunk, group, datetime.now(UTC))
             del self._waiting[: len(group)]
             bad = sum(1 for landing in group if landing.error)
             self.tally = Tally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)
-        self._some.clear()
