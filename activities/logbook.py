@@ -48,7 +48,7 @@ class Logbook:
 
     async def _write_along(self) -> None:
         """Write what came together within a moment, until the book is closed; then what is left."""
-        while not self._closing.is_set():
+        while self._waiting or not self._closing.is_set():
             await self._some.wait()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
