@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from domain.faults import Fault, Kind
 from domain.model import Request, Result
 from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud
@@ -46,6 +47,11 @@ class Site:
             Request(path=MCI, action=action, spec=spec(4, ["aws"]) if action == "create" else None)
         )
         return (await asking.outcome(MCI, ticket.run)).result
+
+    async def begin(self, action: str) -> asyncio.Task[Result]:
+        """An action of which one VM takes its time, so that there is a middle to be killed in."""
+        await self.cloud.add_fault(Fault(kind=Kind.HANG, vm="aws0-4", verb=action, times=1, seconds=3))
+        return asyncio.create_task(self.do(action))
 
     async def until_half_done(self, during: str) -> None:
         """Until some VMs have landed and some have not."""
@@ -106,7 +112,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
     async with worker(site) as first:
         for earlier in before:
             await site.do(earlier)
-        running = asyncio.create_task(site.do(action))
+        running = await site.begin(action)
         await site.until_half_done(during)
         first.send_signal(signal.SIGKILL)
         await first.wait()
@@ -121,7 +127,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
 async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call_is_repeated(site: Site) -> None:
     async with worker(site):
         assert await site.do("create") is Result.SUCCEEDED
-        running = asyncio.create_task(site.do("suspend"))
+        running = await site.begin("suspend")
         await site.until_half_done("Suspending")
         site.server.process.kill()
         await site.server.process.wait()
@@ -136,7 +142,7 @@ async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call
 async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
     async with worker(site) as first:
         await site.do("create")
-        running = asyncio.create_task(site.do("reboot"))
+        running = await site.begin("reboot")
         await site.until_half_done("Rebooting")
         first.send_signal(signal.SIGTERM)
         assert await first.wait() == 0
