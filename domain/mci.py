@@ -85,8 +85,8 @@ TIE_ORDER = (
 )
 
 # What the cloud is told to do for an action, and what the VM should be then. A record goes only with its VM.
-ORDERS    = dict.fromkeys(_REMOVED, "terminate")
-WANTED    = {row.action: S.TERMINATED if row.then == NONE else Status(row.then) for row in VM.rows if row.during}
+ORDERS = dict.fromkeys(_REMOVED, "terminate")
+WANTED = {row.action: S.TERMINATED if row.then == NONE else Status(row.then) for row in VM.rows if row.during}
 
 OBSERVED: dict[VmState, Status] = {
     VmState.RUNNING:    S.RUNNING,
