@@ -69,10 +69,11 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     settings = Settings(home=tmp_path)
     database, clouds = Database(settings.store()), Database(settings.cloud())
     client = await connect(tmp_path, plugin())
-    yield Site(tmp_path, server, client, SqlInventory(database), SimulatedCloud("aws", clouds))
+    found = Site(tmp_path, server, client, SqlInventory(database), SimulatedCloud("aws", clouds))
+    yield found
     database.close()
     clouds.close()
-    await server.stop()
+    await found.server.stop()  # not the first one: a test may have killed that
 
 
 @asynccontextmanager
