@@ -49,15 +49,15 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(latency: float = 0.0, jitter: float = 0.0) -> AsyncIterator[Rig]:
-    """With latency: the simulated clouds. Without: clouds that answer at once, so that only our own time is left."""
+async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True) -> AsyncIterator[Rig]:
+    """On the simulated clouds, or on clouds that answer at once, so that only our own time is left."""
     logs.configure("error", "console")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         server = await embedded.start(home)
         client = await connect(home, plugin())
         settings = Settings(home=home, simulated_latency=latency, simulated_jitter=jitter)
-        service = Service(client, settings, None if latency else dict.fromkeys(CLOUDS, InstantCloud()))
+        service = Service(client, settings, None if simulated else dict.fromkeys(CLOUDS, InstantCloud()))
         service.prepare()
         baseline = Worker(
             client,

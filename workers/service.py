@@ -51,7 +51,7 @@ class Service:
         """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
         migrate(self.database)
         self.cloud_database.run_here(create_tables)
-        # A burst of ten thousand VMs makes objects faster than they die: collecting all the time cost a third of it.
+        # A burst of ten thousand VMs makes objects faster than they die: do not collect all the time.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
 

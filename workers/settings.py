@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     cloud_url: str = ""
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"
-    sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would cost 40 % of the CPU
+    sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)
