@@ -75,6 +75,10 @@ class Action(ABC):
     async def perform(self, request: Request, grant: Grant) -> Done:
         """What the action does between begin and finish. Returns what it leaves; raises `Failed` if it could not."""
 
+    async def examine(self, request: Request) -> Request | Refusal:
+        """Before admission: the request as it is to be carried out, or why not. Nothing is kept of it yet."""
+        return request
+
     async def settle(self, request: Request, grant: Grant) -> Done:
         """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
         return Done()
@@ -112,7 +116,11 @@ class Action(ABC):
     async def carry_out(self, request: Request) -> Outcome:
         """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
         self._progress = Progress(path=request.path, action=request.action)
-        self._admission = admission = await ask_for_admission(request)
+        examined = await self.examine(request)
+        if isinstance(examined, Refusal):
+            self._admission = admission = Admission(refusal=examined)
+        else:
+            self._admission = admission = await ask_for_admission(request := examined)
         if admission.refusal:
             self._ended = True
             await workflow.wait_condition(workflow.all_handlers_finished)
