@@ -1,0 +1,417 @@
+"""A moto server behind a wrapper that adds what moto lacks: the ways in which the real EC2 is difficult.
+
+moto ignores client tokens, starts terminated VMs, deletes networks with VMs in them, changes states at once and never
+fails. Here client tokens count, impossible orders are refused, states take `settle_seconds`, reads may be `lag_seconds`
+behind, and faults strike by the same rules as in the simulated clouds.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+import boto3
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from domain.connections import AwsConnection
+from domain.faults import Fault, Kind
+
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # thousands of images that nobody boots
+
+ACCOUNT = "123456789012"
+PREFIX = "MOTO_"  # of the variables with the credentials that tests use
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEUgKxhTuEhVQb8+W6mYJ6/sCJ0rpKBPiTDQYPfJ7r tests"
+Environ = dict[str, Any]
+Respond = Callable[..., Any]
+
+# fmt: off
+VERBS = {
+    "RunInstances":       "create",
+    "StopInstances":      "suspend",
+    "StartInstances":     "resume",
+    "RebootInstances":    "reboot",
+    "TerminateInstances": "terminate",
+    "DescribeInstances":  "describe",
+    "DescribeImages":     "validate",
+    "DescribeInstanceTypeOfferings": "validate",
+}
+MAKES = ("CreateVpc", "CreateSubnet", "CreateInternetGateway", "CreateSecurityGroup", "ImportKeyPair")
+REMOVES = ("DeleteVpc", "DeleteSubnet", "DeleteInternetGateway", "DeleteSecurityGroup", "DeleteKeyPair")
+POSSIBLE = {
+    "StopInstances":      ("running", "stopping", "stopped"),
+    "StartInstances":     ("stopped", "pending", "running"),
+    "RebootInstances":    ("running",),
+}
+PASSING = {  # while the change takes its time
+    "RunInstances":       ("pending", 0),
+    "StartInstances":     ("pending", 0),
+    "StopInstances":      ("stopping", 64),
+    "TerminateInstances": ("shutting-down", 32),
+}
+# fmt: on
+
+
+@dataclass
+class Call:
+    """One call as it arrives."""
+
+    operation: str
+    region: str
+    fields: dict[str, str]
+
+    @property
+    def ids(self) -> list[str]:
+        return [value for name, value in self.fields.items() if name.startswith("InstanceId.")]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that the first tag specification gives."""
+        stem = "TagSpecification.1.Tag."
+        keys = {name: value for name, value in self.fields.items() if name.startswith(stem) and name.endswith(".Key")}
+        return {key: self.fields[name.removesuffix("Key") + "Value"] for name, key in keys.items()}
+
+
+@dataclass
+class FaultyEc2:
+    """The wrapper, as a WSGI application."""
+
+    moto: Callable[[Environ, Respond], Iterable[bytes]]
+    backends: Any
+    settle_seconds: float = 0.0
+    lag_seconds: float = 0.0
+    faults: list[Fault] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    said: str = ""  # something that every error of ours repeats, as EC2's do with parts of the request
+
+    def __post_init__(self) -> None:
+        self._lock = threading.RLock()  # moto's models bear no threads
+        self._used: dict[str, tuple[dict[str, str], str, list[bytes], str]] = {}
+        self._settling: list[tuple[float, Any, str, int]] = []
+        self._born: dict[str, float] = {}
+
+    def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
+        call = _read(environ)
+        self.calls[call.operation] += 1
+        lose = False
+        for fault in self._struck(call):
+            if fault.kind in (Kind.HANG, Kind.SLOW):
+                time.sleep(fault.seconds)
+            elif fault.kind is Kind.LOSE_ANSWER:
+                lose = True
+                break
+            else:
+                return self._suffer(fault, call, environ, respond)
+        answer = Answer()
+        with self._lock:
+            body = self._work(call, environ, answer)
+        return self._lost(environ, respond) if lose else answer.send(respond, body)
+
+    def add_fault(self, fault: Fault) -> None:
+        """One more rule, after the others."""
+        with self._lock:
+            self.faults.append(fault)
+
+    def clear(self) -> None:
+        with self._lock:
+            self.faults, self.settle_seconds, self.lag_seconds, self.said = [], 0.0, 0.0, ""
+
+    def instances(self, owner: str) -> list[Any]:
+        """The truth: every instance of an owner, whatever its state."""
+        with self._lock:
+            self._settle()
+            return [each for each in self._all() if _tags(each).get("ratchet:owner") == owner]
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing changes meanwhile."""
+        with self._lock:
+            yield
+
+    def _work(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
+        self._settle()
+        if refusal := self._refusal(call):
+            return _error(answer, 400, *refusal)
+        if call.operation == "RunInstances" and call.fields.get("ClientToken"):
+            return self._idempotent(call, environ, answer)
+        hidden = self._hide(call)
+        body = list(self.moto(environ, answer))
+        self._show(call, hidden)
+        self._slow_down(call)
+        return body
+
+    def _idempotent(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
+        """The same token again gives the same answer; with other words, or after the VM is gone, an error of EC2's."""
+        token = f"{call.region} {call.fields['ClientToken']}"
+        if token not in self._used:
+            known = {each.id for each in self._all()}
+            body = list(self.moto(environ, answer))
+            made = [each for each in self._all() if each.id not in known]
+            if answer.status.startswith("200"):
+                self._used[token] = (call.fields, answer.status, body, made[0].id)
+                self._born[made[0].id] = time.monotonic()
+                self._slow_down(call, made)
+            return body
+        fields, answer.status, body, made_id = self._used[token]
+        if fields != call.fields:
+            return _error(answer, 400, "IdempotentParameterMismatch", "the token was used with other parameters")
+        if self._state(made_id) == "terminated":
+            return _error(answer, 400, "IdempotentInstanceTerminated", f"{made_id} has been terminated")
+        return body
+
+    def _refusal(self, call: Call) -> tuple[str, str] | None:
+        """What moto would do and EC2 would not."""
+        if call.operation in POSSIBLE:
+            for each in self._named(call):
+                if each._state.name not in POSSIBLE[call.operation]:
+                    return "IncorrectInstanceState", f"The instance '{each.id}' is {each._state.name}."
+        if call.operation in ("DeleteSubnet", "DeleteSecurityGroup"):
+            wanted = call.fields.get("SubnetId") or call.fields.get("GroupId")
+            for each in self._all():
+                uses = {each.subnet_id, *(group.id for group in each.security_groups)}
+                if wanted in uses and each._state.name != "terminated":
+                    return "DependencyViolation", f"{wanted} has a dependent object {each.id}."
+        if (
+            call.operation == "CreateSecurityGroup"
+            and call.fields["VpcId"] not in self.backends[ACCOUNT][call.region].vpcs
+        ):
+            return "InvalidVpcID.NotFound", f"The vpc ID '{call.fields['VpcId']}' does not exist"
+        if call.operation == "DeleteVpc":
+            groups = self.backends[ACCOUNT][call.region].groups.get(call.fields["VpcId"], {})
+            if len(groups) > 1:  # one is the VPC's own
+                return "DependencyViolation", "The vpc has a security group and cannot be deleted."
+        return None
+
+    def _slow_down(self, call: Call, changed: list[Any] | None = None) -> None:
+        """Put what was changed back to its passing state, for a while."""
+        if call.operation not in PASSING or not self.settle_seconds:
+            return
+        for each in changed or self._named(call):
+            end = (time.monotonic() + self.settle_seconds, each, each._state.name, each._state.code)
+            self._settling = [other for other in self._settling if other[1] is not each] + [end]
+            each._state.name, each._state.code = PASSING[call.operation]
+
+    def _settle(self) -> None:
+        due = [each for each in self._settling if each[0] <= time.monotonic()]
+        for _, instance, name, code in due:
+            instance._state.name, instance._state.code = name, code
+        self._settling = [each for each in self._settling if each not in due]
+
+    def _hide(self, call: Call) -> list[tuple[Any, Any]]:
+        """Take from the books what a read must not see yet."""
+        if call.operation != "DescribeInstances" or not self.lag_seconds:
+            return []
+        young = time.monotonic() - self.lag_seconds
+        books = self.backends[ACCOUNT][call.region].reservations
+        fresh = [
+            (key, group)
+            for key, group in books.items()
+            if any(self._born.get(each.id, 0) > young for each in group.instances)
+        ]
+        for key, _ in fresh:
+            del books[key]
+        return fresh
+
+    def _show(self, call: Call, hidden: list[tuple[Any, Any]]) -> None:
+        self.backends[ACCOUNT][call.region].reservations.update(hidden)
+
+    def _struck(self, call: Call) -> list[Fault]:
+        """The rules that this call meets, used once; after one that settles it there is no other."""
+        with self._lock:
+            met: list[Fault] = []
+            for rule in list(self.faults):
+                if not any(rule.meets(verb, call.region, path) for verb, path in self._about(call)):
+                    continue
+                self._use(rule)
+                met.append(rule)
+                if rule.kind not in (Kind.HANG, Kind.SLOW):
+                    break
+            return met
+
+    def _use(self, rule: Fault) -> None:
+        if rule.times is not None:
+            where = self.faults.index(rule)
+            left = [rule.model_copy(update={"times": rule.times - 1})] if rule.times > 1 else []
+            self.faults[where : where + 1] = left
+
+    def _about(self, call: Call) -> list[tuple[str, str]]:
+        """Verbs and paths that a call is about."""
+        if call.operation in MAKES:
+            return [("prepare", f"region:{call.region}:shared:{call.tags.get('ratchet:shared', '')}")]
+        if call.operation in REMOVES:
+            return [("release", f"region:{call.region}:shared:")]
+        verb = VERBS.get(call.operation)
+        if verb is None:
+            return []
+        if verb == "create":
+            return [(verb, call.tags.get("ratchet:path", ""))]
+        paths = [_tags(each).get("ratchet:path", "") for each in self._named(call)]
+        return [(verb, path) for path in paths] or [(verb, "region:all")]
+
+    def _suffer(self, fault: Fault, call: Call, environ: Environ, respond: Respond) -> Iterable[bytes]:
+        message, answer = f"{fault.message or f'told to {fault.kind}'} {self.said}".strip(), Answer()
+        match fault.kind:
+            case Kind.THROTTLE:
+                if fault.retry_after is not None:
+                    answer.headers.append(("Retry-After", f"{fault.retry_after}"))
+                return answer.send(respond, _error(answer, 503, "RequestLimitExceeded", message))
+            case Kind.UNAVAILABLE:
+                return answer.send(respond, _error(answer, 503, "Unavailable", message))
+            case Kind.CAPACITY:
+                return answer.send(respond, _error(answer, 500, "InsufficientInstanceCapacity", message))
+            case Kind.LIE:
+                return answer.send(respond, [b"<TerminateInstancesResponse/>"])
+            case Kind.UNKNOWN_STATUS:
+                with self._lock:
+                    return answer.send(respond, self._pretend(call, fault, environ, answer))
+            case _:
+                return answer.send(respond, _error(answer, 400, "UnsupportedOperation", message))
+
+    def _pretend(self, call: Call, fault: Fault, environ: Environ, answer: Answer) -> Iterable[bytes]:
+        """Answer with a state that is in no book."""
+        some = [
+            each for each in self._all() if fault.meets("describe", call.region, _tags(each).get("ratchet:path", ""))
+        ]
+        true = [(each, each._state.name) for each in some]
+        for each in some:
+            each._state.name = "hibernating"
+        body = list(self.moto(environ, answer))
+        for each, name in true:
+            each._state.name = name
+        return body
+
+    def _lost(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
+        """The work is done, and the line goes dead."""
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+        return Answer().send(respond, [b""])
+
+    def _state(self, instance: str) -> str:
+        return next(str(each._state.name) for each in self._all() if each.id == instance)
+
+    def _named(self, call: Call) -> list[Any]:
+        ids = set(call.ids)
+        if call.operation == "DescribeInstances":
+            ids = {value for name, value in call.fields.items() if ".Value." in name}
+        return [each for each in self._all() if each.id in ids] if ids else []
+
+    def _all(self) -> list[Any]:
+        books = [region.reservations for region in self.backends[ACCOUNT].values()]
+        return [each for book in books for group in book.values() for each in group.instances]
+
+
+@dataclass
+class Answer:
+    """What an application says before its body."""
+
+    status: str = "200 OK"
+    headers: list[tuple[str, str]] = field(default_factory=lambda: [("Content-Type", "text/xml")])
+
+    def __call__(self, status: str, headers: list[tuple[str, str]], _error: Any = None) -> None:
+        self.status, self.headers = status, headers
+
+    def send(self, respond: Respond, body: Iterable[bytes]) -> Iterable[bytes]:
+        whole = b"".join(body)
+        headers = [(name, value) for name, value in self.headers if name.lower() != "content-length"]
+        respond(self.status, [*headers, ("Content-Length", str(len(whole)))])
+        return [whole]
+
+
+@dataclass(frozen=True)
+class Moto:
+    """A running server: what it can be told, and how to reach it."""
+
+    ec2: FaultyEc2
+    url: str
+    regions: dict[str, dict[str, Any]]  # options by region: an image, and a network that is there
+
+    def document(self, region: str, owner: str, **options: Any) -> dict[str, Any]:
+        """A connection to it, as a file would have it."""
+        usual = {
+            "endpoint_url": self.url,
+            "owner": owner,
+            "specs": {"small": "t3.micro"},
+            "images": self.regions[region]["images"],
+            "public_key": PUBLIC_KEY,
+            "launches_per_second": 1_000,
+            "poll_seconds": 0.02,
+            "wait_seconds": 5,
+            "lag_seconds": 0.5,
+            "read_seconds": 5,
+        }
+        credentials = {"from": "environment", "prefix": PREFIX}
+        return {"provider": "aws", "region": region, "credentials": credentials, "options": usual | options}
+
+    def connection(self, region: str, owner: str, **options: Any) -> AwsConnection:
+        """One that prepares what VMs share."""
+        return AwsConnection.model_validate(self.document(region, owner, **options))
+
+    def furnished(self, region: str, owner: str, **options: Any) -> AwsConnection:
+        """One that uses a network which is there: quicker."""
+        return self.connection(region, owner, **(self.regions[region] | options))
+
+
+@contextmanager
+def running(*regions: str) -> Iterator[Moto]:
+    """A server in a thread of this process, with an image and a network in each of the regions."""
+    with _serving() as (ec2, url):
+        yield Moto(ec2, url, {region: _furnish(url, region) for region in regions})
+
+
+def _furnish(url: str, region: str) -> dict[str, Any]:
+    client = boto3.client("ec2", region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="x")
+    image = client.register_image(Name=f"ubuntu-{region}", Architecture="x86_64")["ImageId"]
+    subnet, group = client.describe_subnets()["Subnets"][0], client.describe_security_groups()["SecurityGroups"][0]
+    key = client.create_key_pair(KeyName="there")["KeyName"]
+    client.close()
+    given = {"subnet": subnet["SubnetId"], "security_groups": [group["GroupId"]], "key_name": key}
+    return {"images": {"ubuntu-24.04": image}, **given}
+
+
+@contextmanager
+def _serving() -> Iterator[tuple[FaultyEc2, str]]:
+    from moto.ec2.models import ec2_backends
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    ec2 = FaultyEc2(DomainDispatcherApplication(create_backend_app), ec2_backends)
+    server = make_server("127.0.0.1", 0, ec2, threaded=True, request_handler=_Silent)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield ec2, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, *_: Any) -> None:
+        """A line for every call is too much."""
+
+
+def _read(environ: Environ) -> Call:
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    environ["wsgi.input"] = io.BytesIO(body)
+    fields = dict(parse_qsl(body.decode()))
+    # Credential=KEY/20260101/eu-central-1/ec2/aws4_request
+    scope = environ.get("HTTP_AUTHORIZATION", "///").split("Credential=")[-1].split("/")
+    return Call(fields.get("Action", ""), scope[2] if len(scope) > 2 else "", fields)
+
+
+def _error(answer: Answer, status: int, code: str, message: str) -> Iterable[bytes]:
+    answer.status = f"{status} Refused"
+    told = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
+    return [f"<Response><Errors><Error>{told}</Error></Errors><RequestID>r</RequestID></Response>".encode()]
+
+
+def _tags(instance: Any) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in instance.get_tags()}
