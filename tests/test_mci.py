@@ -15,7 +15,7 @@ from domain import registry, rendering
 from domain.errors import Category, Refused
 from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI, Caps
 from domain.machine import NONE, Actor, Ruling
-from domain.mci import MCI, OBSERVED, ORDERS, TIE_ORDER, VM, WANTED, MciSpec, Status, aggregate, births, status_count
+from domain.mci import MCI, OBSERVED, ORDERS, TIE_ORDER, VM, WANTED, MciSpec, Status, aggregate, status_count
 from domain.model import Request
 from domain.ports import VmState
 

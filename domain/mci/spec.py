@@ -98,7 +98,7 @@ class MciSpec(_Spec):
     def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
         """The same with the place of every connection that was named."""
         found = [
-            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName], strict=True)))
+            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
             if group.connectionName in places
             else group
             for group in self.subGroups
