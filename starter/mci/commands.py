@@ -25,7 +25,9 @@ Refresh = Annotated[
 Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 DryRun = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
 Wait = Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the creation.")]
-Timeout = Annotated[str, Parameter(help="Stop waiting after this long, such as 90s or 5m. The creation goes on.")]
+Timeout = Annotated[
+    str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m. The creation goes on.")
+]
 Reason = Annotated[str, Parameter(help="Why, for the history.")]
 
 
@@ -77,7 +79,7 @@ def _deciding(word: str) -> Command:
         /,
         *,
         wait: Wait = True,
-        timeout: Timeout = "",
+        within: Timeout = "",
         reason: Reason = "",
         output: OutputOption = "table",
     ) -> Exit:
@@ -89,7 +91,7 @@ def _deciding(word: str) -> Command:
         if not wait:
             terminal.say(f"told; wait for it with: {terminal.command(f'starter attach {path}')}")
             return Exit.DONE
-        return await actions.attach(path, actions.duration(timeout), output)
+        return await actions.attach(path, actions.duration(within), output)
 
     return decide
 
