@@ -24,9 +24,9 @@ from workers import embedded
 __all__ = ["site"]
 
 
-async def holding(user: User, **more: object) -> Ticket:
+async def holding(user: User) -> Ticket:
     """An MCI that is prepared and waits."""
-    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold", **more))
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     return ticket
 
