@@ -8,11 +8,13 @@ from typing import Any
 
 import yaml
 
+from activities.books import CloudBooks
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
 from activities.mci.vms import Patience, VmActivities
 from activities.simulation import Simulation
+from activities.verifying import Audit
 from domain.errors import Category, Refused
 from domain.limits import CLOUDS
 from domain.paths import check_name
@@ -45,6 +47,11 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         simulation.faults,
     ]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """VMs against the clouds' books."""
+    return [CloudBooks(parts.inventory, parts.clouds).audit]
 
 
 class Connections:
