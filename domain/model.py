@@ -151,6 +151,7 @@ class Done(Model):
     info: dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
+    failed: bool = False  # it says itself that it failed, whatever became of its targets
     lost: int = 0  # targets that failed and whose records are gone
     troubles: list[Trouble] = []  # what is to be told of them
 
@@ -175,6 +176,7 @@ class Ending(Model):
     info: dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
+    failed: bool = False
     lost: int = 0
     troubles: list[Trouble] = []
 
@@ -322,3 +324,20 @@ class StoreView(Model):
     url: str
     version: str
     newest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A promise that was broken: which one, for which object, and how."""
+
+    invariant: str
+    path: str
+    what: str
+
+
+class Verification(Model):
+    """What a check of every promise found, and over how much it looked."""
+
+    findings: list[Finding] = []
+    more: int = 0  # findings that are not listed
+    looked_at: dict[str, int] = {}

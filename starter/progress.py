@@ -94,8 +94,11 @@ async def _look(asking: Asking, path: str, targets: int) -> str:
 def _done(view: ObjectView, targets: int) -> str:
     """`  4/6 done`: those of the targets that are not under way any more."""
     kind = registry.kind(view.kind)
-    if not targets or kind.member is None:
+    if kind.member is None:
         return ""
     moving = registry.kind(kind.member).table.transitional
     busy = sum(number for status, number in view.counts.items() if status in moving)
+    targets = targets or (sum(view.counts.values()) if busy else 0)  # members that came in later
+    if not targets:
+        return ""
     return f"  {max(targets - busy, 0)}/{targets} done"

@@ -114,7 +114,7 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
     """Counted from the records, not from what the workflow remembers."""
     failed = len(troubles) + ending.lost
     result = ending.result
-    if grant.targets and result is not Result.CANCELLED:
+    if grant.targets and result is not Result.CANCELLED and not ending.failed:
         result = Result.SUCCEEDED if not failed else Result.PARTIAL if failed < grant.targets else Result.FAILED
     return Outcome(
         path=grant.path,

@@ -2,23 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from activities.mci import Patience, VmActivities
-from activities.simulation import Simulation
-from domain.limits import CLOUDS
-from domain.wire import ACTIONS_QUEUE, cloud_queue
-from workers.parts import Parts
-from workflows.mci import ControlVms, CreateMci, RemoveVms
+import yaml
 
-WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms]
+from activities.books import CloudBooks
+from activities.mci.places import PlaceActivities
+from activities.mci.records import RecordActivities
+from activities.mci.survey import SurveyActivities
+from activities.mci.vms import Patience, VmActivities
+from activities.simulation import Simulation
+from activities.verifying import Audit
+from domain.errors import Category, Refused
+from domain.limits import CLOUDS
+from domain.paths import check_name
+from domain.wire import ACTIONS_QUEUE, check_csp, cloud_queue
+from providers.simulated.catalogue import connections
+from store.mci.book import SqlBook
+from workers.parts import Parts
+from workflows.mci.creation import CreateMci
+from workflows.mci.survey import SurveyVms
+from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
+
+WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms]
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
     patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
-    vms = VmActivities(parts.inventory, parts.clouds, parts.permits, patience)
+    book = SqlBook(parts.database)
+    vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, patience)
+    places = PlaceActivities(book, parts.clouds, parts.permits, patience)
+    surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
+    records = RecordActivities(book, Connections.load(parts.settings.connections), parts.settings.max_vms)
     simulation = Simulation(next(iter(parts.simulated.values())))
-    on_clouds = {cloud_queue(csp): [vms.operate_vms, vms.settle_vms, vms.forget_vms] for csp in CLOUDS}
-    return {ACTIONS_QUEUE: [simulation.faults], **on_clouds}
+    on_clouds: list[Callable[..., Any]] = [
+        *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
+        *(places.validate_place, places.prepare_place, places.release_place),
+    ]
+    on_actions: list[Callable[..., Any]] = [
+        *(records.examine_mci, records.enrol_vms, records.plan_survey),
+        simulation.faults,
+    ]
+    return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """VMs against the clouds' books."""
+    return [CloudBooks(parts.inventory, parts.clouds).audit]
+
+
+class Connections:
+    """`domain.mci.messages.Directory`: the simulated clouds' connections, or those of a file."""
+
+    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
+        self._places = places
+
+    @classmethod
+    def load(cls, file: Path | None) -> Connections:
+        """A YAML or JSON file of `name: {csp: ..., region: ...}`. A bad one is refused before any work."""
+        if file is None:
+            return cls(connections())
+        try:
+            told = yaml.safe_load(file.read_text())
+            return cls(
+                {check_name(name): (check_csp(to["csp"]), check_name(to["region"])) for name, to in told.items()}
+            )
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, Refused) as error:
+            raise Refused(
+                Category.INVALID,
+                f"cannot use {file} as connections: {type(error).__name__}: {error}",
+                "write it as: seoul: {csp: aws, region: ap-northeast-2}",
+            ) from error
+
+    def find(self, name: str) -> tuple[str, str] | None:
+        return self._places.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._places)

@@ -168,8 +168,8 @@ class Action(ABC):
             if is_cancelled_exception(error):
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, _told_why(settled, why)
-            if isinstance(error, Failed) and error.done:
-                settled = error.done
+            if isinstance(error, Failed):
+                settled = (error.done or settled).model_copy(update={"failed": True})
             return Result.FAILED, _told_why(settled, _reason(error))
 
     async def _settle(self, request: Request, grant: Grant) -> Done:
@@ -245,6 +245,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, Failed):
+        return brief(error.message)  # as a text it would begin with its type
     return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
 
 

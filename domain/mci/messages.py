@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -115,6 +116,27 @@ class Survey(Model):
     dry_run: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A VM as a survey finds it in the inventory."""
+
+    path: str
+    status: str
+    epoch: int
+    target_action: str
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What a cloud says of a VM, against what we thought. The same status with other facts is one, too."""
+
+    known: Known
+    status: str
+    info: dict[str, Any]
+    message: str = ""
+
+
 class SurveyPlan(Model):
     """Which VMs to ask about, in chunks; how many need not be asked; where to look for orphans."""
 
@@ -171,6 +193,64 @@ class Directory(Protocol):
         ...
 
     def names(self) -> list[str]: ...
+
+
+class Book(Protocol):
+    """What is kept for this family besides objects. Every method is one transaction."""
+
+    async def unchecked(self, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+        """Of what is wanted, what no cloud was lately seen to offer."""
+        ...
+
+    async def remember(self, wanted: Wants, at: datetime) -> None:
+        """A cloud offers all of this."""
+        ...
+
+    async def resources(self, place: str) -> dict[str, str]:
+        """What the VMs of a place share: what -> cloud id."""
+        ...
+
+    async def hold(self, wish: Hold) -> tuple[int, dict[str, str]] | None:
+        """Hold a connection: its generation and its resources. None: another one holds it."""
+        ...
+
+    async def keep(self, wish: Hold, what: str, cloud_id: str | None) -> bool:
+        """A resource was ordered (empty id), made, or removed (None). False: the connection is not ours any more."""
+        ...
+
+    async def let_go(self, wish: Hold) -> None: ...
+
+    async def leave(self, wish: Hold, path: str) -> Leave:
+        """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
+        ...
+
+    async def left(self, wish: Hold, path: str) -> None:
+        """Everything there is removed."""
+        ...
+
+    async def size(self, path: str) -> int:
+        """How many VMs an MCI has."""
+        ...
+
+    async def enrol(self, order: Enrol) -> Enrolled:
+        """Bring VMs into a running action. Asked again: the same answer."""
+        ...
+
+    async def plan(self, survey: Survey) -> SurveyPlan:
+        """Whom a survey must ask about."""
+        ...
+
+    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+        """The VMs of a chunk that are in one of these statuses."""
+        ...
+
+    async def tagged(self, path: str, place: str) -> dict[str, str]:
+        """The VMs that we have in a place: path -> cloud id."""
+        ...
+
+    async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+        """Write what clouds say of VMs at rest. Returns what was written: an action that came between wins."""
+        ...
 
 
 def wants(spec: MciSpec) -> list[Wants]:

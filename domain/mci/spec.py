@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from domain.errors import Category, Refused
-from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
+from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI
 from domain.model import NewObject
 from domain.paths import MAX_NAME, check_name
 from domain.wire import check_csp, placement
@@ -26,8 +26,8 @@ def _valid(check: Any) -> AfterValidator:
     return AfterValidator(validate)
 
 
-Name = Annotated[str, _valid(check_name)]
-Csp = Annotated[str, _valid(check_csp)]
+Name = Annotated[str, _valid(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
+Csp = Annotated[str, _valid(check_csp), Field(json_schema_extra={"enum": list(CLOUDS)})]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Text, Text], Field(max_length=50, description="Words to find it by.")]
 Policy = Literal["continue", "rollback", "refine"]
@@ -98,7 +98,7 @@ class MciSpec(_Spec):
     def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
         """The same with the place of every connection that was named."""
         found = [
-            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName], strict=True)))
+            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
             if group.connectionName in places
             else group
             for group in self.subGroups

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -72,7 +71,12 @@ def forget(connection: sa.Connection, path: str) -> None:
     connection.execute(_FORGET, {"mine": path})
 
 
-def hold(connection: sa.Connection, wish: Hold) -> dict[str, Any] | None:
+def resources(connection: sa.Connection, place: str) -> dict[str, str]:
+    """What the VMs of a place share."""
+    return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
+
+
+def hold(connection: sa.Connection, wish: Hold) -> tuple[int, dict[str, str]] | None:
     """Hold a connection, or go on holding it. Its generation and resources; None if another one holds it."""
     row = _lock(connection, wish.place)
     if row["holder"] not in ("", wish.holder) and row["held_until"] and row["held_until"] > wish.at:
@@ -80,7 +84,7 @@ def hold(connection: sa.Connection, wish: Hold) -> dict[str, Any] | None:
     generation = row["generation"] if row["resources"] else wish.generation  # made anew: other tokens than before
     held = {"holder": wish.holder, "held_until": wish.until, "generation": generation}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
-    return {"generation": generation, "resources": row["resources"]}
+    return generation, dict(row["resources"])
 
 
 def keep(connection: sa.Connection, wish: Hold, what: str, cloud_id: str | None) -> bool:
@@ -88,9 +92,10 @@ def keep(connection: sa.Connection, wish: Hold, what: str, cloud_id: str | None)
     row = _lock(connection, wish.place)
     if row["holder"] != wish.holder:
         return False
-    left = {name: known for name, known in row["resources"].items() if name != what}
-    resources = left if cloud_id is None else {**left, what: cloud_id}
-    connection.execute(_CHANGE, {"at_place": wish.place, "resources": resources, "held_until": wish.until})
+    known = {name: kept for name, kept in row["resources"].items() if name != what}
+    if cloud_id is not None:
+        known[what] = cloud_id
+    connection.execute(_CHANGE, {"at_place": wish.place, "resources": known, "held_until": wish.until})
     return True
 
 

@@ -17,10 +17,10 @@ from domain.mci import MCI, VM, MciSpec, Phase, Status
 from domain.mci.messages import Enrol, Enrolled
 from domain.mci.spec import births
 from domain.model import Chunk, Grant, NewObject, Trouble
-from domain.paths import name_of
 from store.granting import begun, cut, kept_grant, newborn
+from store.mci.groups import highest_ever, vms_of
 from store.recording import LINES, for_each, line, merged
-from store.schema import actions, history, objects
+from store.schema import actions, objects
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _GRANT = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
@@ -34,9 +34,6 @@ _BIRTH_LINES = for_each(
     source=objects.c.previous_status,
     to=objects.c.status,
 )
-_OF_GROUP = sa.select(objects.c.path, objects.c.placement, objects.c.status).where(
-    objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind
-)
 
 
 def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
@@ -46,13 +43,6 @@ def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
     if action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
         raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
     return _WAYS[order.action](connection, order, mci, kept_grant(action))
-
-
-def taken_names(connection: sa.Connection, path: str, group: str) -> int:
-    """The highest number that a VM of the subgroup ever had, also if it is long gone."""
-    first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' follows the digits
-    seen = sa.select(history.c.path).where(history.c.path >= first, history.c.path < last).distinct()
-    return max((_index(found, group) for found in connection.execute(seen).scalars()), default=0)
 
 
 def _born(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
@@ -74,7 +64,7 @@ def _born(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Gr
     fresh |= {"created_at": order.at, "info": {"generation": order.epoch}}
     _provision(connection, order, mci, {"highest": highest})
     connection.execute(_BIRTHS, [newborn(each) | fresh for each in born])
-    _tell(connection, order, Actor.CONTROLLER)
+    _tell(connection, order, row.actor)
     parts = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(born, CHUNK_VMS)]
     return _keep(connection, order, grant, _chunks(order, parts))
 
@@ -83,7 +73,7 @@ def _next(connection: sa.Connection, order: Enrol, highest: dict[str, int], grou
     if order.action == "create":
         return 1
     known = highest.get(group)
-    return 1 + (taken_names(connection, order.path, group) if known is None else known)
+    return 1 + (highest_ever(connection, order.path, group) if known is None else known)
 
 
 def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news: dict[str, Any]) -> None:
@@ -136,13 +126,6 @@ _WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled
 }
 
 
-def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
-    """The VMs of a subgroup, in the order of their numbers."""
-    rows = connection.execute(_OF_GROUP, {"which": path}).mappings()
-    found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
-    return sorted(found, key=lambda row: _index(row["path"], group))
-
-
 def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -> list[Chunk]:
     """VMs at rest go under way by the row of the action that takes them."""
     changes = []
@@ -151,7 +134,7 @@ def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -
         changes.append({"name": each["path"], **begun(row, each["status"], order.epoch, order.at)})
     if changes:
         connection.execute(_CHANGE, changes)
-        _tell(connection, order, Actor.CONTROLLER)
+        _tell(connection, order, Actor.GROUP)
     return _parts(order, found)
 
 
@@ -188,17 +171,13 @@ def _keep(connection: sa.Connection, order: Enrol, grant: Grant, chunks: list[Ch
     return Enrolled(chunks=chunks, targets=targets)
 
 
-def _tell(connection: sa.Connection, order: Enrol, actor: Actor) -> None:
+def _tell(connection: sa.Connection, order: Enrol, actor: str) -> None:
     which = {"which": order.path, "mine": order.epoch, "doing": order.action}
-    connection.execute(_BIRTH_LINES, which | {"at": order.at, "actor": actor, "action": order.action, "message": ""})
+    told = {"at": order.at, "actor": str(actor), "action": order.action, "message": ""}
+    connection.execute(_BIRTH_LINES, which | told)
 
 
 def _trouble(row: sa.RowMapping, order: Enrol) -> Trouble:
     failure = row["info"].get("failure", {})
     error = brief(failure.get("error") or row["error"] or "it failed", 200)
     return Trouble(path=row["path"], status=Status.FAILED, error=error, at=failure.get("at") or order.at)
-
-
-def _index(path: str, group: str) -> int:
-    number = name_of(path).removeprefix(f"{group}-")
-    return int(number) if number.isdigit() else 0
