@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
-import boto3
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from domain.connections import AwsConnection
@@ -367,7 +367,9 @@ def running(*regions: str) -> Iterator[Moto]:
 
 
 def _furnish(url: str, region: str) -> dict[str, Any]:
-    client = boto3.client("ec2", region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="x")
+    client = import_module("boto3").client(
+        "ec2", region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="x"
+    )
     image = client.register_image(Name=f"ubuntu-{region}", Architecture="x86_64")["ImageId"]
     subnet, group = client.describe_subnets()["Subnets"][0], client.describe_security_groups()["SecurityGroups"][0]
     key = client.create_key_pair(KeyName="there")["KeyName"]

@@ -96,9 +96,8 @@ class Machines:
         return False
 
     async def _tell(self, verb: str, tasks: Sequence[Task]) -> None:
-        if verb == "create" and tasks:
-            home = await self._network.home()
-            await asyncio.gather(*(self._launch(task, home) for task in tasks))
+        if verb == "create":
+            await asyncio.gather(*map(self._launch, tasks))
         elif tasks:
             await self._command(verb, tasks)
 
@@ -122,8 +121,9 @@ class Machines:
                 if verb == "reboot" and task.seen:  # it stays `running` all the time: there is nothing to wait for
                     task.answer = task.seen.facts()
 
-    async def _launch(self, task: Task, home: Home) -> None:
+    async def _launch(self, task: Task) -> None:
         try:
+            home = await self._network.home(task.order.spec.get("network") or {})
             wanted = self._wanted(task.order, home)
             await self._pace.turn()
             made = await self._ec2.change("run_instances", **wanted)

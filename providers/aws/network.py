@@ -41,6 +41,7 @@ class Network:
     def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._options = options
+        self._known: dict[str, str] = {}  # VPC -> our subnet in it
 
     async def prepare(self, resource: Resource, made: Mapping[str, str]) -> str:
         """Make it, or find it made. Returns its id in EC2; a key's is its name."""
@@ -62,22 +63,23 @@ class Network:
             raise Rejected(f"EC2 shares no {resource.what!r}")
         await removals[resource.what](resource)
 
-    async def home(self) -> Home:
-        """The newest network that is complete. Rejected: there is none, so nothing was prepared here."""
-        key, given = self._options.key_name or await self._newest_key(), self._options.security_groups
-        if self._options.subnet and given:
-            return Home(self._options.subnet, tuple(given), key)
-        for subnet, vpc in await self._places():
-            if groups := given or (await self._groups_in(vpc))[:1]:
-                return Home(subnet, tuple(groups), key)
-        raise Rejected("no network of ours is in this region: it was not prepared, or somebody removed it")
+    async def home(self, network: Mapping[str, str]) -> Home:
+        """Where VMs are made: in what was prepared, or else in what the options name."""
+        given = ",".join(self._options.security_groups)
+        vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
+        key = network.get("sshKey") or self._options.key_name
+        if not (vnet and groups):
+            raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no subnet")
+        subnet = vnet if vnet.startswith("subnet-") else await self._subnet_of(vnet)
+        return Home(subnet, tuple(groups.split(",")), "" if key == NO_KEY else key)
 
-    async def _places(self) -> list[tuple[str, str]]:
-        """Subnets and their VPCs: the one that the options name, or ours, the newest first."""
-        if given := self._options.subnet:
-            return [(given, await self._vpc_of(given))]
-        ours = sorted(await self._subnets({tags.SHARED: "vnet"}), key=_made, reverse=True)
-        return [(each["SubnetId"], each["VpcId"]) for each in ours]
+    async def _subnet_of(self, vpc: str) -> str:
+        if vpc not in self._known:
+            found = await self._subnets({"vpc-id": vpc})
+            if not found:
+                raise Rejected(f"there is no subnet of ours in {vpc}: somebody removed it")
+            self._known[vpc] = min(each["SubnetId"] for each in found)
+        return self._known[vpc]
 
     async def _vnet(self, token: str) -> str:
         owned = tags.of_shared(self._options.owner, "vnet", token)
@@ -141,7 +143,9 @@ class Network:
         name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "securityGroup", token)
 
         async def find() -> str:
-            return min(await self._groups_in(vpc, token), default="")
+            wanted = {"vpc-id": vpc, tags.TOKEN: token}
+            found = await self._ours("describe_security_groups", "SecurityGroups", wanted)
+            return min((each["GroupId"] for each in found), default="")
 
         async def make() -> str:
             specification = tags.specification(owned, "security-group")
@@ -176,6 +180,11 @@ class Network:
             await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
     async def _drop_vpc(self, vpc: str) -> None:
+        """All of it or nothing: what EC2 would refuse in the end is found before the beginning."""
+        where = tags.where({"vpc-id": vpc})
+        groups = await self._ec2.every("describe_security_groups", "SecurityGroups", Filters=where)
+        if used := [each["GroupId"] for each in groups if each["GroupName"] != "default"]:  # that one is the VPC's own
+            raise Rejected(f"{vpc} is in use by the security group {used[0]}")
         attached = {"attachment.vpc-id": vpc}
         for subnet in await self._subnets({"vpc-id": vpc}):
             await self._remove("delete_subnet", SubnetId=subnet["SubnetId"])
@@ -236,15 +245,6 @@ class Network:
             raise Rejected(f"there is no subnet {vnet} in this region")
         return str(found[0]["VpcId"])
 
-    async def _groups_in(self, vpc: str, token: str = "") -> list[str]:
-        wanted = {"vpc-id": vpc, tags.SHARED: "securityGroup"} | ({tags.TOKEN: token} if token else {})
-        found = await self._ours("describe_security_groups", "SecurityGroups", wanted)
-        return [each["GroupId"] for each in sorted(found, key=_made, reverse=True)]
-
-    async def _newest_key(self) -> str:
-        pairs = sorted(await self._pairs(), key=_made, reverse=True)
-        return str(pairs[0]["KeyName"]) if pairs else ""
-
     async def _pairs(self) -> list[Any]:
         """Key pairs come all at once: EC2 has no pages of them."""
         wanted = tags.where({tags.OWNER: self._options.owner, tags.SHARED: "sshKey"})
@@ -277,10 +277,6 @@ def _rule(rule: Ingress) -> dict[str, Any]:
     kind, field = ("Ipv6Ranges", "CidrIpv6") if ":" in rule.source else ("IpRanges", "CidrIp")
     last = rule.to_port or rule.port
     return {"IpProtocol": rule.protocol, "FromPort": rule.port, "ToPort": last, kind: [{field: rule.source}]}
-
-
-def _made(thing: Mapping[str, Any]) -> str:
-    return tags.read(thing).get(tags.MADE, "")
 
 
 def _now() -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from domain.connections import MAX_LABEL
@@ -13,7 +12,6 @@ OWNER = "ratchet:owner"  # which installation
 PATH = "ratchet:path"  # which object
 TOKEN = "ratchet:token"  # which order made it  # noqa: S105 - the name of a tag
 SHARED = "ratchet:shared"  # vnet, securityGroup or sshKey
-MADE = "ratchet:made"  # when; EC2 does not say it of everything
 
 MOST_LABELS = 40  # EC2 takes 50 tags, ours included
 
@@ -30,8 +28,7 @@ def of_vm(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
 
 
 def of_shared(owner: str, what: str, token: str) -> Tags:
-    made = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token, MADE: made}
+    return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token}
 
 
 def specification(tags: Tags, *resources: str) -> list[dict[str, Any]]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from domain.errors import Rejected, UnknownOutcome
 from domain.faults import Fault, Kind
-from domain.ports import SHARED, Cloud, VmFacts
+from domain.ports import SHARED, Cloud, Order, VmFacts
 from tests.test_clouds.conftest import Subject
 from tests.test_clouds.kit import ELSEWHERE, REGION, do, on, orders, prepare, shared
+
+
+def within(made: dict[str, str]) -> Order:
+    """A VM in what was prepared."""
+    [order] = orders("a")
+    return replace(order, spec={**order.spec, "network": made})
+
 
 pytestmark = pytest.mark.bare
 
@@ -62,12 +71,12 @@ async def test_a_network_is_not_removed_from_under_what_is_in_it(subject: Subjec
     made = await prepare(subject.cloud)
     with pytest.raises(Rejected):
         await subject.cloud.release(REGION, shared("vnet", cloud_id=made["vnet"]))
-    assert isinstance(await do(subject.cloud, "create", orders("a")[0]), VmFacts)
+    assert isinstance(await do(subject.cloud, "create", within(made)), VmFacts)
 
 
 async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> None:
     made = await prepare(subject.cloud)
-    vm = await do(subject.cloud, "create", orders("a")[0])
+    vm = await do(subject.cloud, "create", within(made))
     assert isinstance(vm, VmFacts)
     assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
     for what in reversed(SHARED):
