@@ -117,7 +117,7 @@ async def test_an_action_in_flight_wins_over_a_read(user: User) -> None:
 
 async def test_reads_keep_to_the_caps_of_regions(user: User) -> None:
     cloud, most = user.service.simulated["ncp"], CLOUDS["ncp"].regions
-    places = [f"r{4000 + n}" for n in range(2 * most)]
+    places = [f"r{9000 + n}" for n in range(2 * most)]
     groups = [{"name": f"g{n}", "csp": "ncp", "region": place} for n, place in enumerate(places)]
     await user.do(user.mci(), "create", spec={"subGroups": groups})
     await user.fault("slow", verb="describe", seconds=0.1)

@@ -38,7 +38,8 @@ class User:
 
     def region(self, n: int = 0) -> str:
         """A region that no other test uses."""
-        return f"r{100 + 10 * int(self.ns.removeprefix('t')) + n}"
+        number = self.ns.removeprefix("t")
+        return f"r{100 + 10 * int(number if number.isdigit() else 0) + n}"
 
     def groups(self, *csps: str, size: int = 2, n: int = 0, **more: Any) -> dict[str, Any]:
         """`size` VMs in this test's own region of each cloud."""
