@@ -137,15 +137,22 @@ class Asking:
                 return None
             raise
 
-    async def read(self, activity: str, query: BaseModel, answer: type[T], seconds: float = READ_SECONDS) -> T:
+    async def read(
+        self,
+        activity: str,
+        query: BaseModel,
+        answer: type[T],
+        seconds: float = READ_SECONDS,
+        queue: str = wire.ACTIONS_QUEUE,
+    ) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""
-        await self.someone_polls(wire.ACTIONS_QUEUE)
+        await self.someone_polls(queue)
         try:
             found: T = await self.client.execute_activity(
                 activity,
                 query,
                 id=f"{activity}-{uuid.uuid4().hex[:12]}",
-                task_queue=wire.ACTIONS_QUEUE,
+                task_queue=queue,
                 result_type=answer,
                 schedule_to_close_timeout=timedelta(seconds=seconds),
                 retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
