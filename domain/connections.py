@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from domain.errors import Category, Refused
+from domain.model import Model
 from domain.paths import check_name
 from domain.wire import check_csp
 
@@ -146,11 +147,44 @@ class ConnectionsFile(_Part):
         return self
 
 
+class ConnectionsQuery(Model):
+    """Which cloud's connections; with `check` the cloud itself is asked."""
+
+    csp: str = ""  # every cloud's, without a look for credentials
+    check: bool = False
+
+
+class ConnectionView(Model):
+    """A connection as a person gets to see it. `trouble` is empty if it is well."""
+
+    name: str
+    provider: str
+    csp: str
+    region: str
+    credentials: str = ""
+    answer: str = ""
+    trouble: str = ""
+
+
+class ConnectionsView(Model):
+    connections: list[ConnectionView]
+
+
 @dataclass(frozen=True)
 class Connections:
-    """The connections by name. None at all: there is no file, and everything is simulated."""
+    """The connections by name, and the clouds (csps) that a file speaks of: those have no other regions."""
 
     named: Mapping[str, SimulatedConnection | AwsConnection] = field(default_factory=dict)
+    filed: frozenset[str] = frozenset()
+
+    def beside(self, usual: Mapping[str, tuple[str, str]]) -> Connections:
+        """Together with the usual simulated ones of clouds that the file does not speak of."""
+        simulated = {
+            name: SimulatedConnection(provider="simulated", csp=csp, region=region)
+            for name, (csp, region) in usual.items()
+            if csp not in self.filed and name not in self.named
+        }
+        return Connections({**simulated, **self.named}, self.filed)
 
     def find(self, name: str) -> tuple[str, str] | None:
         """The cloud and the region of a connection; None: there is none of that name."""
@@ -160,19 +194,20 @@ class Connections:
     def names(self) -> list[str]:
         return sorted(self.named)
 
-    def csps(self) -> list[str]:
-        """The clouds that the file speaks of."""
-        return sorted({each.csp for each in self.named.values()})
-
     def of(self, csp: str) -> Iterator[tuple[str, SimulatedConnection | AwsConnection]]:
         """The connections of a cloud, by name."""
         yield from ((name, each) for name, each in self.named.items() if each.csp == csp)
+
+    def real(self) -> Iterator[tuple[str, AwsConnection]]:
+        """Those that lead to a real cloud."""
+        yield from ((name, each) for name, each in self.named.items() if isinstance(each, AwsConnection))
 
 
 def parse(document: object, where: str) -> Connections:
     """What a file says, or Refused with every reason and without anything that the file holds."""
     try:
-        return Connections(ConnectionsFile.model_validate(document).connections)
+        named = ConnectionsFile.model_validate(document).connections
+        return Connections(named, frozenset(each.csp for each in named.values()))
     except ValidationError as error:
         raise Refused(
             Category.INVALID,

@@ -131,11 +131,19 @@ class FaultyEc2:
             self._settle()
             return [each for each in self._all() if _tags(each).get("ratchet:owner") == owner]
 
-    @contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Nothing changes meanwhile."""
+    def shared(self, owner: str) -> Counter[str]:
+        """What there is of an owner's besides instances, by what it is for."""
         with self._lock:
-            yield
+            books = self.backends[ACCOUNT].values()
+            things = [
+                *(vpc for book in books for vpc in book.vpcs.values()),
+                *(net for book in books for zone in book.subnets.values() for net in zone.values()),
+                *(gateway for book in books for gateway in book.internet_gateways.values()),
+                *(group for book in books for groups in book.groups.values() for group in groups.values()),
+                *(pair for book in books for pair in book.key_pairs.values()),
+            ]
+            tagged = [_tags(each) for each in things]
+        return Counter(tags["ratchet:shared"] for tags in tagged if tags.get("ratchet:owner") == owner)
 
     def _work(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
         self._settle()

@@ -16,6 +16,7 @@ from store.engine import Database
 from store.migrate import migrate
 from workers import embedded, logs
 from workers.connection import connect
+from workers.connections import check
 from workers.home import occupied
 from workers.plugin import plugin
 from workers.service import ALL_QUEUES, Service
@@ -34,6 +35,7 @@ class Stack:
 async def work(settings: Settings, queues: Sequence[str]) -> None:
     """Serve these queues until SIGTERM or SIGINT."""
     check_queues(queues)
+    check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
     async with _service(await connect(settings.home, plugin(settings.sandbox)), settings) as service:
@@ -48,6 +50,7 @@ async def work(settings: Settings, queues: Sequence[str]) -> None:
 @asynccontextmanager
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
     """The embedded server and a worker for every queue, for as long as the block lasts."""
+    check(settings.connections, ALL_QUEUES)
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port)
         try:

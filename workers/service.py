@@ -13,6 +13,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from activities.connections import ConnectionReading
 from activities.healing import Healing
 from activities.inventory import ActionWrites
 from activities.permits import Permits
@@ -22,10 +23,12 @@ from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
+from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
+from workers.connections import Inspection, clouds_of, load
 from workers.families import WORKFLOWS, activities, audits
 from workers.parts import Parts
 from workers.settings import Settings, redacted
@@ -40,10 +43,12 @@ class Service:
     def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
+        self.connections = load(settings.connections)
         self.database = Database(settings.store())
         self.cloud_database = Database(settings.cloud())
         self.inventory = SqlInventory(self.database)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.aws = {name: AwsCloud(each) for name, each in self.connections.real()}
         self.parts = Parts(
             client=client,
             settings=settings,
@@ -51,9 +56,11 @@ class Service:
             cloud_database=self.cloud_database,
             inventory=self.inventory,
             simulated=self.simulated,
-            clouds=clouds or self.simulated,
+            connections=self.connections,
+            clouds=clouds or clouds_of(self.connections, self.simulated, self.aws),
             permits=Permits(CLOUDS, settings.part()),
         )
+        self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
 
     def prepare(self) -> None:
@@ -73,7 +80,9 @@ class Service:
             yield
 
     async def close(self) -> None:
-        for cloud in self.simulated.values():
+        for simulated in self.simulated.values():
+            await simulated.close()
+        for cloud in self.aws.values():
             await cloud.close()
         self.database.close()
         self.cloud_database.close()
@@ -85,7 +94,11 @@ class Service:
             task_queue=queue,
             build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
             workflows=WORKFLOWS if on_actions else [],
-            activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
+            activities=[
+                self.inspection.read_connections,
+                *(self._kernel_activities() if on_actions else ()),
+                *self._activities.get(queue, ()),
+            ],
             graceful_shutdown_timeout=timedelta(seconds=10),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),

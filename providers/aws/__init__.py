@@ -4,6 +4,6 @@ What there is in EC2 is known by tags, so that our own records are never needed 
 """
 
 from providers.aws.cloud import AwsCloud
-from providers.aws.credentials import found, session
+from providers.aws.credentials import check_offline
 
-__all__ = ["AwsCloud", "found", "session"]
+__all__ = ["AwsCloud", "check_offline"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from domain.connections import AwsConnection
 from domain.errors import Rejected
 from domain.ports import Answer, Order, Resource, VmFacts
 from providers.aws import tags
+from providers.aws.credentials import found
 from providers.aws.ec2 import Ec2
 from providers.aws.instances import VERBS
 from providers.aws.machines import Machines
@@ -22,6 +24,7 @@ class AwsCloud:
     def __init__(self, connection: AwsConnection) -> None:
         self.region = connection.region
         self._options = connection.options
+        self._credentials = connection.credentials
         self._ec2 = Ec2(connection)
         self._network = Network(self._ec2, connection.options)
         self._machines = Machines(self._ec2, self._network, connection.options)
@@ -56,6 +59,10 @@ class AwsCloud:
     async def release(self, region: str, resource: Resource) -> None:
         self._check(region)
         await self._network.release(resource)
+
+    async def credentials(self) -> str:
+        """Where they were found, in words. Refused: nowhere."""
+        return await asyncio.to_thread(found, self._credentials, self.region)
 
     async def check(self) -> str:
         """Ask EC2 something harmless: are the credentials good? Returns a few words; raises a ProviderError."""
