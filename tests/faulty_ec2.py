@@ -43,6 +43,7 @@ VERBS = {
     "TerminateInstances": "terminate",
     "DescribeInstances":  "describe",
     "DescribeImages":     "validate",
+    "DescribeAvailabilityZones":     "validate",
     "DescribeInstanceTypeOfferings": "validate",
 }
 MAKES = ("CreateVpc", "CreateSubnet", "CreateInternetGateway", "CreateSecurityGroup", "ImportKeyPair")
@@ -102,6 +103,7 @@ class FaultyEc2:
     def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
         call = _read(environ)
         self.calls[call.operation] += 1
+        self.calls.update(f"{call.operation} {each}" for each in call.ids)
         lose = False
         for fault in self._struck(call):
             if fault.kind in (Kind.HANG, Kind.SLOW):
@@ -131,6 +133,28 @@ class FaultyEc2:
             self._settle()
             return [each for each in self._all() if _tags(each).get("ratchet:owner") == owner]
 
+    def calls_for(self, operation: str, instance: str) -> int:
+        return self.calls[f"{operation} {instance}"]
+
+    def settle(self) -> None:
+        """What is on its way arrives."""
+        with self._lock:
+            self._settling = [(0.0, *each[1:]) for each in self._settling]
+            self._settle()
+
+    def end(self, instance: str, reason: str) -> None:
+        """EC2 itself gives an instance up."""
+        with self._lock:
+            [found] = [each for each in self._all() if each.id == instance]
+            self._settling = [other for other in self._settling if other[1] is not found]
+            found.terminate()
+            found.state_reason.message = reason
+
+    def groups(self) -> list[Any]:
+        """Every security group."""
+        books = self.backends[ACCOUNT].values()
+        return [group for book in books for groups in book.groups.values() for group in groups.values()]
+
     def shared(self, owner: str) -> Counter[str]:
         """What there is of an owner's besides instances, by what it is for."""
         with self._lock:
@@ -139,7 +163,7 @@ class FaultyEc2:
                 *(vpc for book in books for vpc in book.vpcs.values()),
                 *(net for book in books for zone in book.subnets.values() for net in zone.values()),
                 *(gateway for book in books for gateway in book.internet_gateways.values()),
-                *(group for book in books for groups in book.groups.values() for group in groups.values()),
+                *self.groups(),
                 *(pair for book in books for pair in book.key_pairs.values()),
             ]
             tagged = [_tags(each) for each in things]

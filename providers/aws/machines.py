@@ -171,13 +171,15 @@ class Machines:
         return [instances.read(each) for group in groups for each in group["Instances"]]
 
     async def _rounds(self) -> AsyncIterator[None]:
-        """Once at once, then again and again until the time is up."""
+        """Once at once, then again and again until the time is up; once again in any case."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.wait_seconds
         yield
-        while loop.time() < deadline:
+        while True:
             await asyncio.sleep(self._options.poll_seconds)
             yield
+            if loop.time() > deadline:
+                return
 
     def _late(self, task: Task) -> Answer:
         name, waited = task.order.cloud_id or task.order.path, f"after {self._options.wait_seconds:g} s"

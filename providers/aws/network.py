@@ -154,8 +154,8 @@ class Network:
             return await self._seen(find, f"the security group {name}")
 
         group = await self._once(find, make)
-        if rules := [_rule(each) for each in self._options.ingress]:
-            allow = self._ec2.change("authorize_security_group_ingress", GroupId=group, IpPermissions=rules)
+        for rule in self._options.ingress:  # one by one: EC2 adds none of several if one of them is there
+            allow = self._ec2.change("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
             await _unless(allow, "InvalidPermission.Duplicate")
         return group
 
