@@ -124,6 +124,13 @@ class Asking:
         )
         return seen
 
+    async def step(self, path: str) -> str:
+        """What a running action does right now, in its own words; nothing if it cannot be asked."""
+        try:
+            return (await self.progress(path)).step
+        except (RPCError, TemporalError):
+            return ""
+
     async def cancel(self, path: str) -> None:
         """Ask the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()

@@ -87,7 +87,8 @@ def print_status(kind: registry.Kind, seen: Seen, output: Output) -> None:
     path, document = view.path, DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:
-        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}")
+        why = f"  ({view.error})" if view.error else ""
+        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}{why}")
         terminal.out("")
     show(_sheet(members if kind.member else [view], path, data), output)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from domain import registry, wire
 from domain.errors import Category, Refused
@@ -68,7 +68,9 @@ class RecordActivities:
             return await self._book.plan(survey)
         except Refused as no:
             told = Refusal(category=no.category, message=no.message, hint=no.hint)
-            raise ApplicationError(no.message, told, type=wire.REFUSED, non_retryable=True) from no
+            raise ApplicationError(
+                no.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            ) from no
 
     def _check_size(self, size: int) -> None:
         if size > self._most:

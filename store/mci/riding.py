@@ -56,7 +56,8 @@ def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, foun
     MciSpec.model_validate(found["spec"]).group(spec.subGroup)
     there = len(vms_of(connection, path, spec.subGroup))
     if there < spec.count:
-        raise Refused(Category.NOT_ALLOWED, f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed")
+        message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
+        raise Refused(Category.NOT_ALLOWED, message, f"see them with: starter mci status {path}")
     return Extra()
 
 

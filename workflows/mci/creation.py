@@ -71,7 +71,7 @@ class CreateMci(OnVms):
             return found.refusal
         answers = await asyncio.gather(*(validated(each) for each in found.unknown))
         if problems := [problem for each in answers for problem in each.problems if each.clear]:
-            return Refusal(category=Category.INVALID, message=told(problems), hint="nothing was kept; mend the spec")
+            return Refusal(category=Category.INVALID, message=told(problems), hint="mend the spec and ask again")
         return request.model_copy(update={"spec": _located(request, found)})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
