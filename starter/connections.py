@@ -64,5 +64,5 @@ def _told(ill: list[ConnectionView]) -> Exit:
     for view in ill:
         terminal.say(f"{view.name}: {view.trouble}", "red")
     if ill:
-        terminal.say(f"  hint: {terminal.command('mend the file or the credentials, then start the worker again')}")
+        terminal.say("  hint: mend the file, the credentials, or the way to the cloud; docs/aws.md describes them")
     return Exit.FAILED if ill else Exit.DONE

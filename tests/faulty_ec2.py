@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import socket
 import threading
 import time
@@ -48,6 +49,8 @@ VERBS = {
 }
 MAKES = ("CreateVpc", "CreateSubnet", "CreateInternetGateway", "CreateSecurityGroup", "ImportKeyPair")
 REMOVES = ("DeleteVpc", "DeleteSubnet", "DeleteInternetGateway", "DeleteSecurityGroup", "DeleteKeyPair")
+MOST_RESULTS = {"DescribeRouteTables": 100}
+NEWBORN = re.compile(rb"<(?:vpcId|subnetId|internetGatewayId|groupId)>([a-z]+-[0-9a-f]+)<")
 POSSIBLE = {
     "StopInstances":      ("running", "stopping", "stopped"),
     "StartInstances":     ("stopped", "pending", "running"),
@@ -179,6 +182,9 @@ class FaultyEc2:
         body = list(self.moto(environ, answer))
         self._show(call, hidden)
         self._slow_down(call)
+        if call.operation in MAKES and self.lag_seconds:
+            for name in NEWBORN.findall(b"".join(body)):
+                self._born.setdefault(name.decode(), time.monotonic())
         return body
 
     def _idempotent(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
@@ -202,6 +208,12 @@ class FaultyEc2:
 
     def _refusal(self, call: Call) -> tuple[str, str] | None:
         """What moto would do and EC2 would not."""
+        if int(call.fields.get("MaxResults", 0)) > MOST_RESULTS.get(call.operation, 1_000):
+            return "InvalidParameterValue", "MaxResults is too large"
+        if not call.operation.startswith("Describe"):
+            for value in call.fields.values():
+                if self._born.get(value, 0) > time.monotonic() - self.lag_seconds and value not in call.ids:
+                    return "InvalidThing.NotFound", f"{value} does not exist yet"
         if call.operation in POSSIBLE:
             for each in self._named(call):
                 if each._state.name not in POSSIBLE[call.operation]:

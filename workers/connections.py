@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from domain.connections import Connections, ConnectionView, parse
+from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
 from domain.errors import Category, ProviderError, Refused, brief
 from domain.limits import MAX_SPEC_BYTES
 from domain.ports import Cloud
@@ -60,7 +60,7 @@ class Inspection:
         """All of them, without a look."""
         return [
             ConnectionView(name=name, provider=each.provider, csp=each.csp, region=each.region)
-            for name, each in sorted(self._connections.named.items())
+            for name, each in sorted(self._connections.named.items(), key=_real_first)
         ]
 
     async def look(self, csp: str, ask: bool) -> list[ConnectionView]:
@@ -78,6 +78,10 @@ class Inspection:
         except ProviderError as error:
             return view.model_copy(update={"trouble": brief(error)})
         return view.model_copy(update={"credentials": where, "answer": answer})
+
+
+def _real_first(named: tuple[str, SimulatedConnection | AwsConnection]) -> tuple[bool, str]:
+    return isinstance(named[1], SimulatedConnection), named[0]
 
 
 def _document(file: Path) -> object:

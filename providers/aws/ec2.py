@@ -13,10 +13,11 @@ from typing import Any
 from domain.connections import AwsConnection
 from domain.errors import Refused, Rejected
 from providers.aws.credentials import session
-from providers.aws.errors import mapped
+from providers.aws.errors import Declined, mapped
 
 THREADS = 32  # the most VMs of a region that are worked on at once, and a few reads
 PAGE = 1_000
+FIRST_PAUSE = 0.1
 
 
 class Ec2:
@@ -36,6 +37,19 @@ class Ec2:
     async def change(self, operation: str, /, **arguments: Any) -> Any:
         """A call after whose failure it may be unknown whether it was carried out."""
         return await self._call(operation, arguments, changing=True)
+
+    async def soon(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
+        """A change of what was made a moment ago: EC2 may need some seconds until it knows of it everywhere."""
+        clock = asyncio.get_running_loop().time
+        deadline, pause = clock() + seconds, FIRST_PAUSE
+        while True:
+            try:
+                return await self.change(operation, **arguments)
+            except Declined as error:
+                if not error.missing or clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
 
     async def every(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
         """All that a `describe_…` finds, page by page."""

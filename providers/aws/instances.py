@@ -81,13 +81,13 @@ class Instance:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address)
 
 
-def read(described: dict[str, Any]) -> Instance:
-    """One element of `describe_instances`."""
+def read(described: dict[str, Any], public: bool) -> Instance:
+    """One element of `describe_instances`. A stopped VM has no public address; it gets another when it starts."""
     tagged = tags.read(described)
     return Instance(
         cloud_id=described["InstanceId"],
         state=STATES.get(described["State"]["Name"], VmState.UNKNOWN),
-        address=described.get("PublicIpAddress") or described.get("PrivateIpAddress") or "",
+        address=described.get("PublicIpAddress" if public else "PrivateIpAddress") or "",
         path=tagged.get(tags.PATH, ""),
         token=tagged.get(tags.TOKEN, ""),
         reason=str((described.get("StateReason") or {}).get("Message", "")),

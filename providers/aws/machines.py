@@ -126,7 +126,7 @@ class Machines:
             home = await self._network.home(task.order.spec.get("network") or {})
             wanted = self._wanted(task.order, home)
             await self._pace.turn()
-            made = await self._ec2.change("run_instances", **wanted)
+            made = await self._ec2.soon("run_instances", self._options.lag_seconds, **wanted)
         except Declined as error:
             if error.code not in USED_TOKENS:
                 task.answer = error
@@ -168,7 +168,8 @@ class Machines:
 
     async def _find(self, wanted: dict[str, str | Sequence[str]]) -> list[Instance]:
         groups = await self._ec2.every("describe_instances", "Reservations", Filters=tags.where(wanted))
-        return [instances.read(each) for group in groups for each in group["Instances"]]
+        public = self._options.public_addresses
+        return [instances.read(each, public) for group in groups for each in group["Instances"]]
 
     async def _rounds(self) -> AsyncIterator[None]:
         """Once at once, then again and again until the time is up; once again in any case."""

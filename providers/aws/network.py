@@ -20,6 +20,7 @@ from providers.aws.errors import Declined
 
 NO_KEY = "none"  # the cloud id of a key that nobody wanted
 EVERYWHERE = "0.0.0.0/0"
+PARTING = 5  # times the lag of reads: how long what has ended may hold on to what it used
 
 T = TypeVar("T")
 
@@ -106,14 +107,14 @@ class Network:
         async def make() -> str:
             zone = {"AvailabilityZone": self._options.zone} if self._options.zone else {}
             specification = tags.specification(owned, "subnet")
-            made = await self._ec2.change(
+            made = await self._soon(
                 "create_subnet", VpcId=vpc, CidrBlock=self._options.cidr, TagSpecifications=specification, **zone
             )
             return str(made["Subnet"]["SubnetId"])
 
         subnet = await self._once(find, make)
         public = {"Value": self._options.public_addresses}
-        await self._ec2.change("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
+        await self._soon("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
 
     async def _open(self, vpc: str, owned: tags.Tags) -> None:
         """A way to the internet: without it public addresses lead nowhere."""
@@ -128,13 +129,13 @@ class Network:
             return str(made["InternetGateway"]["InternetGatewayId"])
 
         gateway = await self._once(find, make)
-        attach = self._ec2.change("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
+        attach = self._soon("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
         await _unless(attach, "Resource.AlreadyAssociated")
         main = {"vpc-id": vpc, "association.main": "true"}
-        [table] = await self._ec2.every("describe_route_tables", "RouteTables", Filters=tags.where(main))
+        [table] = (await self._ec2.read("describe_route_tables", Filters=tags.where(main)))["RouteTables"]
         if not any(route.get("GatewayId") == gateway for route in table["Routes"]):
             way = {"DestinationCidrBlock": EVERYWHERE, "GatewayId": gateway}
-            route = self._ec2.change("create_route", RouteTableId=table["RouteTableId"], **way)
+            route = self._soon("create_route", RouteTableId=table["RouteTableId"], **way)
             await _unless(route, "RouteAlreadyExists")
 
     async def _security_group(self, token: str, vnet: str) -> str:
@@ -150,12 +151,12 @@ class Network:
         async def make() -> str:
             specification = tags.specification(owned, "security-group")
             told = {"Description": "VMs of Ratchet", "VpcId": vpc, "TagSpecifications": specification}
-            await _unless(self._ec2.change("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate")
+            await _unless(self._soon("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate")
             return await self._seen(find, f"the security group {name}")
 
         group = await self._once(find, make)
         for rule in self._options.ingress:  # one by one: EC2 adds none of several if one of them is there
-            allow = self._ec2.change("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
+            allow = self._soon("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
             await _unless(allow, "InvalidPermission.Duplicate")
         return group
 
@@ -206,7 +207,7 @@ class Network:
 
     async def _remove(self, operation: str, **arguments: str) -> None:
         """Gone already is done. What a VM that has just ended still holds is let go of in a moment."""
-        deadline = _now() + self._options.lag_seconds
+        deadline = _now() + self._options.lag_seconds * PARTING
         while True:
             try:
                 await self._ec2.change(operation, **arguments)
@@ -218,6 +219,9 @@ class Network:
             else:
                 return
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
+
+    async def _soon(self, operation: str, **arguments: Any) -> Any:
+        return await self._ec2.soon(operation, self._options.lag_seconds, **arguments)
 
     async def _once(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
         """Find it or make it. After a lost answer it is looked for as long as reads may be behind."""

@@ -166,6 +166,15 @@ async def test_the_security_group_lets_in_only_who_was_named(cloud: CloudMaker, 
     assert sorted(opened) == [(22, 22, "203.0.113.0/24"), (80, 81, "2001:db8::/32")]
 
 
+async def test_what_ec2_does_not_know_everywhere_yet_is_tried_again(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud(subnet="", security_groups=[], key_name="", lag_seconds=5)
+    moto.ec2.lag_seconds = 0.3
+    made = await prepare(ec2)
+    [order] = orders("a")
+    assert good([await do(ec2, "create", replace(order, spec={**SPEC, "network": made}))]).state is VmState.RUNNING
+    assert moto.ec2.calls["CreateSubnet"] > 1
+
+
 async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: CloudMaker) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
