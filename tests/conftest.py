@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from starter.asking import Asking
-from tests.faulty_ec2 import PREFIX, Moto, running
+from tests.faulty import PREFIX, Moto, running
 from tests.user import User
 from workers import embedded
 from workers.connection import connect

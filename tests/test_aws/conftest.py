@@ -14,7 +14,7 @@ import yaml
 
 from providers.aws import AwsCloud
 from starter.asking import Asking
-from tests.faulty_ec2 import Moto
+from tests.faulty import Moto
 from tests.user import User
 from workers import embedded
 from workers.connection import connect

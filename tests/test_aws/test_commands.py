@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from domain.faults import Fault, Kind
-from tests.faulty_ec2 import PREFIX, Moto
+from tests.faulty import PREFIX, Moto
 from tests.test_aws.conftest import AwsStack
 from tests.test_cli.shell import Cli
 

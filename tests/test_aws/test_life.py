@@ -11,7 +11,7 @@ import pytest
 from domain.faults import Fault, Kind
 from domain.model import Result
 from domain.ports import SHARED
-from tests.faulty_ec2 import Moto
+from tests.faulty import Moto
 from tests.test_aws.conftest import OWNER
 from tests.user import User
 

@@ -14,7 +14,7 @@ from domain.faults import Fault, Kind
 from domain.ports import Order, VmFacts, VmState
 from providers.aws.instances import VERBS, Step, step
 from providers.aws.pace import Pace
-from tests.faulty_ec2 import Moto
+from tests.faulty import Moto
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, SPEC, create, do, good, on, orders, prepare
 

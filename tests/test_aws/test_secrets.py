@@ -21,7 +21,7 @@ from domain.model import Request, Result
 from starter.asking import Asking
 from starter.command import run
 from starter.errors import NoWorker
-from tests.faulty_ec2 import Moto
+from tests.faulty import Moto
 from tests.test_aws.conftest import REGION
 from workers import embedded
 from workers.connection import connect

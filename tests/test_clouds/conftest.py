@@ -15,7 +15,7 @@ from providers.places import ByRegion
 from providers.simulated import SimulatedCloud, create_tables
 from providers.simulated.tables import metadata
 from store.engine import Database
-from tests.faulty_ec2 import Moto
+from tests.faulty import Moto
 from tests.test_clouds.kit import ELSEWHERE, REGION, prepare
 
 PROVIDERS = ("simulated on sqlite", "simulated on postgres", "aws on moto")

@@ -7,33 +7,19 @@ behind, and faults strike by the same rules as in the simulated clouds.
 
 from __future__ import annotations
 
-import io
-import os
 import re
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qsl
-from xml.sax.saxutils import escape
 
-from werkzeug.serving import WSGIRequestHandler, make_server
-
-from domain.connections import AwsConnection
 from domain.faults import Fault, Kind
-
-os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # thousands of images that nobody boots
+from tests.faulty.calls import Answer, Call, Environ, Respond, read_call, refusal
 
 ACCOUNT = "123456789012"
-PREFIX = "MOTO_"  # of the variables with the credentials that tests use
-PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEUgKxhTuEhVQb8+W6mYJ6/sCJ0rpKBPiTDQYPfJ7r tests"
-Environ = dict[str, Any]
-Respond = Callable[..., Any]
 
 # fmt: off
 VERBS = {
@@ -66,26 +52,6 @@ PASSING = {  # while the change takes its time
 
 
 @dataclass
-class Call:
-    """One call as it arrives."""
-
-    operation: str
-    region: str
-    fields: dict[str, str]
-
-    @property
-    def ids(self) -> list[str]:
-        return [value for name, value in self.fields.items() if name.startswith("InstanceId.")]
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """The tags that the first tag specification gives."""
-        stem = "TagSpecification.1.Tag."
-        keys = {name: value for name, value in self.fields.items() if name.startswith(stem) and name.endswith(".Key")}
-        return {key: self.fields[name.removesuffix("Key") + "Value"] for name, key in keys.items()}
-
-
-@dataclass
 class FaultyEc2:
     """The wrapper, as a WSGI application."""
 
@@ -104,7 +70,7 @@ class FaultyEc2:
         self._born: dict[str, float] = {}
 
     def __call__(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
-        call = _read(environ)
+        call = read_call(environ)
         self.calls[call.operation] += 1
         self.calls.update(f"{call.operation} {each}" for each in call.ids)
         lose = False
@@ -174,8 +140,8 @@ class FaultyEc2:
 
     def _work(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
         self._settle()
-        if refusal := self._refusal(call):
-            return _error(answer, 400, *refusal)
+        if why := self._refusal(call):
+            return refusal(answer, 400, *why)
         if call.operation == "RunInstances" and call.fields.get("ClientToken"):
             return self._idempotent(call, environ, answer)
         hidden = self._hide(call)
@@ -201,9 +167,9 @@ class FaultyEc2:
             return body
         fields, answer.status, body, made_id = self._used[token]
         if fields != call.fields:
-            return _error(answer, 400, "IdempotentParameterMismatch", "the token was used with other parameters")
+            return refusal(answer, 400, "IdempotentParameterMismatch", "the token was used with other parameters")
         if self._state(made_id) == "terminated":
-            return _error(answer, 400, "IdempotentInstanceTerminated", f"{made_id} has been terminated")
+            return refusal(answer, 400, "IdempotentInstanceTerminated", f"{made_id} has been terminated")
         return body
 
     def _refusal(self, call: Call) -> tuple[str, str] | None:
@@ -307,18 +273,18 @@ class FaultyEc2:
             case Kind.THROTTLE:
                 if fault.retry_after is not None:
                     answer.headers.append(("Retry-After", f"{fault.retry_after}"))
-                return answer.send(respond, _error(answer, 503, "RequestLimitExceeded", message))
+                return answer.send(respond, refusal(answer, 503, "RequestLimitExceeded", message))
             case Kind.UNAVAILABLE:
-                return answer.send(respond, _error(answer, 503, "Unavailable", message))
+                return answer.send(respond, refusal(answer, 503, "Unavailable", message))
             case Kind.CAPACITY:
-                return answer.send(respond, _error(answer, 500, "InsufficientInstanceCapacity", message))
+                return answer.send(respond, refusal(answer, 500, "InsufficientInstanceCapacity", message))
             case Kind.LIE:
                 return answer.send(respond, [b"<TerminateInstancesResponse/>"])
             case Kind.UNKNOWN_STATUS:
                 with self._lock:
                     return answer.send(respond, self._pretend(call, fault, environ, answer))
             case _:
-                return answer.send(respond, _error(answer, 400, "UnsupportedOperation", message))
+                return answer.send(respond, refusal(answer, 400, "UnsupportedOperation", message))
 
     def _pretend(self, call: Call, fault: Fault, environ: Environ, answer: Answer) -> Iterable[bytes]:
         """Answer with a state that is in no book."""
@@ -350,113 +316,6 @@ class FaultyEc2:
     def _all(self) -> list[Any]:
         books = [region.reservations for region in self.backends[ACCOUNT].values()]
         return [each for book in books for group in book.values() for each in group.instances]
-
-
-@dataclass
-class Answer:
-    """What an application says before its body."""
-
-    status: str = "200 OK"
-    headers: list[tuple[str, str]] = field(default_factory=lambda: [("Content-Type", "text/xml")])
-
-    def __call__(self, status: str, headers: list[tuple[str, str]], _error: Any = None) -> None:
-        self.status, self.headers = status, headers
-
-    def send(self, respond: Respond, body: Iterable[bytes]) -> Iterable[bytes]:
-        whole = b"".join(body)
-        headers = [(name, value) for name, value in self.headers if name.lower() != "content-length"]
-        respond(self.status, [*headers, ("Content-Length", str(len(whole)))])
-        return [whole]
-
-
-@dataclass(frozen=True)
-class Moto:
-    """A running server: what it can be told, and how to reach it."""
-
-    ec2: FaultyEc2
-    url: str
-    regions: dict[str, dict[str, Any]]  # options by region: an image, and a network that is there
-
-    def document(self, region: str, owner: str, **options: Any) -> dict[str, Any]:
-        """A connection to it, as a file would have it."""
-        usual = {
-            "endpoint_url": self.url,
-            "owner": owner,
-            "specs": {"small": "t3.micro"},
-            "images": self.regions[region]["images"],
-            "public_key": PUBLIC_KEY,
-            "launches_per_second": 1_000,
-            "poll_seconds": 0.02,
-            "wait_seconds": 5,
-            "lag_seconds": 0.5,
-            "read_seconds": 5,
-        }
-        credentials = {"from": "environment", "prefix": PREFIX}
-        return {"provider": "aws", "region": region, "credentials": credentials, "options": usual | options}
-
-    def connection(self, region: str, owner: str, **options: Any) -> AwsConnection:
-        """One that prepares what VMs share."""
-        return AwsConnection.model_validate(self.document(region, owner, **options))
-
-    def furnished(self, region: str, owner: str, **options: Any) -> AwsConnection:
-        """One that uses a network which is there: quicker."""
-        return self.connection(region, owner, **(self.regions[region] | options))
-
-
-@contextmanager
-def running(*regions: str) -> Iterator[Moto]:
-    """A server in a thread of this process, with an image and a network in each of the regions."""
-    with _serving() as (ec2, url):
-        yield Moto(ec2, url, {region: _furnish(url, region) for region in regions})
-
-
-def _furnish(url: str, region: str) -> dict[str, Any]:
-    client = import_module("boto3").client(
-        "ec2", region, endpoint_url=url, aws_access_key_id="x", aws_secret_access_key="x"
-    )
-    image = client.register_image(Name=f"ubuntu-{region}", Architecture="x86_64")["ImageId"]
-    subnet, group = client.describe_subnets()["Subnets"][0], client.describe_security_groups()["SecurityGroups"][0]
-    key = client.create_key_pair(KeyName="there")["KeyName"]
-    client.close()
-    given = {"subnet": subnet["SubnetId"], "security_groups": [group["GroupId"]], "key_name": key}
-    return {"images": {"ubuntu-24.04": image}, **given}
-
-
-@contextmanager
-def _serving() -> Iterator[tuple[FaultyEc2, str]]:
-    from moto.ec2.models import ec2_backends
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-
-    ec2 = FaultyEc2(DomainDispatcherApplication(create_backend_app), ec2_backends)
-    server = make_server("127.0.0.1", 0, ec2, threaded=True, request_handler=_Silent)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield ec2, f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-class _Silent(WSGIRequestHandler):
-    def log(self, *_: Any) -> None:
-        """A line for every call is too much."""
-
-
-def _read(environ: Environ) -> Call:
-    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-    environ["wsgi.input"] = io.BytesIO(body)
-    fields = dict(parse_qsl(body.decode()))
-    # Credential=KEY/20260101/eu-central-1/ec2/aws4_request
-    scope = environ.get("HTTP_AUTHORIZATION", "///").split("Credential=")[-1].split("/")
-    return Call(fields.get("Action", ""), scope[2] if len(scope) > 2 else "", fields)
-
-
-def _error(answer: Answer, status: int, code: str, message: str) -> Iterable[bytes]:
-    answer.status = f"{status} Refused"
-    told = f"<Code>{code}</Code><Message>{escape(message)}</Message>"
-    return [f"<Response><Errors><Error>{told}</Error></Errors><RequestID>r</RequestID></Response>".encode()]
 
 
 def _tags(instance: Any) -> dict[str, str]:
