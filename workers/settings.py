@@ -31,6 +31,7 @@ class Settings(BaseSettings):
     patience: float = Field(900.0, gt=0)
     connections: Path | None = None  # a file of connections by name; the simulated clouds' own if there is none
     max_vms: int = Field(MAX_VMS_PER_MCI, ge=1, le=MAX_VMS_PER_MCI)  # in one MCI
+    crash_file: Path | None = None
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
 
