@@ -174,7 +174,7 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
 
 _COMMANDS = {
-    LOOKING: (get, history, locks, states, schema, connections.connections, explain.explain, screen.tui, verify.verify),
+    LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
     STEERING: (check, attach, cancel),
-    RUNNING: (demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
+    RUNNING: (demo, stack.up, stack.worker, connections.connections, doctor.doctor, stack.setup, stack.migrate),
 }

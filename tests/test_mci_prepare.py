@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
+from domain.faults import Fault, Kind
 from domain.model import Result
 from domain.ports import SHARED
 from providers.simulated.tables import resources
 from store.mci.tables import connections, uses
+from tests.test_crashes import Site, site, worker
 from tests.user import User
+
+__all__ = ["site"]
 
 EVERYTHING = set(SHARED)
 
@@ -248,3 +253,19 @@ async def test_an_mci_that_exists_is_refused_and_uses_nothing_more(user: User) -
     assert "MCI exists already" in await user.refused(user.mci(), "create", spec=user.groups("gcp"))
     assert await user.shared("gcp") == {}
     assert await users_of(user, f"gcp/{user.region()}") == []
+
+
+async def test_a_worker_killed_in_the_middle_of_a_preparation_is_replaced_and_nothing_is_made_twice(site: Site) -> None:
+    async with worker(site) as first:
+        await site.cloud.add_fault(Fault(kind=Kind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
+        running = asyncio.create_task(site.do("create"))
+        async with asyncio.timeout(30):
+            while len(await site.cloud.shared()) < 1 or await site.cloud.faults():
+                await asyncio.sleep(0.02)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    async with worker(site), asyncio.timeout(60):
+        assert await running is Result.SUCCEEDED
+    assert {what for _, what, _ in await site.cloud.shared()} == EVERYTHING
+    assert len(await site.cloud.shared()) == len(SHARED)
+    assert len(await site.cloud.books()) == 4
