@@ -44,6 +44,7 @@ BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)",
 SETTINGS = {
     "home": "where the embedded stack keeps its data",
     "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
+    "store_pool": "connections to PostgreSQL that a worker keeps, for the inventory and for the simulated clouds each",
     "cloud_url": "the simulated clouds' database; every worker must use the same one",
     "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
     "share": "this worker's part of the rate limits, such as `1/2`",

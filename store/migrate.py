@@ -33,6 +33,9 @@ def newest() -> str:
 
 def _upgrade(connection: sa.Connection) -> tuple[str, str]:
     if connection.dialect.name == "postgresql":
+        # Whoever comes second waits for the first, however long its migration takes; nothing here is cut off halfway.
+        for patience in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            connection.exec_driver_sql(f"SET LOCAL {patience} = 0")
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     before = _version(connection)
     known = {script.revision for script in _scripts().walk_revisions()}

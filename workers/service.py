@@ -39,8 +39,8 @@ class Service:
     def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
-        self.database = Database(settings.store())
-        self.cloud_database = Database(settings.cloud())
+        self.database = Database(settings.store(), settings.store_pool)
+        self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
         self.parts = Parts(

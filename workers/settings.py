@@ -19,6 +19,7 @@ class Settings(BaseSettings):
 
     home: Path = Path(".ratchet")
     store_url: str = ""
+    store_pool: int = Field(8, ge=1, le=100)
     cloud_url: str = ""
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"

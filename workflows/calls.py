@@ -38,7 +38,7 @@ STORE_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=5)
 )
 STORE_ATTEMPT = timedelta(seconds=60)
-CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
+CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
 CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
 
 
