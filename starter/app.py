@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
-from starter import actions, doctor, faults, reads, stack, terminal
+from starter import actions, builds, doctor, faults, reads, stack, terminal
 from starter.errors import Exit
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
@@ -51,6 +51,10 @@ def build() -> App:
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)
+    build = App(name="build", help="Builds of versioned workers, to upgrade with actions in flight.", group=RUNNING)
+    build.command(builds.list_builds, name="list")
+    build.command(builds.promote)
+    app.command(build)
     app.register_install_completion_command()
     return app
 

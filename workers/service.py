@@ -11,7 +11,8 @@ from importlib import metadata
 from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
 from activities.healing import Healing
 from activities.inventory import ActionWrites
@@ -67,9 +68,9 @@ class Service:
     async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
         """Poll these queues until the block ends; then finish what runs, or hand it over."""
         async with AsyncExitStack() as stack:
-            for queue in queues:
-                await stack.enter_async_context(self._worker(queue))
+            workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             yield
+            await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
     async def close(self) -> None:
         for cloud in self.simulated.values():
@@ -82,14 +83,26 @@ class Service:
         return Worker(
             self.client,
             task_queue=queue,
-            build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
+            # Without one the SDK hashes every loaded module, for each worker, at each start.
+            build_id=None if self.settings.deployment else BUILD,
+            deployment_config=self._deployment(),
             workflows=WORKFLOWS if on_actions else [],
             activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
-            graceful_shutdown_timeout=timedelta(seconds=10),
+            graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
+        )
+
+    def _deployment(self) -> WorkerDeploymentConfig | None:
+        """Actions stay on the build that they began on; a companion that lives for years says otherwise itself."""
+        if not self.settings.deployment:
+            return None
+        return WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or BUILD),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
         )
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:

@@ -11,6 +11,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 Share = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
 
+Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
+
 
 class Settings(BaseSettings):
     """`RATCHET_STORE_URL=postgresql://… starter worker` and so on."""
@@ -23,6 +25,9 @@ class Settings(BaseSettings):
     cloud_url: str = ""
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"
+    drain: float = Field(10.0, ge=0)
+    deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
+    build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
