@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from temporalio import activity
 
-from domain import wire
+from activities.measuring import timed
+from domain import metrics, wire
 from domain.model import Admission, Claim, Ending, Outcome, Step, Stepped
 from domain.ports import Inventory
 
@@ -18,14 +19,17 @@ class ActionWrites:
     @activity.defn(name=wire.BEGIN)
     async def begin(self, claim: Claim) -> Admission:
         """Legal, and nobody in the way? A refusal is an answer, not an error."""
-        return await self._inventory.begin(claim)
+        with timed(metrics.STORE_LATENCY, operation="begin"):
+            return await self._inventory.begin(claim)
 
     @activity.defn(name=wire.ADVANCE)
     async def advance(self, step: Step) -> Stepped:
         """Moves within the action: all or none."""
-        return await self._inventory.advance(step)
+        with timed(metrics.STORE_LATENCY, operation="advance"):
+            return await self._inventory.advance(step)
 
     @activity.defn(name=wire.FINISH)
     async def finish(self, ending: Ending) -> Outcome:
         """The end, and the locks released."""
-        return await self._inventory.finish(ending)
+        with timed(metrics.STORE_LATENCY, operation="finish"):
+            return await self._inventory.finish(ending)

@@ -52,6 +52,8 @@ SETTINGS = {
     "deployment": "a name makes workers versioned: actions end on the build that they began on",
     "build": "this worker's build, such as `2026-11-15`; if not said, the version of the program",
     "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",
+    "metrics": "where workers serve metrics for Prometheus, such as `127.0.0.1:9464`; nowhere if empty",
+    "traces": "the OpenTelemetry collector, such as `http://127.0.0.1:4318`; nothing is traced if empty",
     "log_format": "how workers log to stderr",
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from itertools import takewhile
 
 from cyclopts.exceptions import CycloptsError
 
@@ -11,6 +12,7 @@ from domain.errors import RatchetError
 from starter import terminal
 from starter.app import build
 from starter.errors import Exit, Problem, problem
+from starter.session import COMMAND
 
 DEBUG = "--debug"
 
@@ -18,6 +20,7 @@ DEBUG = "--debug"
 async def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors are told, not raised."""
     debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
+    COMMAND.set(" ".join(("starter", *takewhile(str.isalpha, words))))
     try:
         code: int | None = await build().run_async(words)
         return int(code or Exit.DONE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from domain.errors import Category, Refused, brief
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from workers.settings import Settings
 
 CONNECT_SECONDS = 5
+COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
 
 
 @asynccontextmanager
@@ -26,11 +28,13 @@ async def session() -> AsyncIterator[Asking]:
     from temporalio.service import RPCError
 
     from starter.asking import Asking
+    from workers.telemetry import traced
 
     settings = load_settings()
     client = await _connect(settings)
     try:
-        yield Asking(client, web_ui(settings, client.service_client.config.target_host))
+        with traced(settings, COMMAND.get()):
+            yield Asking(client, web_ui(settings, client.service_client.config.target_host))
     except RPCError as error:
         raise unreachable(error, client.namespace) from error
 
@@ -73,6 +77,7 @@ async def _connect(settings: Settings) -> Client:
     from temporalio.contrib.pydantic import pydantic_data_converter
     from temporalio.plugin import SimplePlugin
 
+    from workers import telemetry
     from workers.connection import connect, connection
 
     address = connection(settings.home)["target_host"]
@@ -80,7 +85,7 @@ async def _connect(settings: Settings) -> Client:
     plugin = SimplePlugin("ratchet-client", data_converter=pydantic_data_converter)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await connect(settings.home, plugin)
+            return await connect(settings.home, *telemetry.plugins(settings), plugin)
     except TimeoutError as error:
         raise _nobody(address, f"no answer in {CONNECT_SECONDS} s") from error
     except (RuntimeError, ValueError) as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from temporalio.client import Client, Plugin
 from temporalio.envconfig import ClientConfig as Profiles
+from temporalio.runtime import Runtime
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 EMBEDDED_FILE = "embedded.json"
@@ -31,6 +32,8 @@ def embedded(home: Path) -> dict[str, Any]:
     return found
 
 
-async def connect(home: Path, plugin: Plugin, profile: str | None = None, lazy: bool = False) -> Client:
+async def connect(
+    home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
+) -> Client:
     """A client. `lazy`: the first call connects."""
-    return await Client.connect(**connection(home, profile), plugins=[plugin], lazy=lazy)
+    return await Client.connect(**connection(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

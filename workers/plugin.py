@@ -10,6 +10,8 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from workers.logs import ActionInLogs
+
 # Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
 PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "domain", "activities")
 
@@ -20,6 +22,7 @@ def plugin(sandbox: bool = False) -> SimplePlugin:
         "ratchet",
         data_converter=pydantic_data_converter,
         workflow_runner=lambda _given: runner(sandbox),
+        interceptors=[ActionInLogs()],
         workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever
     )
 

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from domain.errors import Category, Refused
 from store.engine import Database
 from store.migrate import migrate
-from workers import embedded, logs
+from workers import embedded, logs, telemetry
 from workers.connection import connect
 from workers.home import occupied
 from workers.plugin import plugin
@@ -36,12 +36,16 @@ async def work(settings: Settings, queues: Sequence[str]) -> None:
     check_queues(queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    async with _service(await connect(settings.home, plugin(settings.sandbox)), settings) as service:
+    client = await connect(
+        settings.home, *telemetry.plugins(settings), plugin(settings.sandbox), runtime=telemetry.runtime(settings)
+    )
+    async with _service(client, settings) as service:
         stop = stopped()
         async with service.serve(queues):
             log.info("serving", queues=list(queues), share=settings.share, store=redacted(settings.store()))
             await stop.wait()
             log.info("stopping: what runs is finished or handed over")
+    telemetry.flush(settings)
     log.info("stopped")
 
 
@@ -51,7 +55,8 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port)
         try:
-            client = await Client.connect(server.address, plugins=[plugin(settings.sandbox)])
+            plugins = [*telemetry.plugins(settings), plugin(settings.sandbox)]
+            client = await Client.connect(server.address, plugins=plugins, runtime=telemetry.runtime(settings))
             async with _service(client, settings) as service, service.serve():
                 yield Stack(client, server.address, server.ui)
         finally:

@@ -16,6 +16,7 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker, WorkerDeploymen
 
 from activities.healing import Healing
 from activities.inventory import ActionWrites
+from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
 from domain.limits import CLOUDS
@@ -29,6 +30,7 @@ from store.migrate import migrate, newest, version
 from workers.families import WORKFLOWS, activities
 from workers.parts import Parts
 from workers.settings import Settings, redacted
+from workers.telemetry import span
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
@@ -51,7 +53,7 @@ class Service:
             cloud_database=self.cloud_database,
             inventory=self.inventory,
             simulated=self.simulated,
-            clouds=clouds or self.simulated,
+            clouds=self._watched(clouds or self.simulated),
             permits=Permits(CLOUDS, settings.part()),
         )
         self._activities = activities(self.parts)
@@ -127,6 +129,12 @@ class Service:
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)
         return StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
+
+    def _watched(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
+        """The clouds, measured if anybody looks."""
+        if not (self.settings.metrics or self.settings.traces):
+            return clouds
+        return {csp: Measured(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()}
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

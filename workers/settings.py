@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
     build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
+    metrics: str = ""  # where Prometheus may ask, such as 127.0.0.1:9464
+    traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)

@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
         Tally,
     )
     from domain.paths import kind_of
-    from workflows import calls
+    from workflows import calls, measuring
     from workflows.admission import ask_for_admission, may_preempt, refused
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
@@ -115,6 +115,7 @@ class Action(ABC):
         self._admission = admission = await ask_for_admission(request)
         if admission.refusal:
             self._ended = True
+            measuring.refused(request, admission.refusal)
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
         if admission.outcome:  # the same request was made before, and this is what became of it
@@ -122,11 +123,11 @@ class Action(ABC):
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._close(_nothing_to_do(grant))
+            return await self._close(measuring.ended(_nothing_to_do(grant)))
         self.show(phase=grant.during, targets=grant.targets)
         self._providers = _providers(grant)
         result, done = await self._run(request, grant)
-        return await self._close(await calls.finish(grant, result, done))
+        return await self._close(measuring.ended(await calls.finish(grant, result, done)))
 
     def show(self, **seen: Any) -> None:
         """Say how far the action is: phase, step, targets, done, failed."""

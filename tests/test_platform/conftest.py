@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
@@ -38,23 +39,32 @@ async def nursery() -> AsyncIterator[Nursery]:
     await opened.close()
 
 
-@pytest.fixture
-async def site(tmp_path: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+@asynccontextmanager
+async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+    """A site that ends, with all its workers, when the block does."""
     url = fresh_database(postgres_url)
-    server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin())
+    server = await embedded.start(home)
+    client = await connect(home, plugin())
     environment = {
-        "RATCHET_HOME": str(tmp_path),
+        "RATCHET_HOME": str(home),
         "RATCHET_STORE_URL": url,
         "RATCHET_CLOUD_URL": url,
         "TEMPORAL_ADDRESS": server.address,
         "RATCHET_SIMULATED_LATENCY": "0",
         "RATCHET_DRAIN": "1",
     }
-    found = Site(tmp_path, server, client, Database(url), Database(url), nursery, environment)
-    yield found
-    for worker in found.workers:
-        await found.kill(worker)
-    found.database.close()
-    found.clouds.close()
-    await server.stop()
+    site = Site(home, server, client, Database(url), Database(url), nursery, environment)
+    try:
+        yield site
+    finally:
+        for worker in site.workers:
+            await site.kill(worker)
+        site.database.close()
+        site.clouds.close()
+        await server.stop()
+
+
+@pytest.fixture
+async def site(tmp_path: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+    async with opened(tmp_path, postgres_url, nursery) as found:
+        yield found

@@ -116,6 +116,12 @@ class Site:
         finally:
             await self.kill(started)
 
+    async def starter(self, *words: str, **more: str) -> tuple[int, str]:
+        """One command in a process of its own: its code, and all that it said."""
+        log = self.home / "command.log"
+        child = await self.nursery.start(list(words), os.environ | self.environment | more, log)
+        return await child.wait(), log.read_text()
+
     async def kill(self, worker: Worker) -> None:
         if worker.process.returncode is None:
             worker.process.kill()
