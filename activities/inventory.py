@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from temporalio import activity
 
 from activities.measuring import timed
 from domain import metrics, wire
-from domain.model import Admission, Claim, Ending, Outcome, Step, Stepped
+from domain.errors import Refused
+from domain.model import Admission, Claim, Ending, Outcome, Refusal, Request, Step, Stepped
 from domain.ports import Inventory
 
 
 class ActionWrites:
     """What every action does to the inventory, whatever its family."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, allowed: Callable[[Request], None] | None = None) -> None:
         self._inventory = inventory
+        self._allowed = allowed
+
+    @activity.defn(name=wire.PERMIT)
+    async def permit(self, request: Request) -> Refusal | None:
+        """Why whoever asks may not do this, whatever the object's status. begin looks at it too."""
+        try:
+            return self._allowed(request) if self._allowed else None
+        except Refused as refused:
+            return Refusal(category=refused.category, message=refused.message, hint=refused.hint)
 
     @activity.defn(name=wire.BEGIN)
     async def begin(self, claim: Claim) -> Admission:

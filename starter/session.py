@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from domain import wire
 from domain.errors import Category, Refused, brief
 from starter.errors import Unreachable
 
@@ -25,9 +26,11 @@ COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a tr
 @asynccontextmanager
 async def session() -> AsyncIterator[Asking]:
     """A way to ask, or Unreachable. What Temporal itself says while we ask becomes Unreachable too."""
+    from temporalio.exceptions import ApplicationError
     from temporalio.service import RPCError
 
     from starter.asking import Asking
+    from workers.payloads import UnreadablePayload
     from workers.telemetry import traced
 
     settings = load_settings()
@@ -37,6 +40,13 @@ async def session() -> AsyncIterator[Asking]:
             yield Asking(client, web_ui(settings, client.service_client.config.target_host))
     except RPCError as error:
         raise unreachable(error, client.namespace) from error
+    except UnreadablePayload as error:
+        why, hint = f"what a worker answered cannot be read: {error}", "set RATCHET_KEYS_FILE to the workers' keys"
+        raise Unreachable(why, hint) from error
+    except ApplicationError as error:
+        if error.type != wire.TOO_LARGE:
+            raise
+        raise Refused(Category.INVALID, f"the request is too large: {error.message}", "ask for less at once") from error
 
 
 def load_settings(**given: object) -> Settings:
@@ -74,15 +84,15 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
 
 
 async def _connect(settings: Settings) -> Client:
-    from temporalio.contrib.pydantic import pydantic_data_converter
     from temporalio.plugin import SimplePlugin
 
     from workers import telemetry
     from workers.connection import connect, connection
+    from workers.payloads import converter
 
     address = connection(settings.home)["target_host"]
     # Only the payloads are shared with the workers: the workflows' code stays out of a client.
-    plugin = SimplePlugin("ratchet-client", data_converter=pydantic_data_converter)
+    plugin = SimplePlugin("ratchet-client", data_converter=converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await connect(settings.home, *telemetry.plugins(settings), plugin)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
-from temporalio.client import Client
+from temporalio.client import Client, Plugin
 
 from domain.errors import Category, Refused
 from store.engine import Database
@@ -17,6 +17,7 @@ from store.migrate import migrate
 from workers import embedded, logs, telemetry
 from workers.connection import connect
 from workers.home import occupied
+from workers.payloads import converter
 from workers.plugin import plugin
 from workers.service import ALL_QUEUES, Service
 from workers.settings import Settings, redacted
@@ -36,9 +37,7 @@ async def work(settings: Settings, queues: Sequence[str]) -> None:
     check_queues(queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    client = await connect(
-        settings.home, *telemetry.plugins(settings), plugin(settings.sandbox), runtime=telemetry.runtime(settings)
-    )
+    client = await connect(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
     async with _service(client, settings) as service:
         stop = stopped()
         async with service.serve(queues):
@@ -55,8 +54,9 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port)
         try:
-            plugins = [*telemetry.plugins(settings), plugin(settings.sandbox)]
-            client = await Client.connect(server.address, plugins=plugins, runtime=telemetry.runtime(settings))
+            client = await Client.connect(
+                server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)
+            )
             async with _service(client, settings) as service, service.serve():
                 yield Stack(client, server.address, server.ui)
         finally:
@@ -84,6 +84,10 @@ def stopped() -> asyncio.Event:
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, event.set)
     return event
+
+
+def _plugins(settings: Settings) -> list[Plugin]:
+    return [*telemetry.plugins(settings), plugin(settings.sandbox, converter(settings))]
 
 
 @asynccontextmanager

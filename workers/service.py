@@ -24,9 +24,11 @@ from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.simulated import SimulatedCloud, create_tables
+from store.claims import anybody
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
+from workers import policies
 from workers.families import WORKFLOWS, activities
 from workers.parts import Parts
 from workers.settings import Settings, redacted
@@ -42,9 +44,10 @@ class Service:
     def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
+        self._allowed = policies.load(settings.policy_file).check if settings.policy_file else anybody
         self.database = Database(settings.store(), settings.store_pool)
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
-        self.inventory = SqlInventory(self.database)
+        self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
         self.parts = Parts(
             client=client,
@@ -109,12 +112,12 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory),
+            ActionWrites(self.inventory, self._allowed),
             Healing(self.client, self.inventory),
             Reading(self.inventory, self._describe_store),
         )
         return [
-            *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
+            *(writes.permit, writes.begin, writes.advance, writes.finish, healing.heal_holders),
             *(
                 reading.read_object,
                 reading.read_objects,

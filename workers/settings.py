@@ -29,6 +29,8 @@ class Settings(BaseSettings):
     deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
     build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
+    policy_file: str = ""  # who may do what
+    keys_file: str = ""  # with it, whatever goes through Temporal is encrypted
     metrics: str = ""  # where Prometheus may ask, such as 127.0.0.1:9464
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
     log_format: Literal["json", "console"] = "json"
@@ -54,4 +56,5 @@ class Settings(BaseSettings):
 
 def redacted(url: str) -> str:
     """A database URL that may be printed."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden)

@@ -89,6 +89,9 @@ class Action(ABC):
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
         """End what runs here, let it clean up, then go on as this request under the same ID."""
+        if workflow.patched("permit-preempt") and (refusal := await calls.permit(request)):
+            raise refused(refusal)
+        self._refuse_a_second()
         self._successor = request
         if self._work:
             self._work.cancel()
@@ -97,12 +100,15 @@ class Action(ABC):
 
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
+        self._refuse_a_second()
+        if request.path != workflow.info().workflow_id or not may_preempt(request):
+            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+
+    def _refuse_a_second(self) -> None:
         if self._successor:
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
-        if request.path != workflow.info().workflow_id or not may_preempt(request):
-            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
         Holders,
         Move,
         Outcome,
+        Refusal,
         Request,
         Result,
         Step,
@@ -47,6 +48,13 @@ async def begin(request: Request) -> Admission:
     claim = Claim(request=request, run=workflow.info().run_id, at=workflow.now())
     return await workflow.execute_local_activity_method(
         ActionWrites.begin, claim, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def permit(request: Request) -> Refusal | None:
+    """Why whoever asks may not do this, if so."""
+    return await workflow.execute_local_activity_method(
+        ActionWrites.permit, request, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
