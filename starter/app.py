@@ -30,7 +30,8 @@ def build() -> App:
     app = App(
         name="starter",
         help="Durable lifecycle actions on infrastructure. Begin with: starter demo, or: starter up.",
-        help_epilogue="--debug with any command shows the traceback of an error.",
+        help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
+        "--debug with any command shows the traceback of an error.",
         version=lambda: version("ratchet"),
         default_parameter=Parameter(show_default=lambda value: str(value) if value else None),  # not "" and False
         result_action="return_value",

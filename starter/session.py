@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from domain import wire
 from domain.errors import Category, Refused, brief
 from starter.errors import Unreachable
+from starter.reaching import unreachable_at
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from workers.settings import Settings
 
 CONNECT_SECONDS = 5
+RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
 
 
@@ -80,6 +82,8 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
     if "namespace" in said.lower() and "not found" in said.lower():
         return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
+    if error.status.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS)
     return Unreachable(f"Temporal answered {error.status.name}: {said}")
 
 
@@ -97,21 +101,6 @@ async def _connect(settings: Settings) -> Client:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await connect(settings.home, *telemetry.plugins(settings), plugin)
     except TimeoutError as error:
-        raise _nobody(address, f"no answer in {CONNECT_SECONDS} s") from error
+        raise unreachable_at(address, f"no answer in {CONNECT_SECONDS} s") from error
     except (RuntimeError, ValueError) as error:
-        raise _nobody(address, _short(str(error))) from error
-
-
-def _nobody(address: str, why: str) -> Unreachable:
-    return Unreachable(
-        f"no Temporal server at {address}: {why}",
-        "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)",
-    )
-
-
-def _short(said: str) -> str:
-    """The one fact in the long story that the connection tells."""
-    for sign, fact in (("refused", "connection refused"), ("dns error", "unknown host"), ("UnknownIssuer", "bad TLS")):
-        if sign in said:
-            return fact
-    return brief(said, 160)
+        raise unreachable_at(address, str(error)) from error
