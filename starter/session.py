@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from workers.settings import Settings
 
 CONNECT_SECONDS = 5
+STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
 RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
 
@@ -82,6 +83,8 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
     if "namespace" in said.lower() and "not found" in said.lower():
         return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
+    if "standalone activity" in said.lower():
+        return Unreachable("Temporal's server runs no standalone activities, and every read is one", STANDALONE)
     if error.status.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS)
     return Unreachable(f"Temporal answered {error.status.name}: {said}")

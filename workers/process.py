@@ -13,7 +13,7 @@ from temporalio.client import Client, Plugin
 
 from domain.errors import Category, Refused
 from store.engine import Database
-from store.migrate import migrate
+from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connection import connect
 from workers.home import occupied
@@ -68,6 +68,16 @@ def migrate_store(settings: Settings) -> tuple[str, str]:
     database = Database(settings.store())
     try:
         return migrate(database)
+    finally:
+        database.close()
+
+
+def check_store(settings: Settings) -> None:
+    """Refused or unavailable if the store cannot be used from here; the schema may be any that we know."""
+    database = Database(settings.store())
+    try:
+        if (found := version(database)) not in ("", *known_versions()):
+            raise newer(found)
     finally:
         database.close()
 
