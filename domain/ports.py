@@ -134,5 +134,5 @@ class Cloud(Protocol):
         ...
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """Every VM that carries a path of ours at or below `prefix`."""
+        """Every VM that carries a path of ours at or below `prefix`; every one that carries any, if it is empty."""
         ...

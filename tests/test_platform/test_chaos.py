@@ -113,7 +113,7 @@ async def create(site: Site, mci: str) -> Outcome:
 
 async def every_promise_is_kept(site: Site, admitted: int) -> None:
     async with asyncio.timeout(60):
-        found = await site.asking.read(wire.VERIFY, Query(path="ns:default"), Verification, seconds=50)
+        found = await site.asking.read(wire.VERIFY, Query(), Verification, seconds=50)
     assert found.findings == []
     assert found.looked_at["actions"] == admitted, "an action for each that was admitted, and no other"
     assert await site.inventory.holds() == []
