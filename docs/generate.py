@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from cyclopts import Parameter
 from pydantic.fields import FieldInfo
 
-from domain import errors, faults, limits, paths, registry, rendering, wire
+from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.machine import Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
@@ -284,6 +284,16 @@ def request_schema() -> str:
     )
 
 
+def measured() -> str:
+    """What Prometheus can ask for besides the SDK's own."""
+    told = {**metrics.COUNTERS, **metrics.TIMERS}
+    lines = []
+    for name, labels in metrics.LABELS.items():
+        shown = metrics.in_prometheus(name).replace("_count", "")
+        lines.append((f"`{shown}`", told[name], ", ".join(labels)))
+    return _table(("metric", "what it is", "told apart by"), lines)
+
+
 def workflow_types() -> str:
     """Which workflow carries out what."""
     found: dict[str, list[str]] = {}
@@ -310,6 +320,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "search-attributes": search_attributes,
     "request": request_schema,
     "workflow-types": workflow_types,
+    "metrics": measured,
 }
 
 

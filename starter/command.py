@@ -24,7 +24,7 @@ async def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors are told, not raised."""
     debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
     try:
-        profile, words = _profile(words)
+        profile, words = profile_in(words)
         COMMAND.set(" ".join(("starter", *takewhile(str.isalpha, words))))
         with _using(profile):
             code: int | None = await build().run_async(words)
@@ -40,7 +40,7 @@ async def run(argv: Sequence[str]) -> int:
         return _told(Problem("a bug in this program", told, f"again with {DEBUG}", Exit.FAILED), debug)
 
 
-def _profile(words: list[str]) -> tuple[str, list[str]]:
+def profile_in(words: list[str]) -> tuple[str, list[str]]:
     """`--profile NAME` before the command: which of Temporal's profiles to use. Later words are the command's own."""
     first = words[0] if words else ""
     if first.startswith(f"{PROFILE}="):

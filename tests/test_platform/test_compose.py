@@ -179,3 +179,57 @@ def test_docker_compose_itself_can_read_it(monkeypatch: pytest.MonkeyPatch) -> N
         "put POSTGRES_PASSWORD into .env"
         in subprocess.run([docker, "compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True).stderr
     )
+
+
+# The same for Kubernetes.
+
+DOCUMENTS = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
+CONFIG, JOB, WORKERS = DOCUMENTS
+
+
+def containers() -> list[dict[str, Any]]:
+    pods = [each["spec"]["template"]["spec"] for each in (JOB, WORKERS)]
+    return [container for pod in pods for container in (*pod.get("initContainers", ()), *pod["containers"])]
+
+
+def test_on_kubernetes_the_image_is_ours_and_of_this_version() -> None:
+    version = PROJECT["project"]["version"]
+    assert {each["image"] for each in containers()} == {f"ratchet:{version}"}
+    assert JOB["metadata"]["name"].endswith(version)
+
+
+def test_on_kubernetes_variables_are_settings() -> None:
+    names = {*CONFIG["data"], *(variable["name"] for each in containers() for variable in each.get("env", []))}
+    known = {f"RATCHET_{name.upper()}" for name in Settings.model_fields}
+    assert names - known == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "INDEX"}
+    for variable, value in CONFIG["data"].items():
+        if variable in known:
+            field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
+            TypeAdapter(field.rebuild_annotation()).validate_python(value)
+
+
+def test_on_kubernetes_commands_exist_and_every_worker_has_its_share() -> None:
+    for each in containers():
+        if "args" in each:
+            build().parse_args(each["args"], print_error=False, exit_on_error=False)
+    worker = WORKERS["spec"]["template"]["spec"]["containers"][0]
+    replicas = WORKERS["spec"]["replicas"]
+    for index in range(replicas):
+        script = worker["command"][2].replace("exec starter", "echo")
+        shell = subprocess.run(
+            ["sh", "-c", script], env={"INDEX": str(index)}, capture_output=True, text=True, check=True
+        )
+        words = shell.stdout.split()
+        assert words[-1] == f"{index + 1}/{replicas}"
+        build().parse_args(words, print_error=False, exit_on_error=False)
+
+
+def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers() -> None:
+    pod = WORKERS["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > float(CONFIG["data"]["RATCHET_DRAIN"]) + 10
+    port = pod["containers"][0]["ports"][0]
+    assert CONFIG["data"]["RATCHET_METRICS"].endswith(f":{port['containerPort']}")
+    assert {pod["containers"][0][probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")} == {
+        port["name"]
+    }
+    assert f"--uid {pod['securityContext']['runAsUser']}" in DOCKERFILE

@@ -79,14 +79,11 @@ def fetch(url: str) -> str:
         return str(answer.read().decode())
 
 
-def in_prometheus(name: str) -> str:
-    """As Prometheus knows a metric of ours."""
-    return f"{name}_total" if name in metrics.COUNTERS else f"{name}_seconds_count"
-
-
 @pytest.mark.parametrize("name", [*metrics.COUNTERS, *metrics.TIMERS])
 def test_everything_that_has_a_name_is_counted(watched: Watched, name: str) -> None:
-    assert watched.samples(in_prometheus(name)), name
+    samples = watched.samples(metrics.in_prometheus(name))
+    assert samples, name
+    assert all(set(metrics.LABELS[name]) <= sample.keys() for sample in samples)
 
 
 def test_actions_refusals_and_answers_are_told_apart(watched: Watched) -> None:
