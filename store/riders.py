@@ -42,3 +42,7 @@ class Rider:
 
 
 RIDERS: dict[str, Rider] = {}  # by kind
+
+from store.edge import admission as _edge  # noqa: E402  the families' riders need what is above
+
+RIDERS.update(_edge.RIDERS)

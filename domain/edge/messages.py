@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -35,6 +36,8 @@ CRM_CONNECT = "crm_connect"
 CRM_DISCONNECT = "crm_disconnect"
 DEMAND = "demand"
 POLICY_CHANGED = "policy_changed"
+RECONNECTED = "reconnected"
+CONNECTION_LOST = "connection_lost"
 
 # Companions of an object.
 LINK = "link"
@@ -226,6 +229,7 @@ class Ignored(Model):
 
 class IgnoredMany(Model):
     messages: list[Ignored]
+    at: datetime
 
 
 def understood(kind: type[BaseModel], raw: object) -> BaseModel | str:

@@ -28,9 +28,7 @@ _INSIDE = (
     .where(objects.c.parent == sa.bindparam("at_path"))
     .order_by(objects.c.path)
 )
-_GONE_OFFLINE = sa.update(objects).where(
-    objects.c.path == sa.bindparam("at_path"), objects.c.status == S.READY.value
-)
+_GONE_OFFLINE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"), objects.c.status == S.READY.value)
 
 MAX_CASCADE = 500
 _LIMITS = {"create": "create", "recreate": "create", "update": "update", "delete": "delete"}
@@ -129,7 +127,9 @@ def admit_instance(connection: sa.Connection, claim: Claim, spec: BaseModel | No
         apps=apps,
     )
     kept = after if request.action == "create" else None
-    made_by = {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
+    made_by = (
+        {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
+    )
     info = {"progress": None} if found else made_by
     return Extra(details=terms.model_dump(mode="json"), spec=kept, info=info)
 
@@ -182,9 +182,7 @@ def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: d
     return wanted.model_dump(mode="json", exclude={"override"})
 
 
-def _apps(
-    connection: sa.Connection, path: str, action: str, spec: BaseModel | None
-) -> dict[str, dict[str, Any]]:
+def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | None) -> dict[str, dict[str, Any]]:
     """What is inside a cluster that is to be deleted: nothing, or everything goes with it."""
     if action != "delete" or not isinstance(spec, DeleteClusterSpec):
         return {}
@@ -212,7 +210,7 @@ def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at
     connection.execute(LINES, told)
 
 
-RIDERS = {
+RIDERS: dict[str, Rider] = {
     "cloudlet": Rider(admit=admit_cloudlet, ended=cloudlet_ended),
     "cluster": Rider(admit=admit_instance),
     "app": Rider(admit=admit_instance),

@@ -1,4 +1,4 @@
-"""What the edge's workflows ask of the inventory: everything on a cloudlet, a way out for its apps, a policy's world."""
+"""What the edge's workflows ask: everything on a cloudlet, a way out for its apps, a policy's world."""
 
 from __future__ import annotations
 
