@@ -21,11 +21,16 @@ class Trouble(StrEnum):
     CRASH_AFTER = "crash-after"  # dies after the work is done, before it says so
 
 
+_INSTANCES = Literal["*", "create", "update", "delete", "report"]
+_ITSELF = Literal["start", "gather", "upgrade", "maintain", "operate", "shutdown"]
+About = _INSTANCES | _ITSELF
+
+
 class CrmFault(Model):
-    """One rule. `path` is a glob; `verb` may also be start or gather, which are about the CRM itself."""
+    """One rule. `path` is a glob; `verb` may also be about the CRM itself: start, gather, upgrade and so on."""
 
     kind: Trouble
-    verb: Literal["*", "create", "update", "delete", "start", "gather", "upgrade", "maintain", "operate"] = "*"
+    verb: About = "*"
     path: ShortText = "*"
     version: Word = "*"
     times: int | None = Field(None, ge=1)

@@ -96,9 +96,9 @@ def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
     in_policy = [by_name[name] for name in sites if name in by_name]
     left = [place for place in facts.places if place.cloudlet not in sites and place.app == S.READY]
     active = [place for place in in_policy if place.app == S.READY]
-    excess = _excess(policy, memory, active)
-    kept = [place for place in active if place not in excess]
     coming = [place for place in in_policy if place.app not in ("", S.READY)]  # under way: they count already
+    excess = _excess(policy, memory, active, len(coming))
+    kept = [place for place in active if place not in excess]
     room = policy.max - len(kept) - len(coming) if policy.max else len(in_policy)
     free = [place for place in in_policy if not place.app and place.usable and place.cloudlet not in memory.failed]
     wanted = [place for place in free if _streak(memory, place).high >= policy.deploy_interval_count]
@@ -109,9 +109,9 @@ def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
     return Plan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
 
 
-def _excess(policy: AutoProvision, memory: Memory, active: Sequence[Place]) -> list[Place]:
+def _excess(policy: AutoProvision, memory: Memory, active: Sequence[Place], coming: int) -> list[Place]:
     """Those over max, the last in the policy's order first; then those nobody asks for, but never below min."""
-    over = list(active[policy.max :]) if policy.max else []
+    over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
     rest = [place for place in active if place not in over]
     idle = [place for place in reversed(rest) if _streak(memory, place).low >= policy.undeploy_interval_count]
     return over + idle[: max(len(rest) - policy.min_active, 0)]

@@ -42,6 +42,7 @@ class Spec(BaseModel):
 class Patience(Spec):
     """How long to wait for the CRM, in seconds, counted from its last message; `cap` is the end of all patience."""
 
+    connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to come and be Ready
     create: float = Field(1_800, gt=0, le=DAY)
     update: float = Field(1_200, gt=0, le=DAY)
     delete: float = Field(1_200, gt=0, le=DAY)

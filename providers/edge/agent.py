@@ -149,7 +149,8 @@ class Agent:
             Verb.SHUTDOWN: self._shut_down,
             Verb.ALL_DATA: self._all_data,
         }.get(request.verb)
-        if job:
+        deaf = self._platform.fault(request.verb, request.path, self._version, (Trouble.SILENT,))
+        if job and not deaf:
             task = asyncio.create_task(job(request))
             self._side.add(task)
             task.add_done_callback(self._side.discard)

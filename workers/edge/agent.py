@@ -82,3 +82,10 @@ def _command(orders: Orders) -> list[str]:
     """This program again; the version and whom to take over from are added."""
     words = [sys.executable, "-m", "starter", "crm", "run", "--cloudlet", orders.cloudlet]
     return [*words, "--latency", str(orders.latency)]
+
+
+def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
+    """The next request of this kind to the cloudlet's CRM fails, once."""
+    platform = Platform(platform_file(home, cloudlet))
+    platform.set_faults([CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1})])
+    platform.close()

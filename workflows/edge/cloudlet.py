@@ -88,7 +88,7 @@ class BringUpCloudlet(OnCloudlet):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._begin(grant)
-        until = workflow.now() + timedelta(seconds=self._terms.patience.create)
+        until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
         self.show(step=what)
         if self._address:  # there is one already: it is asked to introduce itself again
