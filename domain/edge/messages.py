@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from domain.edge.tables import GONE
 from domain.errors import brief
@@ -139,6 +139,12 @@ class FromOutside(BaseModel):
     """Fields that we do not know are left out: a newer CRM may send more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, raw: Any) -> Any:
+        """Temporal's HTTP API makes null of an empty list: what is null was not said."""
+        return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
 class CrmProgress(FromOutside):

@@ -211,6 +211,13 @@ def test_lost_strange_and_found_instances_are_told_apart() -> None:
     assert (found.missing, found.found_again, found.orphans) == (["a"], ["b"], ["f"])
 
 
+def test_what_is_null_was_not_said() -> None:
+    said = understood(CrmResponse, {"state": "Ready", "notify_id": 7, "errors": None, "progress": None})
+    assert said == says("Ready")
+    assert isinstance(understood(CrmConnect, {"notify_id": 1, "instances": None}), CrmConnect)
+    assert isinstance(understood(CrmResponse, {"state": None, "notify_id": 7}), str)
+
+
 def test_a_digest_does_not_depend_on_the_order_of_a_spec() -> None:
     assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
