@@ -43,7 +43,7 @@ async def run(
 
     Example: starter crm run --cloudlet acme/berlin --version v1
     """
-    from workers.edge.agent import Orders, serve
+    from workers.crm import Orders, serve
 
     path = expand(cloudlet, SCOPE)
     orders = Orders(path, version, latency, takeover, _faults(faults) if faults else None)
@@ -56,7 +56,7 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
 
     Example: starter crm stop --cloudlet acme/berlin
     """
-    from workers.edge.agent import stop_all
+    from workers.crm import stop_all
 
     ended = await stop_all(load_settings().home, expand(cloudlet, SCOPE))
     terminal.say(f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starter.asking import Asking
 
 LATENCY = 0.9  # of the CRM's work: slow enough to watch
-GLANCE = 0.05
+GLANCE = 0.15
 
 
 async def demo() -> Exit:
@@ -81,7 +81,7 @@ async def _upgrade(asking: Asking, path: str) -> None:
 
 async def _fail(asking: Asking, path: str) -> None:
     _heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
-    from workers.edge.agent import break_next
+    from workers.crm import break_next
 
     break_next(load_settings().home, path, "update", "no capacity for nine nodes")
     outcome = await _play(asking, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
@@ -107,18 +107,27 @@ async def _play(
     ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
         raise ticket.admission.refusal.error()
-    outcome = await asking.outcome(path, ticket.run)
-    lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
-    for line in lines:
-        if line.run == ticket.run and line.source != line.to and not line.message.startswith("ignored"):
-            at = line.at.timestamp() - lines[0].at.timestamp()
-            terminal.story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
+    ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
+    while not ending.done():
+        await asyncio.wait({ending}, timeout=GLANCE)
+        seen = await _tell(asking, path, ticket.run, seen)
+    outcome, took = ending.result(), time.monotonic() - began
     good = outcome.result == wanted
-    took = time.monotonic() - began
     terminal.story(f"   {took:6.2f} s  {short(path)} {outcome.status}  {outcome.result}", "green" if good else "red")
     if not good:
         raise Refused(Category.CONFLICT, f"{action} of {path} {outcome.result}: {outcome.message}", "starter doctor")
     return outcome
+
+
+async def _tell(asking: Asking, path: str, run: str, seen: int) -> int:
+    """The moves of an action that were not told yet. Returns up to where it is told."""
+    lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
+    mine = [line for line in lines if line.run == run]
+    for line in mine:
+        if line.seq > seen and line.source != line.to and not line.message.startswith("ignored"):
+            at = (line.at - mine[0].at).total_seconds()
+            terminal.story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
+    return max((line.seq for line in mine), default=seen)
 
 
 async def _until(asking: Asking, path: str, status: str) -> None:
@@ -133,7 +142,7 @@ async def _until(asking: Asking, path: str, status: str) -> None:
 @asynccontextmanager
 async def _crm(asking: Asking, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The CRM for the time of the demo; whatever of it is left at the end is ended."""
-    from workers.edge.agent import stop_all
+    from workers.crm import stop_all
 
     try:
         yield await _start_crm(asking, path, version)

@@ -77,7 +77,7 @@ async def _policy(recorder: Keeper, edge: Edge) -> None:
     await edge.user.do(policy, "create", spec=spec)
     await recorder.keep(policy, "policy-created")
     await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).signal(wire.DEMAND, {"cpu": 100})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while (await edge.see(cluster)).spec["nodes"] != 3:
             await asyncio.sleep(0.05)
     await edge.user.do(policy, "delete")

@@ -21,9 +21,9 @@ from providers.edge.handover import Handover
 from providers.edge.platform import Platform
 from starter.asking import Ticket
 from tests.user import User
-from workers.edge.agent import platform_file
+from workers.crm import platform_file
 
-QUICK: dict[str, Any] = {"connect": 30, "create": 20, "update": 20, "delete": 20, "answer": 5, "cleanup": 5, "cap": 60}
+QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 60, "answer": 30, "cap": 300}
 
 
 def fault(kind: str, verb: str = "*", path: str = "*", **more: Any) -> CrmFault:
@@ -108,7 +108,7 @@ class Edge:
         return await self.user.admitted(path, action, **more)
 
     async def end(self, ticket: Ticket) -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await self.user.asking.outcome(ticket.path, ticket.run)
 
     async def status(self, path: str) -> str:
@@ -116,13 +116,13 @@ class Edge:
         return found[0].status if found else NONE
 
     async def until(self, path: str, *statuses: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while await self.status(path) not in statuses:
                 await asyncio.sleep(0.02)
 
     async def until_told(self, path: str, words: str) -> HistoryLine:
         """Until the history has a line with these words."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 for line in reversed(await self.user.history(path)):
                     if words in line.message:

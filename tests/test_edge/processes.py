@@ -13,12 +13,12 @@ from pathlib import Path
 
 from providers.edge.handover import is_crm
 from providers.edge.platform import Platform
-from workers.edge.agent import platform_file, stop_all
+from workers.crm import platform_file, stop_all
 
 
 @dataclass
 class CrmProcess:
-    """One `starter crm run`, and the platform that it works on."""
+    """One CRM, and the platform that it works on."""
 
     process: asyncio.subprocess.Process
     platform: Platform
@@ -44,8 +44,8 @@ async def crm_process(
 ) -> AsyncIterator[CrmProcess]:
     """Killed at the end together with whatever it started."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
-    words = ["crm", "run", "--cloudlet", cloudlet, "--version", version, "--latency", str(latency)]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "starter", *words, env=environment)
+    words = ["--cloudlet", cloudlet, "--version", version, "--latency", str(latency)]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.crm", *words, env=environment)
     platform = Platform(platform_file(home, cloudlet))
     found = CrmProcess(process, platform)
     try:

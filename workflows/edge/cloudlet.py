@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import brief
     from domain.model import Done, Grant, Move, Outcome, Request
     from domain.paths import short
+    from domain.wire import companion
     from workflows.action import Failed
     from workflows.calls import advance
     from workflows.edge import calls
@@ -54,6 +55,15 @@ class OnCloudlet(Mail):
 
     def _listener(self, actor: str = Party.CRM) -> Listener:
         return Listener(CLOUDLET, self._status, self._address.notify_id if self._address else 0, actor=actor)
+
+    async def late(self, path: str, said: CrmResponse) -> None:
+        """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
+        await workflow.wait_condition(lambda: self._ended)
+        link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
+        try:
+            await link.signal(wire.CRM_RESPONSE, said)
+        except FailureError:
+            await super().late(path, said)
 
     async def _await_word(self, grant: Grant, verb: Verb, words: tuple[str, ...], what: str) -> CrmResponse:
         """Ask the CRM and wait for one of these words; ask again if it connects anew."""

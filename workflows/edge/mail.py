@@ -45,7 +45,7 @@ class Mail(Action):
         if path != own and not path.startswith(f"{own}:"):
             await self.ignore(own, said.state, f"it is about {path}, which this action does not change")
         elif self._over or self._ended:
-            await self.ignore(path, said.state, OVER)
+            await self.late(path, said)
         else:
             self.box(path).append(said)
 
@@ -78,6 +78,10 @@ class Mail(Action):
         if self._ignored <= MOST_IGNORED:
             last = "; further ones are not kept" if self._ignored == MOST_IGNORED else ""
             await calls.ignore(Ignored(path=path, state=state, reason=f"{why}{last}", actor=actor))
+
+    async def late(self, path: str, said: CrmResponse) -> None:
+        """An answer that came when nobody reads any more."""
+        await self.ignore(path, said.state, OVER)
 
     async def close_mail(self) -> None:
         """Nobody reads any more: what is there, and what still comes, came too late."""

@@ -61,8 +61,20 @@ class UpgradeCloudlet(OnCloudlet):
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
             await calls.send(self._address, self._cleanup(grant, self._address))
+        await self._hear_the_rest(grant)
         await self.close_mail()
         return Done(info={"next": None})
+
+    async def _hear_the_rest(self, grant: Grant) -> None:
+        """CRMv1 says that it is Ready again: it serves on, but that mends nothing."""
+        box = self.box(grant.path)
+        while box:
+            said = box.popleft()
+            if isinstance(said, CrmResponse):
+                actor, _ = self._who(said)
+                serves = actor == Party.V1 and said.status == S.READY
+                why = "it serves on; the state stays" if serves else f"under {self._status}"
+                await self.ignore(grant.path, said.state, why, actor)
 
     def _cleanup(self, grant: Grant, to: Address) -> wire.CrmRequest:
         return order(grant, to, Verb.UPGRADE, version=self._target).model_copy(update={"undo": True})

@@ -1,8 +1,10 @@
-"""The reference CRM as a process of its own: `starter crm run` ends up here."""
+"""The reference CRM as a process of its own: `starter crm run`, or `python -m workers.crm`, which is up sooner."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -11,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from domain.edge.faults import CrmFault, Trouble
-from domain.paths import name_of, parent_of
+from domain.paths import check_path, name_of, parent_of
 from providers.edge.agent import Agent, GatheringFailed
 from providers.edge.handover import Handover, end, is_crm
 from providers.edge.platform import Platform
@@ -80,7 +82,7 @@ async def stop_all(home: Path, cloudlet: str) -> list[int]:
 
 def _command(orders: Orders) -> list[str]:
     """This program again; the version and whom to take over from are added."""
-    words = [sys.executable, "-m", "starter", "crm", "run", "--cloudlet", orders.cloudlet]
+    words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
     return [*words, "--latency", str(orders.latency)]
 
 
@@ -89,3 +91,19 @@ def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
     platform = Platform(platform_file(home, cloudlet))
     platform.set_faults([CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1})])
     platform.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
+    parser.add_argument("--cloudlet", required=True, type=check_path)
+    parser.add_argument("--version", default="v1")
+    parser.add_argument("--latency", type=float, default=0.3)
+    parser.add_argument("--takeover", default="")
+    code = asyncio.run(serve(Settings(), Orders(**vars(parser.parse_args()))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a normal exit may abort while the SDK's threads still run
+
+
+if __name__ == "__main__":
+    main()
