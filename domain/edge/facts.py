@@ -43,6 +43,7 @@ class Connected(Model):
 
     standing: Standing
     why: str = ""
+    current: int = 0  # the newest notify-id that is known
     address: Address | None = None
     running: list[str] = []  # actions below the cloudlet
 

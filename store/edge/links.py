@@ -81,7 +81,7 @@ def connected(connection: sa.Connection, path: str, said: CrmConnect, at: dateti
     site = _Cloudlet(connection, path, at)
     if why := _unacceptable(site, said):
         site.tell(Party.CRM, "startup", site.status, S.INIT, f"ignored: {why}")
-        return Connected(standing=Standing.REFUSED, why=why)
+        return Connected(standing=Standing.REFUSED, why=why, current=site.current())
     role = _role(site, said)
     record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": at.isoformat()}
     site.write({role: record})
@@ -90,7 +90,8 @@ def connected(connection: sa.Connection, path: str, said: CrmConnect, at: dateti
         _reconcile(site, said.instances)
     assert site.found
     address = address_of(site.found, role)
-    return Connected(standing=standing, address=address, running=site.running if role == "crm" else [])
+    told = site.running if role == "crm" else []
+    return Connected(standing=standing, address=address, running=told, current=said.notify_id)
 
 
 def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:

@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
+from domain.edge import messages as wire
 from domain.model import Result
+from domain.wire import companion
 from tests.test_edge.kit import Edge, fault, words
+from workers.crm import platform_file
 from workers.plugin import plugin
 
 
@@ -77,6 +80,45 @@ async def test_old_foreign_and_broken_connections_are_refused_and_kept(edge: Edg
     assert await edge.notify_id() == current
     await edge.connect("nowhere", {"notify_id": 1})  # a cloudlet that nobody made
     await edge.until_told(edge.at("nowhere"), "there is no such Cloudlet")
+
+
+async def test_only_the_current_connection_can_take_a_cloudlet_offline(edge: Edge) -> None:
+    path = await edge.up()
+    old = await edge.notify_id()
+    await edge.stop_crm()
+    await edge.start_crm()
+    await edge.until_told(path, "its CRM is gone")
+    await edge.until(path, "Ready")
+    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    await link.signal(wire.CRM_DISCONNECT, {"notify_id": old, "reason": "late news"})
+    await link.signal(wire.CRM_DISCONNECT, "goodbye")
+    await edge.until_told(path, "not understood")
+    assert await edge.status(path) == "Ready"
+    await link.signal(wire.CRM_DISCONNECT, {"notify_id": await edge.notify_id(), "reason": "the cable was cut"})
+    await edge.until_told(path, "the cable was cut")
+    await edge.until(path, "Ready")  # it lives, and introduces itself again
+
+
+async def test_a_crm_that_lost_its_memory_finds_a_new_notify_id(edge: Edge) -> None:
+    path = await edge.up()
+    await edge.connect("berlin", {"notify_id": 1_000})
+    async with asyncio.timeout(60):
+        while await edge.notify_id() < 1_000:
+            await asyncio.sleep(0.05)
+    await edge.stop_crm()
+    platform_file(edge.home, path).unlink()
+    await edge.start_crm()
+    async with asyncio.timeout(90):
+        while not (await edge.notify_id() > 1_000 and await edge.status(path) == "Ready"):
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("cloudlet", ["", "../..", "org:a", "ns:a:mci:b", "org:a:cloudlet:b:cluster:c"])
+async def test_a_link_that_is_none_ends_at_once(edge: Edge, cloudlet: str) -> None:
+    with pytest.raises(WorkflowFailureError):
+        await edge.client.execute_workflow(
+            wire.CLOUDLET_LINK, {"cloudlet": cloudlet}, id=f"{edge.user.ns}-{cloudlet}::link", task_queue="actions"
+        )
 
 
 async def test_an_instance_that_its_cloudlet_lost_is_marked_and_recreated_only_on_request(edge: Edge) -> None:

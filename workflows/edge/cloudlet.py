@@ -197,7 +197,7 @@ async def act(request: Request) -> str:
     except WorkflowAlreadyStartedError:
         return f"409 Conflict: other action currently happening on {request.path}"
     except ChildWorkflowError as error:
-        return brief(error.cause or error)
+        return brief(error.cause.message if isinstance(error.cause, FailureError) else error)
     return ""
 
 

@@ -16,6 +16,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
+    from domain import registry
     from domain.edge import messages as wire
     from domain.edge.facts import Connected, Standing
     from domain.edge.messages import (
@@ -30,9 +31,11 @@ with workflow.unsafe.imports_passed_through():
         Verb,
         understood,
     )
-    from domain.errors import brief
+    from domain.edge.tables import CLOUDLET
+    from domain.errors import Refused, brief
     from domain.model import Model
-    from domain.paths import check_path
+    from domain.paths import kind_of
+    from domain.wire import REFUSED, companion
     from workflows.edge import calls
 
 BEAT = timedelta(seconds=5)  # a CRM that has not been heard of for so long is gone
@@ -54,7 +57,7 @@ class LinkState(Model):
 class CloudletLink:
     @workflow.init
     def __init__(self, state: LinkState) -> None:
-        self._cloudlet = check_path(state.cloudlet)
+        self._cloudlet = state.cloudlet
         self._notify_id = state.notify_id
         self._mail: deque[Fact] = deque()
         self._sessions: dict[int, asyncio.Task[None]] = {}
@@ -63,8 +66,7 @@ class CloudletLink:
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
-        if workflow.info().workflow_id != f"{self._cloudlet}::{wire.LINK}":
-            raise ApplicationError("the ID of a link is its cloudlet's path and ::link", non_retryable=True)
+        _check(self._cloudlet)
         for address in self._handed:
             self._mail.append(CrmDisconnect(notify_id=address.notify_id, reason="the link began anew"))
         while True:
@@ -114,10 +116,10 @@ class CloudletLink:
 
     async def _connect(self, said: CrmConnect) -> None:
         found = await calls.connected(self._cloudlet, said)
+        self._notify_id = max(self._notify_id, found.current)  # a CRM that lost its memory learns from it
         if found.standing is Standing.REFUSED or found.address is None:
             workflow.logger.info("connection %s refused: %s", said.notify_id, found.why)
             return
-        self._notify_id = max(self._notify_id, said.notify_id)
         await self._tell_actions(found, said)
         await self._open_session(found.address)
 
@@ -200,6 +202,16 @@ class CloudletLink:
         except FailureError:
             return False
         return True
+
+
+def _check(cloudlet: str) -> None:
+    """A link that is none ends at once, instead of waiting for ever."""
+    try:
+        registry.kind_at(cloudlet)
+    except Refused as refused:
+        raise ApplicationError(refused.message, type=REFUSED, non_retryable=True) from refused
+    if workflow.info().workflow_id != companion(cloudlet, wire.LINK) or kind_of(cloudlet) != CLOUDLET.kind:
+        raise ApplicationError("a link's ID is the path of a cloudlet and ::link", type=REFUSED, non_retryable=True)
 
 
 def _replaced(old: Address, new: Address) -> bool:

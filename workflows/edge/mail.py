@@ -14,7 +14,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
-    from domain.edge.messages import CrmResponse, Ignored, Lost, Reconnected, understood
+    from domain.edge.messages import Address, CrmResponse, Ignored, Lost, Reconnected, understood
     from workflows.action import Action
     from workflows.edge import calls
 
@@ -30,6 +30,7 @@ class Mail(Action):
     def __init__(self) -> None:
         super().__init__()
         self._mail: dict[str, deque[News]] = {}
+        self._latest: Address | None = None
         self._ignored = 0
         self._over = False
 
@@ -51,12 +52,17 @@ class Mail(Action):
 
     @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
     def reconnected(self, news: Reconnected) -> None:
+        self._latest = news.address
         for path in {workflow.info().workflow_id: None, **self._mail}:
             self.box(path).append(news)
 
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: Lost) -> None:
         self.box(workflow.info().workflow_id).append(news)
+
+    def newest(self, granted: Address) -> Address:
+        """The CRM that is connected now, if that has changed since the action was granted."""
+        return self._latest or granted
 
     def box(self, path: str) -> deque[News]:
         """The mail about one object."""

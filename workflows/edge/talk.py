@@ -44,7 +44,7 @@ class Talk:
 
     def __init__(self, mail: Mail, grant: Grant, path: str, status: str, terms: Terms, address: Address) -> None:
         self.path, self.status = path, status
-        self.address = address
+        self.address = mail.newest(address)
         self._mail, self._grant, self._terms = mail, grant, terms
         self._table = registry.kind_at(path).table
         self._progress: CrmProgress | None = None
