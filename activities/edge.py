@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -13,8 +13,11 @@ from domain.edge.messages import Address, CrmRequest, IgnoredMany, Post, Verb
 from domain.edge.policies import Facts
 from domain.edge.ports import Crm, EdgeInventory
 from domain.errors import Rejected
+from domain.model import Finding, ObjectView
+from domain.ports import Inventory
 
 ITEMS_AT_ONCE = 200
+PAGE = 1_000
 
 
 class EdgeActivities:
@@ -63,6 +66,35 @@ class EdgeActivities:
     @activity.defn(name=wire.POLICY_FACTS)
     async def policy_facts(self, asked: PolicyQuestion) -> Facts:
         return await self._inventory.facts(asked)
+
+
+class CrmBooks:
+    """I3 for instances: what the CRMs said that they have, when they last connected."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
+        """What is wrong at or below a path, and how many instances there are."""
+        findings, number = [], 0
+        async for cloudlet in self._all("cloudlet", prefix):
+            strange = cloudlet.info.get("orphans", [])
+            findings += [
+                Finding("I3", cloudlet.path, f"has an instance that is unknown to us: {path}") for path in strange
+            ]
+        for kind in ("cluster", "app"):
+            async for view in self._all(kind, prefix):
+                number += 1
+                if view.info.get("missing"):
+                    findings.append(Finding("I3", view.path, f"is {view.status}, but its CRM does not have it"))
+        return findings, number
+
+    async def _all(self, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
+        after = ""
+        while page := await self._inventory.list_objects(kind, prefix, after, PAGE):
+            for view in page:
+                yield view
+            after = page[-1].path
 
 
 def _all_data(to: Address, start: int, digests: dict[str, str]) -> CrmRequest:

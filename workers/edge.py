@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from activities.edge import EdgeActivities
+from activities.edge import CrmBooks, EdgeActivities
+from activities.verifying import Audit
 from domain.edge.ports import Crm
 from domain.wire import ACTIONS_QUEUE
 from providers.edge.posts import QueueCrm, WebhookCrm
@@ -35,3 +36,8 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         edge.crm_lost,
     ]
     return {ACTIONS_QUEUE: [*ours, edge.crm_ignored, edge.failover_plan, edge.policy_facts]}
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Instances against what the CRMs had when they last connected."""
+    return [CrmBooks(parts.inventory).audit]

@@ -139,7 +139,7 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     Row("resend",    S.UPDATE_ERROR,         None,  S.UPDATE_ERROR,  actor=V1),         # it serves on; the state stays
     *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
       for source in _UPGRADING),
-), passing=(S.INIT_OK, S.UPDATING))
+), passing=(S.UPDATING,))  # InitOk is not: a CRM that connects by itself may stay there while it gathers
 
 POLICY = StateTable("policy", "Policy", (
     #   action    from       while         then       else

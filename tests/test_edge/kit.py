@@ -14,8 +14,8 @@ from temporalio.client import Client
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.machine import NONE
-from domain.model import HistoryLine, ObjectView
-from domain.wire import companion
+from domain.model import HistoryLine, ObjectView, Query, Verification
+from domain.wire import VERIFY, companion
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
@@ -144,9 +144,16 @@ class Edge:
         """How many runs Temporal has of this workflow ID."""
         return len([each async for each in self.client.list_workflows(f"WorkflowId = '{path}'")])
 
+    async def broken_promises(self) -> list[str]:
+        """What `starter verify` finds."""
+        query = Query(path=f"org:{self.user.ns}")
+        found = await self.user.asking.read(VERIFY, query, Verification)
+        return [f"{each.invariant} {each.path}: {each.what}" for each in found.findings]
+
     async def at_rest(self) -> None:
-        """I2: nothing is under way, nothing is locked."""
+        """I1 to I5 and I11: nothing is under way, nothing is locked, and every history is a way through its table."""
         assert await self.user.service.inventory.holds(f"org:{self.user.ns}") == []
+        assert await self.broken_promises() == []
         for kind in ("cloudlet", "cluster", "app"):
             for view in await self.user.service.inventory.list_objects(kind, f"org:{self.user.ns}"):
                 assert (view.target_action, view.target_status) == (NONE, NONE), view.path

@@ -61,6 +61,7 @@ async def test_a_crm_that_goes_takes_the_cloudlet_offline_and_back_when_it_retur
     assert (await edge.see(path)).info["crm"]["notify_id"] > before
     assert words(await edge.walk(path))[-4:] == ["Offline", "Init", "InitOk", "Ready"]
     assert "missing" not in (await edge.see(edge.at("berlin", "c1"))).info
+    await edge.at_rest()
 
 
 async def test_old_foreign_and_broken_connections_are_refused_and_kept(edge: Edge) -> None:
@@ -138,6 +139,7 @@ async def test_an_instance_that_its_cloudlet_lost_is_marked_and_recreated_only_o
     assert (await edge.see(path)).info["orphans"] == [edge.at("berlin", "stranger")]
     await edge.until_told(path, f"orphan on the cloudlet, unknown to us: {edge.at('berlin', 'stranger')}")
     assert edge.things() == ["c2", "stranger"]  # nothing happens by itself
+    assert sorted(each.split()[0] for each in await edge.broken_promises()) == ["I3", "I3"]
     assert (await edge.user.do(lost, "recreate")).status == "Ready"
     assert edge.platform().things()[lost]["nodes"] == 2
     assert "missing" not in (await edge.see(lost)).info

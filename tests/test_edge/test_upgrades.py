@@ -57,6 +57,7 @@ async def test_an_upgrade_hands_over_from_one_process_to_the_next(
         ]
         assert (await edge.user.do(edge.at("berlin", "c2"), "create", spec={})).status == "Ready"
         assert crm.platform.recall("expected") is not None  # Ready triggered the sending of all data
+        await edge.at_rest()
         assert "runs v2 already" in await edge.user.refused(path, "upgrade", spec={"version": "v2"})
 
 
@@ -90,6 +91,7 @@ async def test_a_failed_upgrade_leaves_crmv1_serving_and_the_cloudlet_in_updatee
         assert (await edge.user.do(path, "repair")).status == "Ready"
         assert (await edge.user.do(cluster, "delete")).status == "None"
         assert words(await edge.walk(path))[-4:] == ["UpdateError", "Init", "InitOk", "Ready"]
+        await edge.at_rest()
 
 
 async def test_an_upgrade_goes_on_when_crmv1_dies_after_it_started_crmv2(
