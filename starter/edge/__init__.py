@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from starter.edge import crm, tree
+from domain.edge import KINDS
+from domain.edge.tables import POLICY
+from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
-from starter.edge.demo import demo
 from starter.faces import Face
+from starter.kinds import described
+
+POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
 
 
 def extend(app: App) -> None:
@@ -17,11 +21,14 @@ def extend(app: App) -> None:
     cloudlet = app["cloudlet"]
     del cloudlet["status"]
     cloudlet.command(tree.status)
+    for verb in ("create", "update"):
+        if command := app["policy"][verb].default_command:  # what it takes fits into no option
+            described(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
 
 
 FACE = Face(
     documents={"cloudlet": tree.cloudlet_document},
     extend=extend,
-    demo=demo,
+    demo=demo.demo,
     examples={"org": "acme", "cloudlet": "berlin", "cluster": "c1", "app": "shop", "policy": "follow", "version": "v2"},
 )
