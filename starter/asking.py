@@ -247,7 +247,12 @@ class Asking:
         return Ticket(request.path, running.run_id if running else "", Admission(refusal=refusal))
 
     async def _preempt(self, request: Request) -> Ticket:
-        """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated."""
+        """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.
+
+        Ours may be over before we hear of it: by its ID it is found again, and not done twice.
+        """
+        if not request.request_id:
+            request = request.model_copy(update={"request_id": uuid.uuid4().hex})
         handle = self.client.get_workflow_handle(request.path)
         try:
             return await _within(PREEMPT_SECONDS, self._make_way(handle, request))

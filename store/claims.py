@@ -60,7 +60,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         kind = registry.kind_at(request.path)
         spec = registry.parse_spec(request)
         want = wanted([request.path])
-        _serialise(connection, want)
+        serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
         allowed(request)  # not before: what was once granted stays granted
@@ -96,7 +96,7 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
 
 
-def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
+def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
     """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
     if connection.dialect.name != "postgresql":
         return
@@ -112,7 +112,7 @@ def _with_more(
     more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
     if more:
         want = wanted([request.path, *more])
-        _serialise(connection, want)
+        serialise(connection, want)
     return want
 
 

@@ -23,6 +23,10 @@ from domain.model import (
 )
 from store import claims, endings, facts, landings, reading, steps, takeover
 from store.engine import Database
+from store.families import FAMILIES
+from store.riders import RIDERS
+
+RIDERS.update(FAMILIES)
 
 
 class SqlInventory:

@@ -252,9 +252,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, Failed):
-        return brief(error.message)  # as a text it would begin with its type
-    return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
+    found = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return brief(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
 
 
 def _told(outcome: Outcome) -> str:
