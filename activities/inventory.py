@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio import activity
 
 from domain import wire
-from domain.model import Admission, Claim, Ending, Outcome, Step, Stepped
+from domain.model import Admission, Claim, Ending, Holders, LineOrder, Outcome, Step, Stepped
 from domain.ports import Inventory
 
 
@@ -29,3 +29,18 @@ class ActionWrites:
     async def finish(self, ending: Ending) -> Outcome:
         """The end, and the locks released."""
         return await self._inventory.finish(ending)
+
+    @activity.defn(name=wire.STILL_HELD)
+    async def still_held(self, behind: Holders) -> Holders:
+        """Those of the holders that have not released their locks yet."""
+        return Holders(holders=await self._inventory.still_held(behind.holders))
+
+    @activity.defn(name=wire.CLOSE_LINE)
+    async def close_line(self, order: LineOrder) -> Holders:
+        """Nobody else may stand in line; those who do are returned."""
+        return Holders(holders=await self._inventory.close_line(order))
+
+    @activity.defn(name=wire.OPEN_LINE)
+    async def open_line(self, order: LineOrder) -> None:
+        """The line is gone."""
+        await self._inventory.open_line(order)

@@ -34,6 +34,7 @@ class Row:
     otherwise: str | None = None
     actor: str = Actor.USER
     force: bool = False  # only with force
+    hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
 
     def success(self, came_from: str) -> str:
         return came_from if self.then == SAME else self.then
@@ -81,6 +82,11 @@ class StateTable:
     def transitional(self) -> tuple[str, ...]:
         """Statuses in which an action is under way."""
         return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Actions that no status shows."""
+        return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
     @cached_property
     def stable(self) -> tuple[str, ...]:
@@ -131,7 +137,9 @@ class StateTable:
     def step(self, status: str, to: str, actor: str) -> Verdict:
         """May `actor` move an object from `status` to `to` in one step?"""
         for row in self.rows:
-            if row.during is None and row.actor == actor and row.source == status and row.success(status) == to:
+            if row.during is not None or row.hidden:
+                continue
+            if row.actor == actor and row.source == status and row.success(status) == to:
                 return self._go(row, status)
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
@@ -165,7 +173,7 @@ class StateTable:
         return next((row.failure(NONE) for row in self.rows if row.action == action and row.source == NONE), NONE)
 
     def _go(self, row: Row, status: str) -> Verdict:
-        nothing_to_do = row.during is None and row.success(status) == status
+        nothing_to_do = row.during is None and row.success(status) == status and not row.hidden
         return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
 
     def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:

@@ -11,8 +11,9 @@ from domain.errors import Category, Refused
 from domain.kinds import Kind, Verb
 from domain.model import Request
 from domain.paths import check_path, expand, kind_of
+from domain.wire import companion
 
-__all__ = ["KINDS", "Kind", "Verb", "explain", "kind", "kind_at", "parse_spec"]
+__all__ = ["KINDS", "Kind", "Verb", "explain", "kind", "kind_at", "owner_of", "parse_spec"]
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS,)}
 
@@ -35,6 +36,11 @@ def kind_at(path: str) -> Kind:
     found = kind(kind_of(check_path(path)))
     expand(path, found.scope)
     return found
+
+
+def owner_of(path: str, action: str) -> str:
+    """The workflow ID of an action: the object's path, or beside it for hidden work, which excludes nobody."""
+    return companion(path, action) if action in kind_at(path).table.hidden else path
 
 
 def parse_spec(request: Request) -> BaseModel | None:

@@ -25,7 +25,7 @@ def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
-        hint=f"wait for it: starter attach {path}; or take over: add --force",
+        hint=f"Cannot execute action at this time; wait for it: starter attach {path}; or take over: add --force",
     )
 
 

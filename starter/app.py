@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
-from starter import actions, doctor, faults, reads, stack, terminal
+from starter import actions, doctor, faults, heal, reads, stack, terminal
 from starter.errors import Exit
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
@@ -48,6 +48,8 @@ def build() -> App:
     for face in FACES.values():
         if face.extend:
             face.extend(app)
+    heal.app.group = (STEERING,)
+    app.command(heal.app)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)

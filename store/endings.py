@@ -78,7 +78,7 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     if rider.ended:
         rider.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    connection.execute(_UNLOCK, {"owner": ending.path, "by": action["run"]})
+    connection.execute(_UNLOCK, {"owner": registry.owner_of(ending.path, grant.action), "by": action["run"]})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
     return outcome

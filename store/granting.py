@@ -14,7 +14,7 @@ from domain import registry
 from domain.limits import CHUNK_VMS
 from domain.locks import Mode
 from domain.machine import NONE, Actor, Row, Ruling
-from domain.model import Chunk, Claim, Grant, NewObject
+from domain.model import Chunk, Claim, Grant, Holder, NewObject
 from domain.paths import parent_of
 from store.recording import LINES, for_each, line, merged
 from store.riders import Extra
@@ -87,6 +87,7 @@ class Granting:
     plan: Plan
     row: Row
     extra: Extra
+    behind: list[Holder]
 
     def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
         """A new object, and its members if it is a group."""
@@ -111,6 +112,10 @@ class Granting:
         if members:
             ranges = self.connection.execute(_RANGES, {**which, "statuses": list(members)}).all()
         grant = self._grant(ranges)
+        if self.row.hidden:  # it neither shows nor fences: others act on the object meanwhile, or wait to
+            self._record(grant, many=False)
+            self._lock(want)
+            return grant
         self.connection.execute(
             _ITSELF,
             {"which": path, "came_from": self.plan.came_from}
@@ -133,7 +138,7 @@ class Granting:
             action=request.action,
             ruling=Ruling.GO,
             came_from=self.plan.came_from,
-            during=str(self.row.during),
+            during=self.plan.came_from if self.row.hidden else str(self.row.during),
             then=self.row.success(self.plan.came_from),
             chunks=[
                 Chunk(epoch=0, placement=place, action=request.action, first=first, last=last, count=count)
@@ -142,6 +147,7 @@ class Granting:
             targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
             details=self.extra.details,
+            behind=self.behind,
         )
         kept = {
             "run": self.claim.run,
@@ -204,7 +210,7 @@ class Granting:
 
     def _lock(self, want: dict[str, Mode]) -> None:
         rest = {
-            "owner": self.claim.request.path,
+            "owner": registry.owner_of(self.claim.request.path, self.row.action),
             "run": self.claim.run,
             "since": self.claim.at,
             "action": self.row.action,

@@ -25,8 +25,9 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.families import WORKFLOWS, activities
+from workers.families import WORKFLOWS, activities, inspectors
 from workers.parts import Parts
+from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
@@ -69,6 +70,8 @@ class Service:
         async with AsyncExitStack() as stack:
             for queue in queues:
                 await stack.enter_async_context(self._worker(queue))
+            if ACTIONS_QUEUE in queues:
+                await keep_schedule(self.client, self.settings.heal_interval)
             yield
 
     async def close(self) -> None:
@@ -95,11 +98,12 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory),
-            Healing(self.client, self.inventory),
+            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )
         return [
-            *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
+            *(writes.begin, writes.advance, writes.finish, writes.still_held, writes.close_line, writes.open_line),
+            *(healing.heal_holders, healing.sweep, healing.read_reports),
             *(
                 reading.read_object,
                 reading.read_objects,

@@ -22,7 +22,7 @@ from store.migrate import migrate, newest, version
 from store.schema import metadata
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TABLES = {"objects", "actions", "locks", "history"}
+TABLES = {"objects", "actions", "locks", "history", "heal_reports"}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
