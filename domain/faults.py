@@ -36,6 +36,15 @@ _OUTAGES = (Kind.THROTTLE, Kind.UNAVAILABLE)
 _ONLY_VERB = {Kind.LIE: "terminate", Kind.UNKNOWN_STATUS: "describe"}
 
 
+# fmt: off
+Verb = Literal[
+    "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list",  # clouds
+    "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
+    "destroy", "maintain", "decommission",  # and hypervisors
+]
+# fmt: on
+
+
 class Fault(Model):
     """One rule. `region` and `vm` are globs; `vm` is held against the VM's name and against its path."""
 
@@ -43,7 +52,7 @@ class Fault(Model):
     csp: Word = "*"
     region: Word = "*"
     vm: ShortText = "*"
-    verb: Literal["*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list"] = "*"
+    verb: Verb = "*"
     times: int | None = Field(None, ge=1)
     retry_after: float | None = Field(None, ge=0)
     seconds: float = Field(1.0, ge=0)

@@ -66,6 +66,7 @@ class StateTable:
     label: str  # how messages call the object: "VM"
     rows: tuple[Row, ...]
     passing: tuple[str, ...] = ()  # passed through between the status *while* and the end: under way as well
+    vacant: tuple[str, ...] = ()  # the object is gone for good: its name may be used again
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
@@ -178,7 +179,7 @@ class StateTable:
 
     def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:
         here = [row for row in rows if row.source == status]
-        if any(row.actor != actor for row in here):
+        if any(row.actor != actor for row in here) and (status != NONE or actor != Actor.USER):
             return f"{action} is not for {actor} on {self.label} under {status}"
         if any(row.force for row in here):
             return f"{action} is not allowed for {self.label} under {status} without force"

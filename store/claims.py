@@ -64,7 +64,7 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
         held = _others(connection, claim, want)
         if others := conflicts(want, held):
             return Admission(refusal=_conflict(others))
-        found = _find(connection, request.path)
+        found = _unless_vacant(kind, request, _find(connection, request.path))
         behind = _holders(ahead(want, held))
         plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
         extra = _ride(connection, kind, claim, spec, found, plan)
@@ -198,6 +198,12 @@ def _conflict(holds: list[Hold]) -> Refusal:
 
 def _find(connection: sa.Connection, path: str) -> Found | None:
     return connection.execute(_OBJECT, {"path": path}).mappings().one_or_none()
+
+
+def _unless_vacant(kind: registry.Kind, request: Request, found: Found | None) -> Found | None:
+    """An object that is gone for good leaves its name to the next one."""
+    vacant = found is not None and found["status"] in kind.table.vacant and kind.table.birth(request.action)
+    return None if vacant else found
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:

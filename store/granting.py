@@ -24,6 +24,10 @@ _ACTION = sa.insert(actions).returning(actions.c.epoch)
 _OBJECTS = sa.insert(objects)
 _LOCKS = sa.insert(locks)
 
+_GONE = sa.delete(objects).where(
+    objects.c.path == sa.bindparam("which"), objects.c.status.in_(sa.bindparam("vacant", expanding=True))
+)
+
 # Compare and set: only what is still in the status that was judged.
 _ITSELF = sa.update(objects).where(
     objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from")
@@ -97,6 +101,8 @@ class Granting:
         chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in _cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
         spec = request.spec or {} if extra.spec is None else extra.spec
+        if self.kind.table.vacant:  # what was there before lives on in the history
+            self.connection.execute(_GONE, {"which": request.path, "vacant": self.kind.table.vacant})
         itself = _newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
         self._insert([itself], self.row, grant.epoch, extra.info)
         self._bear(born, grant)

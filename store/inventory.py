@@ -23,7 +23,7 @@ from domain.model import (
     Stepped,
     Target,
 )
-from store import claims, endings, healing, landings, lines, reading, steps, takeover
+from store import claims, endings, healing, landings, lines, machines, reading, steps, takeover  # noqa: F401
 from store.engine import Database
 
 

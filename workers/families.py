@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from activities.healing import Inspect
-from workers import mci
+from workers import machines, mci
 from workers.parts import Parts
 from workflows.heal import Heal
 from workflows.line import DrainLine
@@ -23,7 +23,8 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci,)
+FAMILIES: tuple[Family, ...] = (mci, machines)
+QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 
 WORKFLOWS: list[type] = [Heal, DrainLine, *(workflow for family in FAMILIES for workflow in family.WORKFLOWS)]
 

@@ -25,13 +25,13 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.families import WORKFLOWS, activities, inspectors
+from workers.families import QUEUES, WORKFLOWS, activities, inspectors
 from workers.parts import Parts
 from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
-ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
+ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
 class Service:
