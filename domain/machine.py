@@ -149,10 +149,15 @@ class StateTable:
         return self.landing(action, during, came_from, to) is not None
 
     def landing(self, action: str, during: str, came_from: str, to: str) -> Row | None:
-        """The row by which a target under `during` comes out as `to`."""
-        for row in self.rows:
-            here = row.action == action and (row.during == during or (row.during and during in self.passing))
-            if here and to in (row.success(came_from), row.failure(came_from)):
+        """The row by which a target under `during` comes out as `to`: of those from where it came, if there are any."""
+        here = [
+            row
+            for row in self.rows
+            if row.action == action and (row.during == during or (row.during and during in self.passing))
+        ]
+        own = [row for row in here if row.source == came_from]
+        for row in own or here:
+            if to in (row.success(came_from), row.failure(came_from)):
                 return row
         return self.step(during, to, Actor.CLOUD).row
 
