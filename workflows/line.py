@@ -10,7 +10,7 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError
+from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
@@ -28,11 +28,13 @@ class Line:
         self.followers: list[str] = []
         self.passed = 0
         self.waiting = False
+        self._telling: asyncio.Task[None] | None = None
 
     async def wait(self, ahead: list[Holder]) -> None:
         """Until all of them have released their locks."""
         self.waiting, pause = True, FIRST_LOOK
-        await _tell(wire.LINE_UP, [holder.owner for holder in ahead])
+        # Not awaited: a signal that is under way swallows a cancel.
+        self._telling = asyncio.create_task(_tell(wire.LINE_UP, [holder.owner for holder in ahead]))
         while (left := await calls.still_held(Holders(holders=ahead))).holders:
             seen = self.passed
             try:
@@ -57,7 +59,9 @@ async def _tell(what: str, whom: list[str]) -> None:
     for each in whom:
         try:
             await workflow.get_external_workflow_handle(each).signal(what, me)
-        except FailureError:
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
             workflow.logger.info("%s has ended already", each)
 
 

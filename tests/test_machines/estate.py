@@ -10,7 +10,7 @@ from domain.faults import Fault
 from domain.machine import NONE
 from domain.machines.port import expected
 from domain.machines.tables import TABLES
-from domain.model import HistoryLine, ObjectView, Outcome, Request
+from domain.model import HistoryLine, ObjectView, Outcome, Refusal, Request
 from providers.machines import NAME, SimulatedHypervisor
 from starter.asking import Asking, Ticket
 from workers.machines import hypervisor
@@ -73,6 +73,10 @@ class Estate:
         ticket = await self.ask(path, action, **spec)
         assert ticket.admission.refusal is not None, ticket.admission.grant
         return ticket.admission.refusal.message
+
+    async def would_be_refused(self, path: str, action: str, **spec: Any) -> Refusal | None:
+        """What begin answers to such a request, on the worker; nothing is started for it."""
+        return (await self.asking.check(Request(path=path, action=action, spec=spec or None))).refusal
 
     async def see(self, path: str) -> ObjectView:
         return await self.service.inventory.get(path)

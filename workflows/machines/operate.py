@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
@@ -63,7 +63,9 @@ async def keep_bins(grant: Grant, work: Work) -> None:
     for path in work.unbinned:
         try:
             await workflow.get_external_workflow_handle(wire.companion(path, machines.BIN_ROLE)).cancel()
-        except FailureError:
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
             workflow.logger.info("%s has no timer any more", path)
 
 
