@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from domain.healing import HealReport, Suspect
+from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
     Admission,
@@ -23,7 +24,18 @@ from domain.model import (
     Stepped,
     Target,
 )
-from store import claims, endings, healing, landings, lines, machines, reading, steps, takeover  # noqa: F401
+from store import (
+    claims,
+    endings,
+    facts,
+    healing,
+    landings,
+    lines,
+    machines,  # noqa: F401  its riders
+    reading,
+    steps,
+    takeover,
+)
 from store.engine import Database
 
 
@@ -91,3 +103,6 @@ class SqlInventory:
 
     async def holds(self, prefix: str = "") -> list[Hold]:
         return await self.database.run(partial(reading.holds, prefix=prefix))
+
+    async def kept(self, prefix: str, open_runs: set[str]) -> Kept:
+        return await self.database.run(partial(facts.kept, prefix=prefix, open_runs=open_runs))

@@ -147,7 +147,8 @@ def test_an_action_and_its_transitional_status_lead_to_one_end(table: StateTable
             ends.setdefault((row.action, row.during, row.source), set()).add((row.then, row.otherwise))
         if row.during and row.source != NONE:
             backs.setdefault((row.action, row.during), set()).add(row.otherwise)
-    assert all(len(found) == 1 for found in (*ends.values(), *backs.values())), (ends, backs)
+    assert all(len(found) == 1 for found in ends.values()), ends
+    assert all(len(found) == 1 for found in backs.values()), backs
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from activities.healing import Inspect
+from activities.verifying import Audit
 from workers import machines, mci
 from workers.parts import Parts
 from workflows.heal import Heal
@@ -20,6 +21,10 @@ class Family(Protocol):
 
     def activities(self, parts: Parts, /) -> dict[str, list[Callable[..., Any]]]:
         """The family's activities, queue by queue."""
+        ...
+
+    def audits(self, parts: Parts, /) -> list[Audit]:
+        """What holds the family's records against the books of the world outside."""
         ...
 
 
@@ -42,3 +47,8 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         for queue, some in family.activities(parts).items():
             found[queue] += some
     return dict(found)
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Every family's audits."""
+    return [audit for family in FAMILIES for audit in family.audits(parts)]

@@ -7,6 +7,8 @@ from typing import Any
 
 from activities.healing import Inspect
 from activities.machines import MachineActivities, Patience
+from activities.machines.books import HypervisorBooks
+from activities.verifying import Audit
 from domain.machines import QUEUE
 from domain.machines.tables import TABLES
 from providers.machines import SimulatedHypervisor
@@ -33,6 +35,11 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
     """For self-healing: what the hypervisor says of an object."""
     inspect = _activities(parts).inspect
     return dict.fromkeys((kind for kind in TABLES if kind != "account"), inspect)
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """The inventory against the hypervisor's books."""
+    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit]
 
 
 def _activities(parts: Parts) -> MachineActivities:

@@ -112,6 +112,10 @@ class Hypervisor(Protocol):
         """What an object is now; one that is not there is absent."""
         ...
 
+    async def below(self, prefix: str) -> list[Facts]:
+        """Everything that is there at or below a path; with no path, everything."""
+        ...
+
     async def machines_on(self, node: str) -> list[Facts]:
         """The machines that a node is home to, running or not."""
         ...

@@ -69,6 +69,15 @@ def machines_on(connection: sa.Connection, node: str) -> list[Thing]:
     return [Thing(*row) for row in connection.execute(on.order_by(things.c.path))]
 
 
+def everything(connection: sa.Connection, prefix: str) -> list[Thing]:
+    """What is there at or below a path."""
+    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT)
+    if prefix:  # ';' follows ':'
+        under = (things.c.path > f"{prefix}:") & (things.c.path < f"{prefix};")
+        query = query.where((things.c.path == prefix) | under)
+    return [Thing(*row) for row in connection.execute(query.order_by(things.c.path))]
+
+
 def _write(connection: sa.Connection, thing: Thing) -> None:
     values = {**vars(thing)}
     if connection.execute(_CHANGE, {**values, "at_path": thing.path}).rowcount == 0:

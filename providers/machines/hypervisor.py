@@ -45,6 +45,10 @@ class SimulatedHypervisor:
         await self._pause(self._latency)
         return await self._meet("describe", Order(path, path.split(":")[-2], ""))
 
+    async def below(self, prefix: str) -> list[Facts]:
+        found = await self._database.run(lambda connection: books.everything(connection, prefix))
+        return [thing.facts() for thing in found]
+
     async def machines_on(self, node: str) -> list[Facts]:
         found = await self._database.run(lambda connection: books.machines_on(connection, node))
         return [thing.facts() for thing in found]
