@@ -19,13 +19,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.pulse import pulse
 from domain import machines
-from domain.errors import ProviderError, Refused, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import ProviderError, Refused, Rejected, Throttled, Unavailable, UnknownOutcome, brief
 from domain.machine import NONE
 from domain.machines import orders
 from domain.machines.model import Residents, Task, Work
 from domain.machines.orders import Others, Own
-from domain.machines.port import ABSENT, Facts, Hypervisor, Order, expected, way_back
-from domain.machines.tables import IN_BIN, S
+from domain.machines.port import ABSENT, MOVES, Facts, Hypervisor, Order, expected, way_back
+from domain.machines.tables import IN_BIN, TABLES, S
 from domain.model import Grant, Move, ObjectView, Query, Step
 from domain.paths import kind_of, name_of
 from domain.ports import Inventory
@@ -79,6 +79,8 @@ class MachineActivities:
     async def inspect(self, view: ObjectView) -> str:
         """What the hypervisor says that an object is; with what it should be, if it is something else."""
         found = (await self._hypervisor.describe(view.path)).state
+        if view.status not in TABLES[view.kind].stable:
+            return found
         wanted = expected(view.kind, view.status)
         return found if found == wanted else f"{found}, not {wanted}"
 
@@ -120,10 +122,14 @@ class _Crew:
         stages = orders.stages(self.kind, self.grant.action, self._came_from())
         for stage in stages if verbs is None else (Own(tuple(verbs)),):
             if isinstance(stage, Own):
-                await self._do(stage.verbs, self.view.path, self._about(self.view))
+                await self._do(stage.verbs, self.view.path, self._about(self.view), self._goal())
             else:
                 await self._take_along(stage)
         return self._conclude()
+
+    def _goal(self) -> str | None:
+        """Where the object should be at the end. Hidden work has no say in that."""
+        return None if self.grant.action == "migrate" else expected(self.kind, self.grant.then)
 
     def _came_from(self) -> str:
         return self.view.status if self.grant.action == "migrate" else self.grant.came_from
@@ -136,13 +142,31 @@ class _Crew:
 
     # The object itself.
 
-    async def _do(self, verbs: Sequence[str], path: str, about: dict[str, Any]) -> Facts | None:
+    async def _do(self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None) -> Facts | None:
         """Orders one after the other. What the last one tells of the object is kept with it."""
         facts = None
         for verb in verbs:
-            facts = await self._order(verb, path, about)
+            try:
+                facts = await self._order(verb, path, about)
+            except Rejected as error:
+                if goal is None:
+                    raise
+                facts = await self._from_elsewhere(verb, path, about, goal, error)
+                break
         if facts and path == self.view.path:
             self.work = self.work.model_copy(update={"info": {**self.work.info, **_known(self.kind, facts)}})
+        return facts
+
+    async def _from_elsewhere(self, verb: str, path: str, about: dict[str, Any], goal: str, error: Rejected) -> Facts:
+        """The object is not what we took it for, as after an action that was cut off: lead it on from where it is."""
+        facts, kind = await self._describe(path), kind_of(path)
+        way = way_back(kind, facts.state, goal)
+        as_expected = facts.state in MOVES[kind].get(verb, {})
+        elsewhere = verb == "attach" and facts.machine != about.get("machine")
+        if as_expected or elsewhere or way is None:
+            raise error
+        for step in way:
+            facts = await self._order(step, path, about, "drift")
         return facts
 
     def _about(self, view: ObjectView) -> dict[str, Any]:
@@ -231,7 +255,8 @@ class _Crew:
         verbs = orders.verbs(party.kind, party.action, party.came_from)
         async with room:
             try:
-                facts = await self._do(verbs, party.path, party.about) if self._works_on(party) else None
+                goal = expected(party.kind, orders.lands(party.kind, party.action, party.came_from))
+                facts = await self._do(verbs, party.path, party.about, goal) if self._works_on(party) else None
             except ProviderError as error:
                 return _move(party, party.came_from, error=brief(error))
         to = orders.lands(party.kind, party.action, party.came_from)

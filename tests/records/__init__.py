@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.records import kernel, mci
+from tests.records import kernel, machines, mci
 
 FAMILIES = {
     "kernel": kernel.record,
     "mci": mci.record,
+    "machines": machines.record,
 }
