@@ -202,8 +202,9 @@ def _find(connection: sa.Connection, path: str) -> Found | None:
 
 def _unless_vacant(kind: registry.Kind, request: Request, found: Found | None) -> Found | None:
     """An object that is gone for good leaves its name to the next one."""
-    vacant = found is not None and found["status"] in kind.table.vacant and kind.table.birth(request.action)
-    return None if vacant else found
+    if found is None or found["status"] not in kind.table.vacant:
+        return found
+    return None if kind.table.judge(NONE, request.action).ruling is Ruling.GO else found
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from activities.machines import MachineActivities
 from domain.faults import Fault
 from domain.machine import NONE
+from domain.machines.model import Task
 from domain.machines.port import expected
 from domain.machines.tables import TABLES
-from domain.model import HistoryLine, ObjectView, Outcome, Refusal, Request
+from domain.model import Claim, Ending, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
 from providers.machines import NAME, SimulatedHypervisor
 from starter.asking import Asking, Ticket
 from workers.machines import hypervisor
@@ -127,24 +131,42 @@ class Estate:
 
     # Things to begin with.
 
-    async def with_account(self) -> Estate:
-        await self.do(self.account, "create")
-        return self
+    async def seed(self, path: str, action: str, **spec: Any) -> str:
+        """The same transactions and the same orders as an action's, without its workflow: for what a test begins with."""
+        inventory, at = self.service.inventory, datetime.now(UTC)
+        request = Request(path=path, action=action, spec=spec or None, requested_by="seed")
+        admission = await inventory.begin(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
+        assert admission.grant, admission.refusal
+        grant = admission.grant
+        work = await MachineActivities(inventory, self.hypervisor).operate_object(Task(grant=grant))
+        left = {"info": work.info, "to": work.to}
+        ending = Ending(epoch=grant.epoch, path=path, result=Result.SUCCEEDED, at=at, **left)
+        return (await inventory.finish(ending)).status
 
-    async def with_machine(self, *names: str, nodes: int = 1, memory: int = 1) -> Estate:
-        """An account with a cloudspace, and machines in it on nodes and from an image of our own."""
-        await asyncio.gather(
-            self.with_space(), self.do(self.image, "create"), *(self.with_node(n) for n in range(1, nodes + 1))
-        )
-        spec = {"image": self.name, "memory": memory, "node": f"{self.name}-1"}
-        await asyncio.gather(*(self.to(self.machine(name), "create", **spec) for name in names or ("db",)))
+    async def with_account(self) -> Estate:
+        await self.seed(self.account, "create")
         return self
 
     async def with_space(self) -> Estate:
         await self.with_account()
-        await self.do(self.space(), "create")
+        await self.seed(self.space(), "create")
         return self
 
     async def with_node(self, number: int = 1, memory: int = 64) -> Estate:
-        await self.do(self.node(number), "create", memory=memory)
+        await self.seed(self.node(number), "create", memory=memory)
+        return self
+
+    async def with_image(self) -> Estate:
+        await self.seed(self.image, "create")
+        return self
+
+    async def with_machine(self, *names: str, nodes: int = 1, memory: int = 1) -> Estate:
+        """An account with a cloudspace, and machines in it on nodes and from an image of our own."""
+        await self.with_space()
+        await self.with_image()
+        for number in range(1, nodes + 1):
+            await self.with_node(number)
+        for name in names or ("db",):
+            spec = {"image": self.name, "memory": memory, "node": f"{self.name}-1"}
+            await self.seed(self.machine(name), "create", **spec)
         return self

@@ -32,7 +32,7 @@ class Clock:
 async def test_an_object_in_the_bin_is_destroyed_when_its_retention_is_over_and_not_before(estate: Estate) -> None:
     await estate.with_machine()
     db = estate.machine()
-    await estate.to(db, "add-disk", disk="d1")
+    await estate.seed(db, "add-disk", disk="d1")
     await estate.to(db, "delete")
     clock = Clock(estate, db)
     await clock.skip(days=6, hours=23)
@@ -50,8 +50,8 @@ async def test_an_object_in_the_bin_is_destroyed_when_its_retention_is_over_and_
 
 async def test_every_kind_that_can_be_deleted_has_its_timer(estate: Estate) -> None:
     await estate.with_space()
-    await estate.do(estate.disk(), "create")
-    await estate.do(estate.image, "create")
+    await estate.seed(estate.disk(), "create")
+    await estate.seed(estate.image, "create")
     for path in (estate.disk(), estate.space(), estate.account, estate.image):
         assert await estate.to(path, "delete") == "DELETED"
         clock = Clock(estate, path)

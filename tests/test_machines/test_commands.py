@@ -28,7 +28,7 @@ async def test_the_life_of_a_machine_in_words(estate: Estate, cli: Cli) -> None:
         ran = await cli(words)
         assert ran.code == 0, (words, ran.err)
     shown = json.loads((await cli(f"machine status {name}/dev/db -o json")).out)
-    assert (shown["status"], shown["info"]["node"]) == ("HALTED", f"{name}-1")
+    assert (shown["status"], bool(shown["info"]["node"])) == ("HALTED", True)  # at home where there is most room
     refused = await cli(f"machine pause {name}/dev/db")
     assert refused.code == 3
     assert "pause is not allowed for machine under HALTED" in refused.err

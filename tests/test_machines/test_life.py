@@ -70,28 +70,31 @@ class Stage:
         return {}
 
     async def do(self, action: str) -> str:
+        return await self.estate.to(self.path, action, **await self.spec(action))
+
+    async def seed(self, action: str) -> None:
         word, _, virtual = action.partition(" ")
         spec = await self.spec(word) | ({"virtual": True} if virtual else {})
-        return await self.estate.to(self.path, word, **spec)
+        await self.estate.seed(self.path, word, **spec)
 
     async def _disk(self, action: str) -> str:
         name = f"d{next(_numbers)}"
-        await self.estate.to(self.estate.disk(name), "create")
+        await self.estate.seed(self.estate.disk(name), "create")
         if action == "detach-disk":
-            await self.estate.to(self.path, "attach-disk", disk=name)
+            await self.estate.seed(self.path, "attach-disk", disk=name)
         return name
 
     async def _machine(self) -> str:
         name = f"m{next(_numbers)}"
         spec = {"image": self.estate.name, "node": f"{self.estate.name}-1"}
-        await self.estate.to(self.estate.machine(name), "create", **spec)
+        await self.estate.seed(self.estate.machine(name), "create", **spec)
         return name
 
 
 async def reach(estate: Estate, kind: str, status: str) -> Stage:
     stage = Stage(estate, kind)
     for action in route(kind, status):
-        await stage.do(action)
+        await stage.seed(action)
     if status != NONE:
         assert await estate.status(stage.path) == status
     return stage

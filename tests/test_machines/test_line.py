@@ -130,7 +130,7 @@ async def test_deleting_a_cloudspace_waits_for_the_migration_of_a_machine_in_it(
 async def test_an_attached_disk_shares_its_machines_queue(estate: Estate) -> None:
     await estate.with_machine(nodes=2)
     db, disk = estate.machine(), estate.disk()
-    await estate.to(db, "add-disk", disk="d1")
+    await estate.seed(db, "add-disk", disk="d1")
     await estate.hang(db, "migrate", 1.5)
     await estate.admitted(db, "migrate")
     await estate.hanging(db)

@@ -18,7 +18,7 @@ async def full(estate: Estate) -> Estate:
     await estate.with_node(3)
     await estate.to(estate.node(3), "maintain")
     await estate.to(estate.machine("db"), "add-disk", disk="taken")
-    await estate.do(estate.disk("free"), "create")
+    await estate.seed(estate.disk("free"), "create")
     return estate
 
 
@@ -102,7 +102,7 @@ async def test_the_last_node_is_not_decommissioned(estate: Estate) -> None:
 
 async def test_force_skips_the_status_but_never_the_end(estate: Estate) -> None:
     await estate.with_space()
-    await estate.do(estate.image, "create")
+    await estate.seed(estate.image, "create")
     draft = estate.machine("draft")
     assert await estate.to(draft, "create", image=estate.name, virtual=True) == "VIRTUAL"
     assert "destroy is not for User on machine under VIRTUAL" in await estate.refused(draft, "destroy")

@@ -10,7 +10,7 @@ from tests.test_machines.estate import Estate
 
 async def test_deleting_a_cloudspace_is_refused_while_machines_live_in_it_unless_cascading(estate: Estate) -> None:
     await estate.with_machine("a", "b")
-    await estate.to(estate.machine("a"), "add-disk", disk="d1")
+    await estate.seed(estate.machine("a"), "add-disk", disk="d1")
     told = await estate.refused(estate.space(), "delete")
     assert told.endswith(f"{estate.machine('a')}, {estate.machine('b')} live in it")
     assert await estate.to(estate.space(), "delete", cascade=True) == "DELETED"
@@ -27,7 +27,7 @@ async def test_deleting_a_cloudspace_is_refused_while_machines_live_in_it_unless
 
 async def test_destroying_a_cloudspace_takes_what_is_in_the_bin_with_it(estate: Estate) -> None:
     await estate.with_machine("a")
-    await estate.to(estate.machine("a"), "add-disk", disk="d1")
+    await estate.seed(estate.machine("a"), "add-disk", disk="d1")
     await estate.to(estate.space(), "delete", cascade=True)
     assert await estate.to(estate.space(), "destroy") == "DESTROYED"
     assert [await estate.status(path) for path in (estate.machine("a"), estate.disk())] == ["DESTROYED"] * 2
@@ -49,7 +49,7 @@ async def test_a_member_that_fails_fails_the_whole_and_goes_back_while_the_other
 async def test_disabling_an_account_stops_its_machines_and_pauses_its_cloudspaces(estate: Estate) -> None:
     await estate.with_machine("a", "b")
     await estate.to(estate.machine("b"), "pause")
-    await estate.do(estate.space("other"), "create")
+    await estate.seed(estate.space("other"), "create")
     await estate.to(estate.space("other"), "disable")
     assert await estate.to(estate.account, "disable") == "DISABLED"
     assert [await estate.status(estate.machine(name)) for name in "ab"] == ["HALTED"] * 2
@@ -64,7 +64,9 @@ async def test_disabling_an_account_stops_its_machines_and_pauses_its_cloudspace
 
 async def test_an_account_goes_with_everything_in_it_only_if_that_is_meant(estate: Estate) -> None:
     await estate.with_machine("a")
-    await asyncio.gather(estate.to(estate.machine("a"), "add-disk", disk="d1"), estate.do(estate.disk("d2"), "create"))
+    await asyncio.gather(
+        estate.seed(estate.machine("a"), "add-disk", disk="d1"), estate.seed(estate.disk("d2"), "create")
+    )
     for action in ("delete", "destroy"):
         assert "live in it" in await estate.refused(estate.account, action)
     assert await estate.to(estate.account, "delete", cascade=True) == "DELETED"
@@ -106,7 +108,7 @@ async def test_maintenance_by_stopping_remembers_which_machines_to_start_again(e
 async def test_maintenance_stops_what_cannot_move(estate: Estate) -> None:
     await estate.with_node(1, memory=4096)
     await estate.with_space()
-    await estate.do(estate.image, "create")
+    await estate.seed(estate.image, "create")
     await estate.to(estate.machine(), "create", image=estate.name, memory=4096, node=f"{estate.name}-1")
     assert await estate.to(estate.node(1), "maintain") == "MAINTENANCE"
     assert await estate.status(estate.machine()) == "HALTED"

@@ -31,7 +31,7 @@ async def test_an_action_that_fails_leads_back_where_it_came_from_here_and_outsi
 ) -> None:
     await estate.with_machine()
     db = estate.machine()
-    await estate.to(db, "add-disk", disk="d1")
+    await estate.seed(db, "add-disk", disk="d1")
     await estate.fault("fail", db, verb=verb, message="out of order")
     outcome = await estate.do(db, action)
     assert (outcome.result, outcome.status) == (Result.FAILED, back)
@@ -103,7 +103,7 @@ async def test_an_action_terminated_at_any_step_is_healed_and_reported(
 ) -> None:
     await estate.with_machine()
     db, disk = estate.machine(), estate.disk()
-    await estate.to(db, "add-disk", disk="d1")
+    await estate.seed(db, "add-disk", disk="d1")
     stuck = {"machine": db, "disk": disk}[hung]
     await estate.hang(stuck, verb)
     await estate.admitted(db, action)
