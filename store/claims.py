@@ -191,7 +191,7 @@ def _conflict(holds: list[Hold]) -> Refusal:
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
-        hint=f"Cannot execute action at this time; wait for it with: starter attach {holders[0].owner}",
+        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter attach {holders[0].owner}",
         holders=listed,
     )
 

@@ -29,6 +29,8 @@ OPERATE_OBJECT = "operate_object"
 SETTLE_OBJECT = "settle_object"
 MACHINES_ON = "machines_on"
 
+BUSY = "Cannot execute action at this time"  # the source document's words
+
 _BIN = (
     Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.Delete),
     Verb("restore", OPERATE, "Back from the recycle bin."),
@@ -55,6 +57,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("enable", OPERATE, "Resume its cloudspaces; machines stay stopped."),
             *_BIN_WITH_CONTENTS,
         ),
+        busy=BUSY,
         help="Accounts, which own cloudspaces and disks.",
     ),
     Kind(
@@ -69,6 +72,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("reset", OPERATE, "Restart the virtual firewall."),
             *_BIN_WITH_CONTENTS,
         ),
+        busy=BUSY,
         help="Cloudspaces, in which machines live.",
     ),
     Kind(
@@ -89,6 +93,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate),
             *_BIN,
         ),
+        busy=BUSY,
         help="Virtual machines.",
     ),
     Kind(
@@ -102,12 +107,14 @@ KINDS: tuple[Kind, ...] = (
             Verb("detach", OPERATE, "Detach it from its machine."),
             *_BIN,
         ),
+        busy=BUSY,
         help="Disks.",
     ),
     Kind(
         table=IMAGE,
         scope=("image",),
         verbs=(Verb("create", OPERATE, "A new image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN),
+        busy=BUSY,
         help="Images that machines start from.",
     ),
     Kind(
@@ -119,6 +126,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("enable", NODE_WORK, "Into use again; machines that were stopped for it start."),
             Verb("decommission", NODE_WORK, "Out of use for good; its machines move."),
         ),
+        busy=BUSY,
         help="Nodes, on which machines run.",
     ),
 )

@@ -132,7 +132,7 @@ class Estate:
     # Things to begin with.
 
     async def seed(self, path: str, action: str, **spec: Any) -> str:
-        """The same transactions and the same orders as an action's, without its workflow: for what a test begins with."""
+        """An action's own transactions and orders, without its workflow: for what a test begins with."""
         inventory, at = self.service.inventory, datetime.now(UTC)
         request = Request(path=path, action=action, spec=spec or None, requested_by="seed")
         admission = await inventory.begin(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
