@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from store import machines
 from store.edge import admission as edge
 from store.mci import riding as mci
 from store.riders import Rider
@@ -9,4 +10,5 @@ from store.riders import Rider
 FAMILIES: dict[str, Rider] = {
     "mci": mci.RIDER,
     **edge.RIDERS,
+    **machines.RIDERS,
 }

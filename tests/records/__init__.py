@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.records import edge, mci
+from tests.records import edge, kernel, machines, mci
 
 FAMILIES = {
+    "kernel": kernel.record,
     "mci": mci.record,
     "edge": edge.record,
+    "machines": machines.record,
 }

@@ -22,7 +22,7 @@ from store.migrate import migrate, newest, version
 from store.schema import metadata
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TABLES = {"objects", "actions", "locks", "history", "connections", "connection_uses"}
+TABLES = {"objects", "actions", "locks", "history", "connections", "connection_uses", "heal_reports"}
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
