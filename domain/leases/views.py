@@ -1,0 +1,167 @@
+"""What travels between the parts of this family: what is due, what to hand over, what readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from pydantic import Field
+
+from domain.leases.capacity import Size
+from domain.model import Model
+
+
+class Due(Model):
+    """An event whose time has come."""
+
+    lease: str
+    name: str
+    due: datetime
+
+
+class DueQuery(Model):
+    """What is due in a pool, except for leases whose events are being fired already."""
+
+    pool: str
+    at: datetime
+    busy: list[str] = []
+
+
+class DueList(Model):
+    """What can be fired now; how many are due but must wait for others; when the next one comes."""
+
+    due: list[Due]
+    waiting: int = 0
+    next: datetime | None = None
+
+
+class Fired(Model):
+    """Of some events that were to be fired: how many were, and how many could not be at this moment."""
+
+    done: int = 0
+    busy: int = 0
+
+
+class Wake(Model):
+    """Wake the clock of a pool."""
+
+    pool: str
+
+
+class HandOver(Model):
+    """Bring these reservations to what the inventory says that they should hold; `nothing`: take all back."""
+
+    reservations: list[str]
+    nothing: bool = False
+
+
+class Handed(Model):
+    """What could not be handed over or taken back, by reservation."""
+
+    errors: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a reservation should hold: so many units on each host. Orders with an older version change nothing."""
+
+    token: str  # the reservation's path and generation
+    reservation: str
+    version: int
+    hosts: dict[str, int]
+    whole: bool  # the hosts are for this reservation alone
+    size: Size  # of each unit
+
+
+class Hosts(Protocol):
+    """Whoever hands hosts and instances over to tenants."""
+
+    async def hold(self, holding: Holding) -> None:
+        """Make the reservation hold exactly this. Repeatable; raises a ProviderError."""
+        ...
+
+
+class Holdings(Protocol):
+    """What the inventory says that reservations should hold."""
+
+    async def holdings(self, reservations: Sequence[str]) -> list[Holding]: ...
+
+
+class Schedule(Protocol):
+    """The timers of a pool."""
+
+    async def due(self, query: DueQuery) -> DueList: ...
+
+
+class ReservationView(Model):
+    id: str
+    status: str
+    resource_type: str
+    min: int = 1
+    max: int = 1
+    hosts: dict[str, int] = {}  # host -> units on it
+    mci: str = ""
+    missing_resources: bool = False
+    resources_changed: bool = False
+    error: str = ""
+
+
+class EventView(Model):
+    name: str
+    status: str
+    due: datetime
+    error: str = ""
+
+
+class LeaseView(Model):
+    """A lease as its owner sees it."""
+
+    path: str
+    name: str
+    status: str
+    pool: str
+    start: datetime
+    end: datetime
+    degraded: bool = False
+    reservations: list[ReservationView] = []
+    events: list[EventView] = []
+    error: str = ""
+
+
+class LeasesView(Model):
+    leases: list[LeaseView]
+
+
+class CalendarQuery(Model):
+    """Who holds what in a pool, from when to when; without dates, the week from the next thing that happens."""
+
+    pool: str = "main"
+    start: str = ""
+    end: str = ""
+    limit: int = Field(200, ge=1, le=2_000)
+
+
+class Stretch(Model):
+    """A lease holds a host, or a part of it, from when to when."""
+
+    lease: str
+    start: datetime
+    end: datetime
+    units: int
+    whole: bool
+
+
+class HostLine(Model):
+    host: str
+    status: str
+    stretches: list[Stretch] = []
+
+
+class CalendarView(Model):
+    pool: str
+    start: datetime
+    end: datetime
+    hosts: list[HostLine]
+    left_out: int = 0
