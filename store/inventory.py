@@ -20,7 +20,7 @@ from domain.model import (
     Stepped,
     Target,
 )
-from store import claims, endings, landings, reading, steps, takeover
+from store import claims, endings, landings, leases, reading, steps, takeover  # noqa: F401  a family rides along
 from store.engine import Database
 
 

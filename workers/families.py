@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from workers import mci
+from workers import leases, mci
 from workers.parts import Parts
 
 
@@ -20,7 +20,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci,)
+FAMILIES: tuple[Family, ...] = (mci, leases)
 
 WORKFLOWS: list[type] = [workflow for family in FAMILIES for workflow in family.WORKFLOWS]
 

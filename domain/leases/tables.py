@@ -66,7 +66,7 @@ LEASE = StateTable("lease", "lease", (
     Row("end",     L.TERMINATED,   None,           SAME),                     # asked twice: nothing to do
     *(Row("delete", source,        L.DELETING,     NONE,          L.ERROR) for source in L),  # in any status
     *(Row("reconcile", source,     None,           L.ERROR,       actor=_OURS)  # its parts do not go with it
-      for source in (L.PENDING, L.ACTIVE, L.TERMINATED)),
+      for source in (L.PENDING, L.ACTIVE, L.UPDATING, L.TERMINATED)),
 ))
 
 RESERVATION = StateTable("reservation", "reservation", (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from pydantic import Field
@@ -38,10 +39,9 @@ class DueList(Model):
 
 
 class Fired(Model):
-    """Of some events that were to be fired: how many were, and how many could not be at this moment."""
+    """Of some events that were to be fired: the leases where it could not be done at this moment."""
 
-    done: int = 0
-    busy: int = 0
+    busy: list[str] = []
 
 
 class Wake(Model):
@@ -50,11 +50,19 @@ class Wake(Model):
     pool: str
 
 
+class Want(StrEnum):
+    """What reservations are to be brought to."""
+
+    ALL = "all"  # what the inventory says that they should hold
+    BEFORE = "before"  # what they held before a change that is being undone
+    NOTHING = "nothing"  # everything is taken back, and from then on nothing is handed over any more
+
+
 class HandOver(Model):
-    """Bring these reservations to what the inventory says that they should hold; `nothing`: take all back."""
+    """Bring these reservations to what they should hold."""
 
     reservations: list[str]
-    nothing: bool = False
+    want: Want = Want.ALL
 
 
 class Handed(Model):
@@ -86,7 +94,7 @@ class Hosts(Protocol):
 class Holdings(Protocol):
     """What the inventory says that reservations should hold."""
 
-    async def holdings(self, reservations: Sequence[str]) -> list[Holding]: ...
+    async def holdings(self, reservations: Sequence[str], want: Want) -> list[Holding]: ...
 
 
 class Schedule(Protocol):

@@ -16,13 +16,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from domain.errors import Category, Refused
-from store import migrate as migrations
+from store import inventory, migrate as migrations
 from store.engine import Database
 from store.migrate import migrate, newest, version
 from store.schema import metadata
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TABLES = {"objects", "actions", "locks", "history"}
+TABLES = set(metadata.tables)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
