@@ -14,8 +14,8 @@ HOW = "write now, +2h, +1d12h, 2026-12-01 09:00 (UTC) or 2026-12-01T09:00:00+01:
 
 
 def parse(text: str, now: datetime, what: str = "date") -> datetime:
-    """The moment that is meant; `+2h` counts from now. Refused if nobody can tell, or if it is absurdly far."""
-    words = text.strip()
+    """The moment that is meant; `+2h` counts from now, to the second. Refused if nobody can tell, or if it is too far."""
+    words, now = text.strip(), now.replace(microsecond=0)
     try:
         found = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)
     except (ValueError, OverflowError) as error:

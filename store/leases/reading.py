@@ -98,9 +98,7 @@ def _number(path: str) -> str:
     return name_of(path).removeprefix("r")
 
 
-def _reservation(
-    row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequence[sa.RowMapping]
-) -> ReservationView:
+def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequence[sa.RowMapping]) -> ReservationView:
     """The flags are not kept anywhere: they are what the allocations say now."""
     spec = row["spec"]
     units: dict[str, int] = {}

@@ -120,11 +120,12 @@ class Tenant:
         return await TimeSkipper(self.asking.client).get_current_time(self.clock())
 
     async def until(self, true: Callable[[LeaseView], bool], name: str = "l1") -> LeaseView:
-        seen: LeaseView | None = None
+        seen = await self.see(name)
         try:
             async with asyncio.timeout(PATIENCE):
-                while not true(seen := await self.see(name)):
+                while not true(seen):
                     await asyncio.sleep(0.02)
+                    seen = await self.see(name)
         except TimeoutError:
             raise AssertionError(f"it did not happen: {seen}") from None
         return seen

@@ -171,5 +171,3 @@ def _refusal(cause: BaseException | None) -> Refusal | None:
     if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
         return Refusal.model_validate(cause.details[0])
     return None
-
-
