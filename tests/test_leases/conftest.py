@@ -16,6 +16,16 @@ from store.engine import Database
 from store.reading import below
 from store.schema import objects
 from tests.test_leases.tenant import Tenant
+from tests.test_store.conftest import (  # noqa: F401  the same databases as for the store's own tests
+    emptied_postgres_url,
+    empty_postgres,
+    migrated_postgres,
+    migrated_sqlite,
+    rival,
+    scene,
+    sqlite_url,
+    store_url,
+)
 from workers.service import Service
 
 _numbers = count(1)

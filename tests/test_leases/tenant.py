@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.testing import TimeSkipper
 
 from domain.faults import Fault
 from domain.leases.names import clock_id
+from domain.leases.tables import LEASE
 from domain.leases.views import LeaseView
 from domain.model import HistoryLine, Outcome, Refusal, Request
 from providers.leases import CSP, SimulatedHosts
@@ -131,7 +132,16 @@ class Tenant:
         return seen
 
     async def until_status(self, status: str, name: str = "l1") -> LeaseView:
-        return await self.until(lambda seen: seen.status == status, name)
+        """Until the lease is so and, if that is a status of rest, the action that brought it there has closed."""
+        seen = await self.until(lambda seen: seen.status == status, name)
+        if status in LEASE.stable:
+            await self.closed(self.lease(name))
+        return seen
+
+    async def closed(self, path: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while (found := await self.asking.running(path)) and found.status is WorkflowExecutionStatus.RUNNING:
+                await asyncio.sleep(0.02)
 
     async def until_held(self, count: int) -> None:
         """Until so many hosts are in somebody's hands."""
