@@ -14,7 +14,7 @@ HOW = "write now, +2h, +1d12h, 2026-12-01 09:00 (UTC) or 2026-12-01T09:00:00+01:
 
 
 def parse(text: str, now: datetime, what: str = "date") -> datetime:
-    """The moment that is meant; `+2h` counts from now, to the second. Refused if nobody can tell, or if it is too far."""
+    """The moment that is meant; `+2h` counts from now, to the second. Refused if nobody can tell what is meant."""
     words, now = text.strip(), now.replace(microsecond=0)
     try:
         found = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)

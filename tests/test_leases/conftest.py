@@ -36,6 +36,7 @@ async def tenant(asking: Asking, stack: Service) -> AsyncIterator[Tenant]:
     someone = Tenant(asking, stack, f"lease{next(_numbers)}")
     with relations_hold(stack.database, someone.name):
         yield someone
+        await someone.stop_clock()  # else it goes on until the year in which its last lease ends
     await someone.heal_faults()
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
 from domain.faults import Fault
@@ -111,6 +112,14 @@ class Tenant:
 
     def clock(self) -> WorkflowHandle[Any, Any]:
         return self.asking.client.get_workflow_handle(clock_id(self.name))
+
+    async def stop_clock(self) -> None:
+        """The pool's clock is ended from outside, if it runs."""
+        try:
+            await self.clock().terminate()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
 
     async def forward(self, by: timedelta) -> None:
         """The pool's clock moves on by so much; what falls due on the way is done, in its order."""
