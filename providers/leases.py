@@ -88,6 +88,11 @@ class SimulatedHosts:
         query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
         return await self._run(lambda connection: [Tenant(*row) for row in connection.execute(query)])
 
+    async def tenants(self, prefix: str) -> list[Tenant]:
+        """What is held by reservations at or below a path."""
+        found = await self.books()
+        return [each for each in found if not prefix or f"{each.reservation}:".startswith(f"{prefix}:")]
+
     async def calls(self, reservation: str) -> int:
         """How many orders for a reservation had an effect, over all of its generations."""
         query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))

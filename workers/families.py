@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from activities.verifying import Audit
 from workers import leases, mci
 from workers.parts import Parts
 
@@ -17,6 +18,10 @@ class Family(Protocol):
 
     def activities(self, parts: Parts, /) -> dict[str, list[Callable[..., Any]]]:
         """The family's activities, queue by queue."""
+        ...
+
+    def audits(self, parts: Parts, /) -> list[Audit]:
+        """What holds the family's records against the books of the world outside."""
         ...
 
 
@@ -32,3 +37,8 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         for queue, some in family.activities(parts).items():
             found[queue] += some
     return dict(found)
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Every family's audits."""
+    return [audit for family in FAMILIES for audit in family.audits(parts)]

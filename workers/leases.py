@@ -10,6 +10,8 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from activities.leases import Firing, Hands, LeaseReading
+from activities.leases.tenancy import Tenancy
+from activities.verifying import Audit
 from domain.leases.spec import Limits
 from domain.wire import ACTIONS_QUEUE
 from providers.leases import SimulatedHosts
@@ -65,6 +67,11 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
             *(reading.read_lease, reading.read_leases, reading.read_calendar),
         ]
     }
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Leases against the relationship table and against the books of whoever hands hosts over."""
+    return [Tenancy(LeaseReads(parts.database), hosts(parts)).audit]
 
 
 def hosts(parts: Parts) -> SimulatedHosts:

@@ -10,13 +10,15 @@ from datetime import timedelta
 from importlib import metadata
 from typing import Any
 
+from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
 
 from activities.healing import Healing
 from activities.inventory import ActionWrites
 from activities.permits import Permits
 from activities.reading import Reading
+from activities.verifying import Verifying
 from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
@@ -25,7 +27,8 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.families import WORKFLOWS, activities
+from workers.crash import Crashing, CrashPoints
+from workers.families import WORKFLOWS, activities, audits
 from workers.parts import Parts
 from workers.settings import Settings, redacted
 
@@ -54,6 +57,7 @@ class Service:
             permits=Permits(CLOUDS, settings.part()),
         )
         self._activities = activities(self.parts)
+        self._interceptors = self._crashing()
 
     def prepare(self) -> None:
         """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
@@ -85,6 +89,7 @@ class Service:
             build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
             workflows=WORKFLOWS if on_actions else [],
             activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
+            interceptors=self._interceptors,
             graceful_shutdown_timeout=timedelta(seconds=10),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),
@@ -98,8 +103,9 @@ class Service:
             Healing(self.client, self.inventory),
             Reading(self.inventory, self._describe_store),
         )
+        verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
+            *(writes.begin, writes.advance, writes.finish, healing.heal_holders, verifying.verify),
             *(
                 reading.read_object,
                 reading.read_objects,
@@ -110,6 +116,19 @@ class Service:
                 reading.read_store,
             ),
         ]
+
+    def activity_names(self) -> list[str]:
+        """Every activity that this process offers, on whatever queue."""
+        offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
+        return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
+
+    def _crashing(self) -> list[Interceptor]:
+        """Only for tests that kill a worker at every step."""
+        if not self.settings.crash_file:
+            return []
+        points = CrashPoints(self.settings.crash_file)
+        self.database.watch = self.cloud_database.watch = points.transaction
+        return [Crashing(points)]
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)

@@ -19,9 +19,9 @@ HAND_OVER = "lease_hand_over"
 DUE_EVENTS = "lease_due_events"
 FIRE_EVENTS = "lease_fire_events"
 WAKE_CLOCK = "lease_wake_clock"
-READ_LEASE = "lease_read"
-READ_LEASES = "lease_read_many"
-READ_CALENDAR = "lease_read_calendar"
+READ_LEASE = "read_lease"
+READ_LEASES = "read_leases"
+READ_CALENDAR = "read_calendar"
 
 LOOK_AGAIN = "look_again"  # the clock's signal: something may be due earlier than it believes
 

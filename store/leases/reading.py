@@ -49,6 +49,10 @@ class LeaseReads:
         which = which & below(objects.c.path, prefix) if prefix else which
         return await self.database.run(partial(_leases, which=which, limit=limit))
 
+    async def stretches(self, prefix: str) -> list[HostLine]:
+        """Everything that leases at or below a path have booked, host by host."""
+        return await self.database.run(partial(_stretches, prefix=prefix))
+
     async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView:
         return await self.database.run(partial(_calendar, query=query, now=now))
 
@@ -146,6 +150,13 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
         ],
         left_out=len(lines) - len(shown),
     )
+
+
+def _stretches(connection: sa.Connection, prefix: str) -> list[HostLine]:
+    query = sa.select(allocations)
+    query = query.where(below(allocations.c.lease, prefix)) if prefix else query
+    taken = _grouped(connection, query, "host")
+    return [HostLine(host=host, status="", stretches=[_stretch(row) for row in rows]) for host, rows in taken.items()]
 
 
 def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
