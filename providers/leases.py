@@ -73,7 +73,7 @@ class SimulatedHosts:
         """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
         await asyncio.sleep(self._latency)
         after = 0
-        while (rule := await self._run(partial(_strike, holding=holding, after=after))) is not None:
+        while (rule := await self._run(partial(_attempt, holding=holding, after=after))) is not None:
             after = rule.id
             if rule.fault.kind in (Kind.HANG, Kind.SLOW):
                 await asyncio.sleep(rule.fault.seconds)
@@ -81,7 +81,6 @@ class SimulatedHosts:
             if rule.fault.kind is Kind.LOSE_ANSWER:
                 await self._run(partial(_hold, holding=holding))
             raise _ERRORS.get(rule.fault.kind, Rejected)(rule.fault.message or f"{rule.fault.kind} was asked for")
-        await self._run(partial(_hold, holding=holding))
 
     async def books(self) -> list[Tenant]:
         """Everything that is held now."""
@@ -100,6 +99,14 @@ class SimulatedHosts:
 
     async def _run(self, work: Callable[[sa.Connection], T]) -> T:
         return await self._database.run(work)
+
+
+def _attempt(connection: sa.Connection, holding: Holding, after: int) -> Rule | None:
+    """Do it, unless a fault meets this order: then that."""
+    rule = _strike(connection, holding, after)
+    if rule is None:
+        _hold(connection, holding)
+    return rule
 
 
 def _strike(connection: sa.Connection, holding: Holding, after: int) -> Rule | None:

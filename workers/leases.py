@@ -63,7 +63,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     reading = LeaseReading(LeaseReads(parts.database))
     return {
         ACTIONS_QUEUE: [
-            *(hands.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
+            *(hands.try_hand_over, hands.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
             *(reading.read_lease, reading.read_leases, reading.read_calendar),
         ]
     }

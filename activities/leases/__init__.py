@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowFailureError, WorkflowHandle
+from temporalio.client import Client
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -41,11 +41,14 @@ from domain.leases.views import (
     Wake,
     Want,
 )
-from domain.model import Outcome, Query, Request
+from domain.model import Query, Request
 from domain.paths import kind_of, short
 
 TASK_TIMEOUT = timedelta(seconds=5)
-SEEN_THROUGH = 10.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
+SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
+FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
+QUICKLY = 1.0  # seconds for the first try of a hand-over
+NO_HOST = "no host is left for it"
 ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
@@ -58,7 +61,11 @@ class Reads(Protocol):
 
 
 class Hands:
-    """Hands hosts over and takes them back, patiently."""
+    """Hands hosts over and takes them back.
+
+    An order says what a reservation shall hold, and has a version: given twice it has one effect, and an old one has
+    none. So the first try may be a local activity, which costs the server nothing; what takes longer gets a real one.
+    """
 
     def __init__(self, holdings: Holdings, hosts: Hosts, patience: float) -> None:
         self._holdings = holdings
@@ -73,10 +80,32 @@ class Hands:
             ends = await asyncio.gather(*(self._bring_about(each, order.want is Want.NOTHING) for each in wanted))
         return Handed(errors={each.reservation: error for each, error in zip(wanted, ends, strict=True) if error})
 
+    @activity.defn(name=names.TRY_HAND_OVER)
+    async def try_hand_over(self, order: HandOver) -> Handed:
+        """The same, once and quickly."""
+        wanted = await self._holdings.holdings(order.reservations, order.want)
+        ends = await asyncio.gather(*(self._try(each, order.want is Want.NOTHING) for each in wanted))
+        errors = {each.reservation: end for each, end in zip(wanted, ends, strict=True) if end}
+        again = [each.reservation for each, end in zip(wanted, ends, strict=True) if end is None]
+        return Handed(errors=errors, again=again)
+
+    async def _try(self, holding: Holding, nothing: bool) -> str | None:
+        """What is wrong, if anything; None: it needs more patience."""
+        if not holding.hosts and not nothing:
+            return NO_HOST
+        try:
+            async with asyncio.timeout(QUICKLY):
+                await self._hosts.hold(holding)
+        except Rejected as error:
+            return None if nothing else brief(error)
+        except (ProviderError, TimeoutError):
+            return None
+        return ""
+
     async def _bring_about(self, holding: Holding, nothing: bool) -> str:
         """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
         if not holding.hosts and not nothing:
-            return "no host is left for it"
+            return NO_HOST
         clock, pause = asyncio.get_running_loop().time, 0.1
         deadline = clock() + self._patience
         while True:
@@ -105,8 +134,11 @@ class Firing:
     async def fire_events(self, events: DueList) -> Fired:
         """Fire all of them at once and see them through for a while."""
         async with pulse():
-            fired = await asyncio.gather(*(self._fire(due) for due in events.due))
-        return Fired(busy=[due.lease for due, done in zip(events.due, fired, strict=True) if not done])
+            started = await asyncio.gather(*(self._fire(due) for due in events.due))
+            running = [due for due, done in zip(events.due, started, strict=True) if done]
+            busy = [due for due, done in zip(events.due, started, strict=True) if not done]
+            busy += await self._see_through(running)
+        return Fired(busy=[due.lease for due in busy])
 
     @activity.defn(name=names.WAKE_CLOCK)
     async def wake_clock(self, wake: Wake) -> None:
@@ -121,8 +153,18 @@ class Firing:
             static_summary=f"the clock of the leases in pool {wake.pool}",
         )
 
+    async def _see_through(self, running: list[Due]) -> list[Due]:
+        """Wait until these have been carried out, by the inventory: one look for all of them. Returns the slow ones."""
+        clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
+        deadline = clock() + SEEN_THROUGH
+        while running and clock() < deadline:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_GLANCE)
+            running = await self._schedule.still_due(running)
+        return running
+
     async def _fire(self, due: Due) -> bool:
-        """True if the event's action ran to an end, whatever that was. False: not now, the clock will look again."""
+        """Start the event's action. False: something else runs there now, the clock will look again."""
         path = names.event_path(due.lease, due.name) if due.name == BEFORE_END else due.lease
         request = Request(
             path=path,
@@ -132,42 +174,26 @@ class Firing:
             reason=f"{due.name} was due at {stamp(due.due)}",
         )
         try:
-            handle = await self._start(request)
+            await self._start(request)
         except WorkflowAlreadyStartedError:
             return False
-        return await _seen_through(handle)
+        return True
 
-    async def _start(self, request: Request) -> WorkflowHandle[object, Outcome]:
+    async def _start(self, request: Request) -> None:
         verb = registry.kind_at(request.path).verb(request.action)
         told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
         pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
-        return await self._client.start_workflow(
+        await self._client.start_workflow(
             verb.workflow,
             request,
             id=request.path,
             task_queue=wire.ACTIONS_QUEUE,
-            result_type=Outcome,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             task_timeout=TASK_TIMEOUT,
             search_attributes=TypedSearchAttributes(pairs),
             static_summary=f"{request.action} {short(request.path)}",
             request_eager_start=True,  # the worker is here: the first task comes back with the answer
         )
-
-
-async def _seen_through(handle: WorkflowHandle[object, Outcome]) -> bool:
-    end = asyncio.ensure_future(handle.result(follow_runs=False))
-    try:
-        if not (await asyncio.wait({end}, timeout=SEEN_THROUGH))[0]:
-            return False
-        end.result()
-    except WorkflowFailureError as failure:
-        return getattr(failure.cause, "type", "") != wire.REFUSED  # a refused one may be let in a moment later
-    except WorkflowContinuedAsNewError:
-        return True  # somebody took over
-    finally:
-        end.cancel()
-    return True
 
 
 class LeaseReading:

@@ -89,4 +89,3 @@ def _doubled(hosts: Sequence[HostLine]) -> Iterable[Finding]:
         for earlier, later in pairwise(whole):
             if later.start < earlier.end:
                 yield Finding("I3", line.host, f"is booked twice: {earlier.lease} and {later.lease}")
-

@@ -15,6 +15,7 @@ CHANGE_HOST = "ChangeHost"
 LEASE_CLOCK = "LeaseClock"
 
 # Activities.
+TRY_HAND_OVER = "lease_try_hand_over"
 HAND_OVER = "lease_hand_over"
 DUE_EVENTS = "lease_due_events"
 FIRE_EVENTS = "lease_fire_events"

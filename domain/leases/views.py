@@ -66,9 +66,10 @@ class HandOver(Model):
 
 
 class Handed(Model):
-    """What could not be handed over or taken back, by reservation."""
+    """What could not be handed over or taken back, by reservation; and what needs more patience."""
 
     errors: dict[str, str] = {}
+    again: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,10 @@ class Schedule(Protocol):
     """The timers of a pool."""
 
     async def due(self, query: DueQuery) -> DueList: ...
+
+    async def still_due(self, events: Sequence[Due]) -> list[Due]:
+        """Those of them that have neither been carried out nor moved."""
+        ...
 
 
 class ReservationView(Model):

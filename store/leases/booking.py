@@ -20,6 +20,18 @@ from store.leases.tables import allocations, bookings
 NOTHING = Size(0, 0, 0)
 LIMITS = "lease_limits"  # how a database is told of them: see the worker's own file
 
+_BOOK = sa.insert(bookings)
+_OTHERS = (bookings.c.project == sa.bindparam("of_project"), bookings.c.lease != sa.bindparam("but"))
+_LEASES = sa.select(sa.func.count(bookings.c.lease.distinct())).where(*_OTHERS)
+_WITHIN = (
+    *_OTHERS,
+    bookings.c.whole,
+    bookings.c.ends > sa.bindparam("since", type_=bookings.c.ends.type),
+    bookings.c.starts < sa.bindparam("until", type_=bookings.c.starts.type),
+)
+_HOSTS = sa.select(sa.func.sum(bookings.c.units)).where(*_WITHIN)
+_EACH = sa.select(bookings.c.starts, bookings.c.ends, bookings.c.units).where(*_WITHIN)
+
 Wanted = PhysicalHosts | Instances | MciLease
 
 
@@ -46,7 +58,7 @@ def book(connection: sa.Connection, new: Mapping[str, Any], wanted: Wanted, date
     places: dict[str, int] = {}
     if not isinstance(wanted, MciLease):
         places = place(connection, booking, wanted.min, wanted.most)
-    connection.execute(sa.insert(bookings).values(**booking | {"units": sum(places.values())}))
+    connection.execute(_BOOK, booking | {"units": sum(places.values())})
     capacity.take(connection, booking, places)
 
 
@@ -136,15 +148,15 @@ def settle_resize(connection: sa.Connection, lease: str, good: bool) -> None:
 def check_quota(connection: sa.Connection, lease: str, dates: Term, hosts: int, limits: Limits) -> None:
     """Refused if the project would have more leases, or more hosts at one time, than it may."""
     project = lease.split(":")[1]
-    others = (bookings.c.project == project, bookings.c.lease != lease)
-    leases = connection.execute(sa.select(sa.func.count(bookings.c.lease.distinct())).where(*others)).scalar_one()
+    others = {"of_project": project, "but": lease}
+    leases = connection.execute(_LEASES, others).scalar_one()
     if leases >= limits.leases:
         raise _over(f"project {project} has {leases} leases: the limit is {limits.leases}")
-    within = (*others, bookings.c.whole, bookings.c.ends > dates.start, bookings.c.starts < dates.end)
-    at_most = connection.execute(sa.select(sa.func.sum(bookings.c.units)).where(*within)).scalar_one() or 0
+    within = others | {"since": dates.start, "until": dates.end}
+    at_most = connection.execute(_HOSTS, within).scalar_one() or 0
     if at_most + hosts <= limits.hosts:
         return  # even if all of them were at the same moment
-    rows = connection.execute(sa.select(bookings.c.starts, bookings.c.ends, bookings.c.units).where(*within)).all()
+    rows = connection.execute(_EACH, within).all()
     most = peak(Taken(max(dates.start, starts), ends, Size(units, 0, 0)) for starts, ends, units in rows).vcpus
     if most + hosts > limits.hosts:
         raise _over(f"project {project} would hold {most + hosts} hosts at one time: the limit is {limits.hosts}")

@@ -39,6 +39,19 @@ _OVERLAPPING = (
 )
 
 
+# Built once: building a statement costs more than running it.
+_FREE = sa.select(hosts.c.host).where(
+    hosts.c.pool == sa.bindparam("of_pool"), hosts.c.working, ~sa.exists().where(_OVERLAPPING)
+)
+_FREE_ANYWHERE = _FREE.order_by(hosts.c.host).limit(sa.bindparam("most", type_=sa.Integer))
+_OF_LEASE = (
+    sa.select(allocations)
+    .where(allocations.c.lease == sa.bindparam("of_lease"))
+    .order_by(allocations.c.host, allocations.c.id)
+)
+_TAKE = sa.insert(allocations)
+
+
 def one_at_a_time(connection: sa.Connection, pool: str) -> None:
     """Who allocates in a pool is alone until the transaction ends. On SQLite every writer is."""
     if connection.dialect.name == "postgresql":
@@ -48,6 +61,9 @@ def one_at_a_time(connection: sa.Connection, pool: str) -> None:
 
 def find(connection: sa.Connection, wish: Wish, prefer: Sequence[str] = ()) -> dict[str, int]:
     """Hosts with room for up to that many units: host -> units. Those in `prefer` come first."""
+    if wish.whole and not wish.wants and not prefer:
+        asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
+        return dict.fromkeys(connection.execute(_FREE_ANYWHERE, asked).scalars(), 1)
     candidates = _candidates(connection, wish)
     if wish.whole:
         return dict.fromkeys(_free(connection, wish, candidates, prefer), 1)
@@ -64,13 +80,18 @@ def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[
     size = size_of(booking)
     lines = [_line(booking, host, units, size, phase) for host, units in places.items()]
     if lines:
-        connection.execute(sa.insert(allocations), lines)
+        connection.execute(_TAKE, lines)
 
 
 def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[sa.RowMapping]:
     """Allocations, in the order of their hosts."""
     query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
     return list(connection.execute(query).mappings())
+
+
+def held_by(connection: sa.Connection, lease: str) -> list[sa.RowMapping]:
+    """All that a lease has been allocated, in the order of the hosts."""
+    return list(connection.execute(_OF_LEASE, {"of_lease": lease}).mappings())
 
 
 def drop(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:

@@ -24,6 +24,11 @@ _PARTS = (
     .where(objects.c.parent == sa.bindparam("at_path"), objects.c.kind.in_(("reservation", "event")))
     .order_by(objects.c.path)
 )
+_TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bindparam("of_lease"))
+_NO_TIMERS = sa.delete(timers).where(timers.c.lease == sa.bindparam("of_lease"))
+NEW_TIMERS = sa.insert(timers)
+_NEXT_DUE = sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
+_BOOKED = sa.select(bookings).where(bookings.c.lease == sa.bindparam("of_lease")).order_by(bookings.c.reservation)
 _TO_COME = (Event.UNDONE, Event.IN_PROGRESS)
 
 
@@ -73,18 +78,17 @@ def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: Parts, at:
 def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: Parts | None) -> None:
     """The timers as they must be for this lease now: those of events to come, none for what will never come."""
     wanted = _wanted(status, parts) if parts else {}
-    query = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == lease)
-    there = {str(event): due for event, due in connection.execute(query)}
+    there = {str(event): due for event, due in connection.execute(_TIMERS, {"of_lease": lease})}
     names = {event_path(lease, name): name for name in wanted}
     if {event: wanted[name] for event, name in names.items()} == there:
         return
-    connection.execute(sa.delete(timers).where(timers.c.lease == lease))
+    connection.execute(_NO_TIMERS, {"of_lease": lease})
     lines = [
         {"event": event, "lease": lease, "pool": pool, "name": name, "due": wanted[name]}
         for event, name in names.items()
     ]
     if lines:
-        connection.execute(sa.insert(timers), lines)
+        connection.execute(NEW_TIMERS, lines)
 
 
 def _wanted(status: str, parts: Parts) -> dict[str, datetime]:
@@ -97,13 +101,10 @@ def _wanted(status: str, parts: Parts) -> dict[str, datetime]:
 
 def next_due(connection: sa.Connection, pool: str) -> datetime | None:
     """When the clock of a pool has to act next."""
-    found: datetime | None = connection.execute(
-        sa.select(timers.c.due).where(timers.c.pool == pool).order_by(timers.c.due).limit(1)
-    ).scalar_one_or_none()
+    found: datetime | None = connection.execute(_NEXT_DUE, {"of_pool": pool}).scalar_one_or_none()
     return found
 
 
 def booked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
     """The bookings of a lease, in the order of its reservations."""
-    query = sa.select(bookings).where(bookings.c.lease == lease).order_by(bookings.c.reservation)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    return [dict(row) for row in connection.execute(_BOOKED, {"of_lease": lease}).mappings()]

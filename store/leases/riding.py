@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -18,11 +19,12 @@ from domain.machine import NONE, Row
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
 from domain.paths import name_of, parent_of
 from store.leases import booking, parts
-from store.leases.capacity import held, one_at_a_time
+from store.leases.capacity import held_by, one_at_a_time
 from store.leases.parts import Parts, next_due
-from store.leases.tables import allocations, bookings, timers
+from store.leases.tables import bookings, timers
 from store.riders import Extra, Found
 
+_BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
 
 
@@ -85,7 +87,7 @@ def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
         births.append(NewObject(path, "reservation", "", each.model_dump(mode="json")))
     for name, due in _dues(dates).items():
         births.append(NewObject(event_path(lease, name), "event", "", {"due": stamp(due)}))
-        _set_timer(connection, lease, spec.pool, name, due)
+    connection.execute(parts.NEW_TIMERS, [_timer(lease, spec.pool, name, due) for name, due in _dues(dates).items()])
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_told(dates)}
     return Extra(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
 
@@ -196,9 +198,12 @@ def _moved_events(connection: sa.Connection, now: Parts, dates: Term, lease: str
 
 
 def _set_timer(connection: sa.Connection, lease: str, pool: str, name: str, due: datetime) -> None:
-    event = event_path(lease, name)
-    connection.execute(sa.delete(timers).where(timers.c.event == event))
-    connection.execute(sa.insert(timers).values(event=event, lease=lease, pool=pool, name=name, due=due))
+    connection.execute(sa.delete(timers).where(timers.c.event == event_path(lease, name)))
+    connection.execute(parts.NEW_TIMERS, _timer(lease, pool, name, due))
+
+
+def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
+    return {"event": event_path(lease, name), "lease": lease, "pool": pool, "name": name, "due": due}
 
 
 def _alone(connection: sa.Connection, project: str, pool: str) -> None:
@@ -244,10 +249,11 @@ def _on_time(firing: Firing, name: str, due: str) -> None:
 
 def _remember_hosts(connection: sa.Connection, lease: str) -> None:
     """What a reservation began with, so that everybody can see whether it has changed since."""
-    for each in parts.booked(connection, lease):
-        hosts = sorted({row["host"] for row in held(connection, allocations.c.reservation == each["reservation"])})
-        this = sa.update(bookings).where(bookings.c.reservation == each["reservation"])
-        connection.execute(this.values(began_with=hosts))
+    began: defaultdict[str, list[str]] = defaultdict(list)
+    for row in held_by(connection, lease):
+        began[row["reservation"]].append(row["host"])
+    if began:
+        connection.execute(_BEGAN, [{"which": path, "began_with": hosts} for path, hosts in began.items()])
 
 
 def _hosts_of(connection: sa.Connection, lease: str) -> int:

@@ -29,6 +29,9 @@ class SqlLeases:
     async def due(self, query: DueQuery) -> DueList:
         return await self.database.run(partial(due, query=query))
 
+    async def still_due(self, events: Sequence[Due]) -> list[Due]:
+        return await self.database.run(partial(still_due, events=events))
+
     async def holdings(self, reservations: Sequence[str], want: Want = Want.ALL) -> list[Holding]:
         return await self.database.run(partial(holdings, reservations=reservations, want=want))
 
@@ -54,6 +57,14 @@ def due(connection: sa.Connection, query: DueQuery) -> DueList:
     ready = [each for each in first.values() if each.lease not in held_up and each.lease not in query.busy]
     waiting = len([row for row in rows if row[0] not in query.busy]) - len(ready)
     return DueList(due=ready, waiting=waiting, next=connection.execute(later).scalar_one_or_none())
+
+
+def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
+    """Those of the events whose timers are still there, and set to the same moment."""
+    query = sa.select(timers.c.lease, timers.c.name, timers.c.due)
+    leases = [each.lease for each in events]
+    there = {tuple(row) for row in connection.execute(query.where(timers.c.lease.in_(leases)))}
+    return [each for each in events if (each.lease, each.name, each.due) in there]
 
 
 def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want) -> list[Holding]:

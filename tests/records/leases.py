@@ -74,7 +74,7 @@ async def _record_trouble(recorder: Keeper, tenant: Tenant) -> None:
 
 
 async def _record_taken_over(recorder: Keeper, tenant: Tenant) -> None:
-    await tenant.fault("hang", "h1", verb="create", seconds=30, times=1)
+    await tenant.fault("hang", "h1", verb="create", seconds=30, times=2)
     await tenant.create("slow", start="now", end="+6h")
     await tenant.until_status("STARTING", "slow")
     starting = await tenant.asking.running(tenant.lease("slow"))

@@ -257,21 +257,21 @@ async def _active(tenant: Tenant) -> None:
 
 
 async def _starting(tenant: Tenant) -> None:
-    await tenant.fault("hang", "h1", verb="create", seconds=20, times=1)
+    await tenant.fault("hang", "h1", verb="create", seconds=20, times=2)
     await tenant.update(start="now")
     await tenant.until_status("STARTING")
 
 
 async def _updating(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", "h2", verb="create", seconds=20, times=1)
+    await tenant.fault("hang", "h2", verb="create", seconds=20, times=2)
     await tenant.ask(tenant.lease(), "update", {"hosts": 2})
     await tenant.until_status("UPDATING")
 
 
 async def _terminating(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=1)
+    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=2)
     await tenant.ask(tenant.lease(), "end")
     await tenant.until_status("TERMINATING")
 
@@ -283,7 +283,7 @@ async def _terminated(tenant: Tenant) -> None:
 
 async def _deleting(tenant: Tenant) -> None:
     await _active(tenant)
-    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=1)
+    await tenant.fault("hang", tenant.reservation(), verb="terminate", seconds=20, times=2)
     await tenant.ask(tenant.lease(), "delete")
     await tenant.until_status("DELETING")
 
