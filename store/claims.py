@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -21,6 +21,7 @@ from store.steps import take
 from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
+Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
 _ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have been abandoned
@@ -49,7 +50,11 @@ _COUNTS = (
 )
 
 
-def begin(connection: sa.Connection, claim: Claim) -> Admission:
+def anybody(_request: Request) -> None:
+    """Whoever asks may do it."""
+
+
+def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """The whole of begin. A second begin of the same run returns the first one's grant."""
     request = claim.request
     try:
@@ -59,6 +64,7 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
         _serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
+        allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
         if others := _in_the_way(connection, claim, want):
             return Admission(refusal=_conflict(others))
@@ -78,11 +84,11 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
     return Admission(grant=grant)
 
 
-def check(connection: sa.Connection, claim: Claim) -> Admission:
+def check(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """What begin would answer to a new request: it is asked, and then taken back."""
     attempt = connection.begin_nested()
     try:
-        return _busy(connection, claim) or begin(connection, claim)
+        return _busy(connection, claim) or begin(connection, claim, allowed)
     finally:
         attempt.rollback()
 
@@ -192,7 +198,7 @@ def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, fou
         raise _refused(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return Plan(None, status, {}, {})
-    if kind.member is None or found is None:
+    if kind.member is None or found is None or kind.verb(request.action).alone:
         return Plan(verdict.row, status, {}, {})
     return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
 

@@ -42,4 +42,7 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-RIDERS: dict[str, Rider] = {}  # by kind
+from store.leases import riding as leases  # noqa: E402  a rider needs what is above
+from store.mci import riding as mci  # noqa: E402
+
+RIDERS: dict[str, Rider] = {"mci": mci.RIDER, **leases.RIDERS}  # by kind

@@ -18,11 +18,11 @@ from domain.leases.tables import BEFORE_END, END, START, Event, Lease, Reservati
 from domain.machine import NONE, Row
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
 from domain.paths import name_of, parent_of
-from store.leases import booking, parts
+from store.leases import booking, hosts, parts
 from store.leases.capacity import held_by, one_at_a_time
 from store.leases.parts import Parts, next_due
 from store.leases.tables import bookings, timers
-from store.riders import Extra, Found
+from store.riders import Extra, Found, Rider
 
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
@@ -76,8 +76,8 @@ def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
     project = lease.split(":")[1]
     _alone(connection, project, spec.pool)
     wanted = spec.wanted()
-    hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
-    booking.check_quota(connection, lease, dates, hosts, limits)
+    number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
+    booking.check_quota(connection, lease, dates, number_of_hosts, limits)
     before = next_due(connection, spec.pool)
     births = []
     for number, each in enumerate(wanted, 1):
@@ -253,9 +253,16 @@ def _remember_hosts(connection: sa.Connection, lease: str) -> None:
     for row in held_by(connection, lease):
         began[row["reservation"]].append(row["host"])
     if began:
-        connection.execute(_BEGAN, [{"which": path, "began_with": hosts} for path, hosts in began.items()])
+        connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
 
 
 def _hosts_of(connection: sa.Connection, lease: str) -> int:
     query = sa.select(sa.func.sum(bookings.c.units)).where(bookings.c.lease == lease, bookings.c.whole)
     return int(connection.execute(query).scalar_one() or 0)
+
+
+RIDERS = {
+    "lease": Rider(admit=admit, ended=ended),
+    "event": Rider(admit=admit_event, ended=ended_event),
+    "host": Rider(admit=hosts.admit, ended=hosts.ended),
+}
