@@ -37,7 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
-from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
+from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
 from domain.paths import kind_of, short
 from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
@@ -279,8 +279,22 @@ class Asking:
 
     async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
         await handle.execute_update(wire.PREEMPT, request, result_type=str)
-        admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        try:
+            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return await self._over_already(handle, request)
         return Ticket(request.path, (await handle.describe()).run_id, admission)
+
+    async def _over_already(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
+        """Ours took over and ended before we could ask whether it was let in: it was, and this is what became of it."""
+        run = (await handle.describe()).run_id
+        try:
+            return Ticket(request.path, run, Admission(outcome=await self.outcome(request.path, run)))
+        except Refused as refused:
+            refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
+            return Ticket(request.path, run, Admission(refusal=refusal))
 
 
 async def _within(seconds: float, work: Awaitable[R]) -> R:

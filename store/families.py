@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from store import machines
 from store.edge import admission as edge
+from store.leases import riding as leases
 from store.mci import riding as mci
 from store.riders import Rider
 
@@ -11,4 +12,5 @@ FAMILIES: dict[str, Rider] = {
     "mci": mci.RIDER,
     **edge.RIDERS,
     **machines.RIDERS,
+    **leases.RIDERS,
 }
