@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio import activity
 
 from domain import wire
-from domain.model import Admission, Claim, Ending, Outcome, Step
+from domain.model import Admission, Claim, Ending, Outcome, Step, Stepped
 from domain.ports import Inventory
 
 
@@ -21,8 +21,8 @@ class ActionWrites:
         return await self._inventory.begin(claim)
 
     @activity.defn(name=wire.ADVANCE)
-    async def advance(self, step: Step) -> bool:
-        """One step within the action."""
+    async def advance(self, step: Step) -> Stepped:
+        """Moves within the action: all or none."""
         return await self._inventory.advance(step)
 
     @activity.defn(name=wire.FINISH)

@@ -64,6 +64,7 @@ class StateTable:
     kind: str
     label: str  # how messages call the object: "VM"
     rows: tuple[Row, ...]
+    passing: tuple[str, ...] = ()  # passed through between the status *while* and the end: under way as well
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
@@ -79,7 +80,7 @@ class StateTable:
     @cached_property
     def transitional(self) -> tuple[str, ...]:
         """Statuses in which an action is under way."""
-        return tuple(dict.fromkeys(row.during for row in self.rows if row.during))
+        return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
 
     @cached_property
     def stable(self) -> tuple[str, ...]:
@@ -136,16 +137,32 @@ class StateTable:
 
     def lands(self, action: str, during: str, came_from: str, to: str) -> bool:
         """May a target under `during` come out as `to`? As its row says, or as the cloud finds it."""
-        ends = [row for row in self.rows if row.action == action and row.during == during]
-        ordered = any(to in (row.success(came_from), row.failure(came_from)) for row in ends)
-        return ordered or self.step(during, to, Actor.CLOUD).ruling is not Ruling.REFUSED
+        return self.landing(action, during, came_from, to) is not None
 
-    def abandoned(self, status: str, came_from: str) -> str:
-        """Where an object belongs whose action died: back where it came from or, if it did not exist, to failure."""
+    def landing(self, action: str, during: str, came_from: str, to: str) -> Row | None:
+        """The row by which a target under `during` comes out as `to`."""
         for row in self.rows:
-            if row.during == status and row.source == came_from:
-                return came_from if came_from != NONE else row.failure(came_from)
-        return came_from  # it was forced out of a status that no row names; that status is still the truth
+            here = row.action == action and (row.during == during or (row.during and during in self.passing))
+            if here and to in (row.success(came_from), row.failure(came_from)):
+                return row
+        return self.step(during, to, Actor.CLOUD).row
+
+    def enters(self, action: str, status: str, to: str) -> Row | None:
+        """The row by which an action that is under way elsewhere takes an object along, into the status *while*."""
+        for row in self.rows:
+            if row.action == action and row.source == status and row.during == to:
+                return row
+        return None
+
+    def birth(self, action: str) -> Row | None:
+        """The row by which an action on another object brings one of these into being."""
+        return next((row for row in self.rows if row.action == action and row.source == NONE), None)
+
+    def abandoned(self, action: str, came_from: str) -> str:
+        """Where an object belongs whose action died: back where it came from or, if it did not exist, to failure."""
+        if came_from != NONE:
+            return came_from  # also if it was forced out of a status that no row names: that is still the truth
+        return next((row.failure(NONE) for row in self.rows if row.action == action and row.source == NONE), NONE)
 
     def _go(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success(status) == status

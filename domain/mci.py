@@ -12,12 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from domain.errors import Refused
+from domain.kinds import Kind, Verb
 from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
 from domain.machine import NONE, SAME, Actor, Row, StateTable
 from domain.model import NewObject
 from domain.paths import MAX_NAME, check_name
 from domain.ports import VmState
-from domain.wire import check_csp, placement
+from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS, check_csp, placement
 
 
 class Status(StrEnum):
@@ -184,3 +185,31 @@ def births(path: str, spec: MciSpec) -> Iterator[NewObject]:
         order = {"subGroup": group.name, "specId": group.specId, "imageId": group.imageId, "label": group.label}
         for index in range(1, group.subGroupSize + 1):
             yield NewObject(path=f"{path}:vm:{group.name}-{index}", kind="vm", placement=place, spec=order)
+
+
+# fmt: off
+_CONTROL = (
+    Verb("suspend",   CONTROL_VMS, "Stop VMs without giving them up."),
+    Verb("resume",    CONTROL_VMS, "Start suspended VMs again."),
+    Verb("reboot",    CONTROL_VMS, "Restart running VMs."),
+    Verb("terminate", CONTROL_VMS, "End VMs for good."),
+)
+# fmt: on
+
+KINDS = (
+    Kind(
+        table=MCI,
+        scope=("ns", "mci"),
+        verbs=(
+            Verb("create", CREATE_MCI, "Create a group of VMs across clouds.", MciSpec),
+            *_CONTROL,
+            Verb("refine", REMOVE_VMS, "Remove failed and undefined VMs, here and in the cloud."),
+            Verb("delete", REMOVE_VMS, "Terminate all VMs and remove every record of the group."),
+        ),
+        help="Groups of VMs across clouds.",
+        member="vm",
+        births=births,
+        aggregate=aggregate,
+    ),
+    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group."),
+)

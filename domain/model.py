@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from domain.errors import Category, Refused
-from domain.machine import NONE, Ruling
+from domain.machine import NONE, Actor, Ruling
 from domain.paths import ObjectPath
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
@@ -68,6 +68,7 @@ class Grant(Model):
     chunks: list[Chunk] = []
     targets: int = 0
     skipped: dict[str, int] = {}
+    details: dict[str, Any] = {}  # what the family decided at begin
 
 
 class Holder(Model):
@@ -113,15 +114,43 @@ class Tally(Model):
     failed: int = 0
 
 
+class Move(Model):
+    """One object moved within an action: by a step row of `actor`, or into or out of a row of `action`."""
+
+    path: str
+    to: str  # NONE removes it; from NONE it comes into being
+    actor: Word = Actor.CONTROLLER
+    action: Word = ""
+    message: ShortText = ""
+    error: ShortText = ""  # kept beside the new status until the next move
+    info: dict[str, Any] | None = None  # merged over what is kept; a value None removes its key
+    spec: dict[str, Any] | None = None  # replaces what is kept
+
+
 class Step(Model):
-    """One move of an object within its action."""
+    """Moves within an action: all of them are made, or none."""
 
     path: str
     epoch: int
-    to: str
-    actor: Word
     at: datetime
+    moves: list[Move]
+
+
+class Stepped(Model):
+    """Whether the moves were made, and if not, why not."""
+
+    made: bool
+    refusals: list[str] = []
+
+
+class Done(Model):
+    """What an action leaves when its work has ended. `to`: another end than the row's *then* or *else*."""
+
     message: ShortText = ""
+    to: str = ""
+    info: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
+    moves: list[Move] = []
 
 
 class Result(StrEnum):
@@ -140,6 +169,10 @@ class Ending(Model):
     result: Result
     message: ShortText = ""
     at: datetime
+    to: str = ""
+    info: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
+    moves: list[Move] = []
 
 
 class Outcome(Model):
@@ -170,6 +203,7 @@ class Progress(Model):
     path: str = ""
     action: str = ""
     phase: str = "waiting for admission"
+    step: str = ""  # what is going on right now, in words
     targets: int = 0
     done: int = 0
     failed: int = 0

@@ -20,6 +20,7 @@ from domain.model import (
     ObjectView,
     Outcome,
     Step,
+    Stepped,
     Target,
 )
 
@@ -43,8 +44,8 @@ class Inventory(Protocol):
         """What begin would answer; nothing is changed."""
         ...
 
-    async def advance(self, step: Step) -> bool:
-        """Move an object one step within its action. False if the table or a newer epoch forbids it."""
+    async def advance(self, step: Step) -> Stepped:
+        """Make moves within an action: all or none. Not made if a table forbids one, or if the action has ended."""
         ...
 
     async def targets(self, chunk: Chunk) -> list[Target]:

@@ -1,87 +1,20 @@
-"""The kinds of objects there are and what can be asked of each. The CLI is made from it."""
+"""The kinds of objects there are, family by family. The CLI is made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
 from domain import mci
 from domain.errors import Category, Refused
-from domain.machine import StateTable
-from domain.model import NewObject, Request
+from domain.kinds import Kind, Verb
+from domain.model import Request
 from domain.paths import check_path, expand, kind_of
-from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
 
+__all__ = ["KINDS", "Kind", "Verb", "explain", "kind", "kind_at", "parse_spec"]
 
-@dataclass(frozen=True)
-class Verb:
-    """One thing that can be asked of a kind: which workflow does it, with what parameters."""
-
-    action: str
-    workflow: str
-    help: str
-    spec: type[BaseModel] | None = None
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of object."""
-
-    table: StateTable
-    scope: tuple[str, ...]  # the kinds on its path, itself last
-    verbs: tuple[Verb, ...]
-    help: str
-    member: str | None = None  # the kind of its parts, to which its actions apply
-    births: Callable[[str, Any], Iterable[NewObject]] | None = None
-    aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
-
-    @property
-    def name(self) -> str:
-        return self.table.kind
-
-    def verb(self, action: str) -> Verb:
-        """The verb for an action, or Refused naming those that there are."""
-        for verb in self.verbs:
-            if verb.action == action:
-                return verb
-        known = ", ".join(verb.action for verb in self.verbs)
-        raise Refused(
-            Category.INVALID, f"unknown action {action[:40]!r} for {self.table.label}", f"actions are: {known}"
-        )
-
-
-# fmt: off
-_CONTROL = (
-    Verb("suspend",   CONTROL_VMS, "Stop VMs without giving them up."),
-    Verb("resume",    CONTROL_VMS, "Start suspended VMs again."),
-    Verb("reboot",    CONTROL_VMS, "Restart running VMs."),
-    Verb("terminate", CONTROL_VMS, "End VMs for good."),
-)
-# fmt: on
-
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind(
-            table=mci.MCI,
-            scope=("ns", "mci"),
-            verbs=(
-                Verb("create", CREATE_MCI, "Create a group of VMs across clouds.", mci.MciSpec),
-                *_CONTROL,
-                Verb("refine", REMOVE_VMS, "Remove failed and undefined VMs, here and in the cloud."),
-                Verb("delete", REMOVE_VMS, "Terminate all VMs and remove every record of the group."),
-            ),
-            help="Groups of VMs across clouds.",
-            member="vm",
-            births=mci.births,
-            aggregate=mci.aggregate,
-        ),
-        Kind(table=mci.VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group."),
-    )
-}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS,)}
 
 
 def kind(name: str) -> Kind:
@@ -89,6 +22,12 @@ def kind(name: str) -> Kind:
     if name not in KINDS:
         raise Refused(Category.INVALID, f"unknown kind {name[:40]!r}", f"kinds are: {', '.join(KINDS)}")
     return KINDS[name]
+
+
+@cache
+def reaches_others(name: str) -> bool:
+    """Can an action on this kind move other objects? Those of a kind with nothing below it and no group cannot."""
+    return any(name in other.scope[:-1] for other in KINDS.values() if KINDS[name].member is None)
 
 
 def kind_at(path: str) -> Kind:

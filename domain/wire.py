@@ -71,6 +71,11 @@ def memo(request: Request) -> dict[str, str]:
     return {"request_id": request.request_id} if request.request_id else {}
 
 
+def companion(path: str, role: str) -> str:
+    """The ID of a workflow that lives beside an object. No name is empty, so it is never the path of an object."""
+    return f"{path}::{role}"
+
+
 def placement(csp: str, region: str) -> str:
     """Where an object lives: the cloud and the region."""
     return f"{csp}/{region}"

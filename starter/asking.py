@@ -219,7 +219,7 @@ class Asking:
             return Ticket(
                 request.path, running.run_id, await handle.execute_update(wire.ADMIT, request, result_type=Admission)
             )
-        if request.force:
+        if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
         refusal = conflict(request.path, running)
         return Ticket(request.path, running.run_id if running else "", Admission(refusal=refusal))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import sqlalchemy as sa
+from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
@@ -12,8 +13,9 @@ from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import Hold, Mode, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
-from store.granting import Granting, Plan, numbered
+from store.granting import Granting, Plan, kept_grant
 from store.reading import hold_of, shown_status
+from store.riders import RIDERS, Extra
 from store.schema import actions, locks, objects
 from store.takeover import CUT_OFF, bury
 
@@ -56,18 +58,20 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
         _serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
+        want = _with_more(connection, kind, request, want)
         if others := _in_the_way(connection, claim, want):
             return Admission(refusal=_conflict(others))
         found = _find(connection, request.path)
         plan = _judge(connection, kind, request, found)
+        extra = _ride(connection, kind, claim, spec, found, plan)
     except Refused as refused:
         return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
     if plan.row is None:
         return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
-    granting = Granting(connection, claim, kind, plan, plan.row)
+    granting = Granting(connection, claim, kind, plan, plan.row, extra)
     if found is None:
         return Admission(grant=granting.create(kind.births(request.path, spec) if kind.births else (), want))
-    return Admission(grant=granting.change(found["placement"], want))
+    return Admission(grant=granting.change(found, want))
 
 
 def check(connection: sa.Connection, claim: Claim) -> Admission:
@@ -94,13 +98,38 @@ def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
     connection.execute(sa.select(*(taking[mode](sa.func.hashtextextended(path, 0)) for path, mode in want.items())))
 
 
+def _with_more(
+    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+) -> dict[str, Mode]:
+    """The locks that the family wants besides, if any."""
+    rider = RIDERS.get(kind.name)
+    more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
+    if more:
+        want = wanted([request.path, *more])
+        _serialise(connection, want)
+    return want
+
+
+def _ride(
+    connection: sa.Connection,
+    kind: registry.Kind,
+    claim: Claim,
+    spec: BaseModel | None,
+    found: Found | None,
+    plan: Plan,
+) -> Extra:
+    """What the family says to an action that its tables allow. It may still refuse it."""
+    rider = RIDERS.get(kind.name)
+    return rider.admit(connection, claim, spec, found, plan.row) if rider and rider.admit and plan.row else Extra()
+
+
 def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
     """What was answered before: to this very run, or to the same request in an earlier run."""
     request = claim.request
     asked = {"run": claim.run, "path": request.path, "request_id": request.request_id}
     for row in connection.execute(_ASKED_AGAIN if request.request_id else _SAME_RUN, asked).mappings():
         if row["run"] == claim.run:
-            return Admission(grant=numbered(Grant.model_validate(row["grant"]), row["epoch"]))
+            return Admission(grant=kept_grant(row))
         if row["outcome"]:
             return Admission(outcome=Outcome.model_validate(row["outcome"]))
     return None

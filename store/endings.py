@@ -9,15 +9,20 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import brief
 from domain.limits import FAILURES_SHOWN
-from domain.machine import NONE, Actor
-from domain.model import Ending, Grant, Landing, Outcome, Result, Trouble
-from store.granting import numbered
+from domain.machine import NONE, Actor, Ruling
+from domain.model import Ending, Grant, Landing, Outcome, Result, Step, Trouble
+from domain.paths import kind_of
+from store.granting import kept_grant
 from store.landings import land
 from store.reading import shown_status
-from store.recording import LINES, line
+from store.recording import LINES, NO_ROW, line, merged
+from store.riders import RIDERS, Rider
 from store.schema import actions, locks, objects
+from store.steps import take
+from store.takeover import bring_back
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
+LEFT = "the action ended and left it; back to what it was"
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _ENDED = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
@@ -32,6 +37,15 @@ _OPEN = (
         (objects.c.target_action != NONE) | (objects.c.error != ""),
     )
     .order_by(objects.c.path)
+)
+_KEPT = (
+    sa.select(objects.c.status, objects.c.info)
+    .where(
+        objects.c.path == sa.bindparam("at_path"),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.target_action != NONE,
+    )
+    .with_for_update()
 )
 _ITSELF = sa.update(objects).where(
     objects.c.path == sa.bindparam("at_path"),
@@ -51,11 +65,19 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     action = connection.execute(_ACTION, {"mine": ending.epoch}).mappings().one()
     if action["outcome"]:
         return Outcome.model_validate(action["outcome"])
-    grant = numbered(Grant.model_validate(action["grant"]), action["epoch"])
+    grant = kept_grant(action)
+    if ending.moves:
+        take(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves))
     failed = _land_the_rest(connection, grant, ending)
     outcome = _outcome(grant, ending, failed)
     _end_object(connection, grant, ending, outcome)
+    rider = RIDERS.get(kind_of(grant.path), Rider())
+    if rider.locks or registry.reaches_others(kind_of(grant.path)):
+        bring_back(connection, action, ending.at, ending.message or LEFT)
     outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
+    if rider.ended:
+        rider.ended(connection, grant, outcome, ending.at)
+        outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
     connection.execute(_UNLOCK, {"owner": ending.path, "by": action["run"]})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
@@ -106,14 +128,31 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
 def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
     """The object itself, if it was not one of the targets, goes where its row leads."""
     good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
+    kept = connection.execute(_KEPT, _named(grant)).one_or_none()
+    if kept is None:
+        return
     to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
     reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
+    if ending.to and not _may_end(grant, kept.status, ending.to):
+        reason = brief(f"{NO_ROW}: {ending.to}; {reason}")
+    elif ending.to:
+        to = ending.to
     rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
     told = _named(grant) | rest | {"status": to, "error": "" if good else reason}
-    ended = connection.execute(_GONE, _named(grant)) if to == NONE else connection.execute(_ITSELF, told)
-    if ended.rowcount:
-        end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, grant.during, to, grant.epoch, reason)
-        connection.execute(LINES, end)
+    if ending.info is not None:
+        told["info"] = merged(kept.info, ending.info)
+    if ending.spec is not None:
+        told["spec"] = ending.spec
+    connection.execute(*((_GONE, _named(grant)) if to == NONE else (_ITSELF, told)))
+    end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, kept.status, to, grant.epoch, reason)
+    connection.execute(LINES, end)
+
+
+def _may_end(grant: Grant, status: str, to: str) -> bool:
+    """May the action end elsewhere than its row says? As a row lands there, or as we may step there from here."""
+    table = registry.kind_at(grant.path).table
+    landing = table.landing(grant.action, grant.during, grant.came_from, to)
+    return landing is not None or table.step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
 
 
 def _named(grant: Grant) -> dict[str, object]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +16,8 @@ from domain.locks import Mode
 from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import Chunk, Claim, Grant, NewObject
 from domain.paths import parent_of
-from store.recording import LINES, for_each, line
+from store.recording import LINES, for_each, line, merged
+from store.riders import Extra
 from store.schema import actions, locks, objects
 
 _ACTION = sa.insert(actions).returning(actions.c.epoch)
@@ -83,24 +86,26 @@ class Granting:
     kind: registry.Kind
     plan: Plan
     row: Row
+    extra: Extra
 
     def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
         """A new object, and its members if it is a group."""
-        request, member = self.claim.request, self.kind.member
-        born = sorted(births, key=lambda each: (each.placement, each.path))
-        chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in _cut(born, CHUNK_VMS)]
+        request, extra = self.claim.request, self.extra
+        born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
+        placed = [each for each in born if each.placement]
+        chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in _cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
-        itself = _newborn(NewObject(request.path, self.kind.name, "", request.spec or {}))
-        self._insert([itself], self.row, grant.epoch)
-        if member and born and (row := registry.kind(member).table.judge(NONE, request.action).row):
-            self._insert([_newborn(each) for each in born], row, grant.epoch)
-        self._record(grant, many=bool(born))
+        spec = request.spec or {} if extra.spec is None else extra.spec
+        itself = _newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
+        self._insert([itself], self.row, grant.epoch, extra.info)
+        self._bear(born, grant)
+        self._record(grant, many=bool(placed))
         self._lock(want)
         return grant
 
-    def change(self, placement: str, want: dict[str, Mode]) -> Grant:
+    def change(self, found: sa.RowMapping, want: dict[str, Mode]) -> Grant:
         """An object that is there, and those of its members that may go along."""
-        path, members = self.claim.request.path, self.plan.members
+        path, members, placement = self.claim.request.path, self.plan.members, found["placement"]
         which = {"which": path, "member": self.kind.member}
         ranges: Sequence[Any] = [(placement, path, path, 1)] if placement else []
         if members:
@@ -109,8 +114,10 @@ class Granting:
         self.connection.execute(
             _ITSELF,
             {"which": path, "came_from": self.plan.came_from}
-            | self._changes(self.row, self.plan.came_from, grant.epoch),
+            | self._changes(self.row, self.plan.came_from, grant.epoch)
+            | self._news(found),
         )
+        self._bear(list(self.extra.births), grant)
         for status, row in members.items():
             self.connection.execute(_MEMBERS, {**which, "came_from": status} | self._changes(row, status, grant.epoch))
         self._record(grant, many=bool(members))
@@ -134,6 +141,7 @@ class Granting:
             ],
             targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
+            details=self.extra.details,
         )
         kept = {
             "run": self.claim.run,
@@ -144,18 +152,44 @@ class Granting:
         return numbered(grant, int(self.connection.execute(_ACTION, kept).scalar_one()))
 
     def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
+        under_way = row.during is not None
         return {
-            "status": row.during,
+            "status": row.during if under_way else row.success(came_from),
             "previous_status": came_from,
-            "target_action": row.action,
-            "target_status": row.success(came_from),
+            "target_action": row.action if under_way else NONE,
+            "target_status": row.success(came_from) if under_way else NONE,
             "epoch": epoch,
             "changed_at": self.claim.at,
             "error": "",
         }
 
-    def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int) -> None:
-        fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": {"generation": epoch}}
+    def _news(self, found: sa.RowMapping) -> dict[str, Any]:
+        """What the family wants to be kept with the object from now on."""
+        news: dict[str, Any] = {}
+        if self.extra.info is not None:
+            news["info"] = merged(found["info"], self.extra.info)
+        if self.extra.spec is not None:
+            news["spec"] = self.extra.spec
+        return news
+
+    def _bear(self, born: list[NewObject], grant: Grant) -> None:
+        """New objects together with this one, each as the table of its own kind says."""
+        by_kind: defaultdict[str, list[NewObject]] = defaultdict(list)
+        for each in born:
+            by_kind[each.kind].append(each)
+        for kind, some in by_kind.items():
+            row = registry.kind(kind).table.birth(grant.action)
+            assert row, f"no row lets {grant.action} bring a {kind} into being"
+            self._insert([_newborn(each) for each in some], row, grant.epoch)
+            loose = [each for each in some if not each.placement]
+            if loose:
+                to = str(row.during or row.then)
+                made = partial(line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to)
+                self.connection.execute(LINES, [made(path=each.path, epoch=grant.epoch) for each in loose])
+
+    def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
+        known = {"generation": epoch, **(info or {})}
+        fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
         self.connection.execute(_OBJECTS, [newborn | fresh for newborn in newborns])
 
     def _record(self, grant: Grant, many: bool) -> None:
@@ -176,6 +210,11 @@ class Granting:
             "action": self.row.action,
         }
         self.connection.execute(_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()])
+
+
+def kept_grant(action: sa.RowMapping) -> Grant:
+    """The grant that an action was given."""
+    return numbered(Grant.model_validate(action["grant"]), action["epoch"])
 
 
 def numbered(grant: Grant, epoch: int) -> Grant:

@@ -7,8 +7,20 @@ from datetime import datetime
 from functools import partial
 
 from domain.locks import Hold
-from domain.model import Admission, Chunk, Claim, Ending, HistoryLine, Landing, ObjectView, Outcome, Step, Target
-from store import claims, endings, landings, reading, takeover
+from domain.model import (
+    Admission,
+    Chunk,
+    Claim,
+    Ending,
+    HistoryLine,
+    Landing,
+    ObjectView,
+    Outcome,
+    Step,
+    Stepped,
+    Target,
+)
+from store import claims, endings, landings, reading, steps, takeover
 from store.engine import Database
 
 
@@ -24,8 +36,8 @@ class SqlInventory:
     async def check(self, claim: Claim) -> Admission:
         return await self.database.run(partial(claims.check, claim=claim))
 
-    async def advance(self, step: Step) -> bool:
-        return await self.database.run(partial(landings.advance, step=step))
+    async def advance(self, step: Step) -> Stepped:
+        return await self.database.run(partial(steps.take, step=step))
 
     async def targets(self, chunk: Chunk) -> list[Target]:
         return await self.database.run(partial(landings.targets, chunk=chunk))

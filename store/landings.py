@@ -1,4 +1,4 @@
-"""What happens between begin and finish: targets read and landed in bulk, objects moved step by step."""
+"""Targets of an action, read and landed in bulk."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import brief
-from domain.machine import NONE, Actor, Ruling
-from domain.model import Chunk, Landing, Step, Target
-from store.recording import LINES, for_each, line
+from domain.machine import NONE, Actor
+from domain.model import Chunk, Landing, Target
+from store.recording import LINES, NO_ROW, NOT_OURS, for_each, line
 from store.schema import objects
-
-NO_ROW = "ignored: no row leads there"
-NOT_OURS = "ignored: a newer action owns the object"
 
 _TARGETS = (
     sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
@@ -146,23 +143,6 @@ def _ignore(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at
 
 def _at_rest(at: datetime) -> dict[str, Any]:
     return {"target_action": NONE, "target_status": NONE, "changed_at": at}
-
-
-def advance(connection: sa.Connection, step: Step) -> bool:
-    """One step within an action. Found already made: success. Forbidden or stale: recorded as ignored."""
-    owned = _owned(connection, [step.path], step.epoch)
-    status, _ = owned.get(step.path, (NONE, NONE))
-    if step.path in owned and status == step.to:
-        return True
-    table = registry.kind_at(step.path).table
-    legal = step.path in owned and table.step(status, step.to, step.actor).ruling is not Ruling.REFUSED
-    if legal:
-        rest = {"changed_at": step.at} if step.to in table.transitional else _at_rest(step.at)
-        connection.execute(_ONE, {"name": step.path, "mine": step.epoch, "status": step.to} | rest)
-    message = step.message if legal else NO_ROW if step.path in owned else NOT_OURS
-    told = line(step.path, step.at, step.actor, "advance", status, step.to, step.epoch, message)
-    connection.execute(LINES, told)
-    return legal
 
 
 def _owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:

@@ -52,7 +52,7 @@ def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, 
         check_path(after)
     query = sa.select(objects).where(objects.c.kind == kind, objects.c.path > after).order_by(objects.c.path)
     if prefix:
-        query = query.where(_below(objects.c.path, prefix))
+        query = query.where(below(objects.c.path, prefix))
     return _views(connection, connection.execute(query.limit(limit)).mappings())
 
 
@@ -74,7 +74,7 @@ def holds(connection: sa.Connection, prefix: str) -> list[Hold]:
     """Locks that are held at or below a path, or everywhere."""
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
-        query = query.where(_below(locks.c.path, prefix))
+        query = query.where(below(locks.c.path, prefix))
     return [hold_of(row) for row in connection.execute(query).mappings()]
 
 
@@ -93,7 +93,7 @@ def shown_status(connection: sa.Connection, path: str) -> str:
     return aggregate(phase, _counts(connection, [path]).get(path, {})) if aggregate else str(phase)
 
 
-def _below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
     check_path(prefix)
     return (column == prefix) | ((column > f"{prefix}:") & (column < f"{prefix};"))

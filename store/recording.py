@@ -14,6 +14,8 @@ from domain.errors import brief
 from store.schema import history, objects
 
 LINES = sa.insert(history)
+NO_ROW = "ignored: no row leads there"
+NOT_OURS = "ignored: the action no longer owns the object"
 
 
 def for_each(*which: sa.ColumnElement[bool], source: Any = None, to: Any = None) -> sa.Insert:
@@ -45,3 +47,8 @@ def line(
         "epoch": epoch,
         "message": brief(message),
     }
+
+
+def merged(info: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
+    """What is known with the news over it; a value None removes its key."""
+    return {key: value for key, value in {**info, **news}.items() if value is not None}

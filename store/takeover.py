@@ -8,10 +8,14 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import brief
+from domain.locks import Mode
 from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
-from store.reading import shown_status
+from domain.paths import kind_of
+from store.granting import kept_grant
+from store.reading import below, shown_status
 from store.recording import for_each
+from store.riders import RIDERS
 from store.schema import actions, locks, objects
 
 CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
@@ -22,7 +26,7 @@ def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message:
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == owner, actions.c.ended_at.is_(None))
     healed, message = 0, brief(message)
     for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
-        healed += _bring_back(connection, action, at, message)
+        healed += bring_back(connection, action, at, message)
         outcome = Outcome(
             path=owner,
             action=action["action"],
@@ -30,6 +34,8 @@ def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message:
             status=shown_status(connection, owner),
             message=f"abandoned: {message}",
         )
+        if (rider := RIDERS.get(kind_of(owner))) and rider.ended:
+            rider.ended(connection, kept_grant(action), outcome, at)
         connection.execute(
             sa.update(actions)
             .where(actions.c.epoch == action["epoch"])
@@ -39,25 +45,28 @@ def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message:
     return healed
 
 
-def _bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
-    """Objects that the dead action left transitional go back to the status they came from."""
-    mine = ((objects.c.path == action["path"]) | (objects.c.parent == action["path"])) & (
-        objects.c.epoch == action["epoch"]
-    )
-    groups = sa.select(objects.c.kind, objects.c.status, objects.c.previous_status).where(mine).distinct()
+def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
+    """Objects that the dead action left under way go back to the status they came from."""
+    mine = _under(connection, action) & (objects.c.epoch == action["epoch"]) & (objects.c.target_action != NONE)
+    alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
     healed = 0
-    for kind, status, came_from in connection.execute(groups).all():
-        table = registry.kind(kind).table
-        if status not in table.transitional:
-            continue
-        here = mine & (objects.c.kind == kind) & (objects.c.status == status) & (objects.c.previous_status == came_from)
-        to = table.abandoned(status, came_from)
+    for kind, status, came_from, doing in connection.execute(sa.select(*alike).where(mine).distinct()).all():
+        here = mine & sa.and_(
+            *(column == is_ for column, is_ in zip(alike, (kind, status, came_from, doing), strict=True))
+        )
+        to = registry.kind(kind).table.abandoned(doing, came_from)
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
         connection.execute(for_each(here), told)
-        changed = connection.execute(
-            sa.update(objects)
-            .where(here)
-            .values(status=to, target_action=NONE, target_status=NONE, changed_at=at, error=message)
-        )
-        healed += changed.rowcount
+        back = {"status": to, "target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
+        change = sa.delete(objects).where(here) if to == NONE else sa.update(objects).where(here).values(**back)
+        healed += connection.execute(change).rowcount
     return healed
+
+
+def _under(connection: sa.Connection, action: sa.RowMapping) -> sa.ColumnElement[bool]:
+    """What the action could have touched: everything at and below the paths that it locked for itself."""
+    held = sa.select(locks.c.path).where(
+        locks.c.owner == action["path"], locks.c.run == action["run"], locks.c.mode == Mode.X.value
+    )
+    paths = dict.fromkeys((action["path"], *connection.execute(held).scalars()))
+    return sa.or_(*(below(objects.c.path, path) for path in paths))

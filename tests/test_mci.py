@@ -224,21 +224,21 @@ def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> Non
 
 
 @pytest.mark.parametrize(
-    ("status", "came_from", "back"),
+    ("action", "came_from", "back"),
     [
-        ("Creating", NONE, "Failed"),
-        ("Suspending", "Running", "Running"),
-        ("Resuming", "Suspended", "Suspended"),
-        ("Rebooting", "Running", "Running"),
-        ("Terminating", "Running", "Running"),
-        ("Terminating", "Suspended", "Suspended"),
-        ("Terminating", "Failed", "Failed"),
-        ("Terminating", "Undefined", "Undefined"),
-        ("Suspending", "Failed", "Failed"),  # forced
+        ("create", NONE, "Failed"),
+        ("suspend", "Running", "Running"),
+        ("resume", "Suspended", "Suspended"),
+        ("reboot", "Running", "Running"),
+        ("terminate", "Running", "Running"),
+        ("terminate", "Suspended", "Suspended"),
+        ("terminate", "Failed", "Failed"),
+        ("terminate", "Undefined", "Undefined"),
+        ("suspend", "Failed", "Failed"),  # forced
     ],
 )
-def test_a_vm_whose_action_died_goes_back(status: str, came_from: str, back: str) -> None:
-    assert VM.abandoned(status, came_from) == back
+def test_a_vm_whose_action_died_goes_back(action: str, came_from: str, back: str) -> None:
+    assert VM.abandoned(action, came_from) == back
 
 
 # The MCI's table.

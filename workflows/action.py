@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from datetime import timedelta
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair
@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import (
         Admission,
         Chunk,
+        Done,
         Grant,
         Outcome,
         Progress,
@@ -39,7 +40,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.paths import kind_of
     from workflows import calls
-    from workflows.admission import ask_for_admission, refused
+    from workflows.admission import ask_for_admission, may_preempt, refused
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
 
@@ -51,6 +52,14 @@ PROVIDERS = SearchAttributeKey.for_keyword_list("Providers")
 PROGRESS = SearchAttributeKey.for_int("Progress")
 
 
+class Failed(ApplicationError):
+    """The work was tried and did not succeed. `done` is what it leaves; without one, `settle` says it."""
+
+    def __init__(self, message: str, done: Done | None = None) -> None:
+        super().__init__(message, type=wire.ACTION_FAILED, non_retryable=True)
+        self.done = done
+
+
 class Action(ABC):
     """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and says what to perform."""
 
@@ -58,16 +67,17 @@ class Action(ABC):
         self._admission: Admission | None = None
         self._progress = Progress()
         self._successor: Request | None = None
-        self._work: asyncio.Task[str] | None = None
+        self._work: asyncio.Task[Done] | None = None
         self._ended = False
         self._providers: list[str] = []
 
     @abstractmethod
-    async def perform(self, request: Request, grant: Grant) -> str:
-        """What the action does between begin and finish. Returns what its outcome should say, if anything."""
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        """What the action does between begin and finish. Returns what it leaves; raises `Failed` if it could not."""
 
-    async def settle(self, grant: Grant) -> None:  # noqa: B027  most families have nothing to settle
-        """The work was cut off: find out what became of it. What stays unknown is taken as failed by finish."""
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
+        return Done()
 
     @workflow.update(name=wire.ADMIT)
     async def admit(self, request: Request) -> Admission:
@@ -91,7 +101,7 @@ class Action(ABC):
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
-        if request.path != workflow.info().workflow_id or not request.force:
+        if request.path != workflow.info().workflow_id or not may_preempt(request):
             raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
 
     @workflow.query(name=wire.PROGRESS)
@@ -113,11 +123,15 @@ class Action(ABC):
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
             return await self._close(_nothing_to_do(grant))
-        self._progress = self._progress.model_copy(update={"phase": grant.during, "targets": grant.targets})
-        workflow.set_current_details(_details(self._progress))
+        self.show(phase=grant.during, targets=grant.targets)
         self._providers = _providers(grant)
-        result, message = await self._run(request, grant)
-        return await self._close(await calls.finish(grant, result, message))
+        result, done = await self._run(request, grant)
+        return await self._close(await calls.finish(grant, result, done))
+
+    def show(self, **seen: Any) -> None:
+        """Say how far the action is: phase, step, targets, done, failed."""
+        self._progress = self._progress.model_copy(update=seen)
+        workflow.set_current_details(_details(self._progress))
 
     async def each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
         """Run an activity for every chunk: places side by side, a few chunks at once in each."""
@@ -132,7 +146,7 @@ class Action(ABC):
             if isinstance(end, BaseException):
                 raise end
 
-    async def _run(self, request: Request, grant: Grant) -> tuple[Result, str]:
+    async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
         """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
         self._work = asyncio.create_task(self.perform(request, grant))
         if self._successor:  # it came before we began
@@ -142,16 +156,20 @@ class Action(ABC):
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
-            await self._settle(grant)
-            if not is_cancelled_exception(error):
-                return Result.FAILED, _reason(error)
-            return Result.CANCELLED, f"preempted by {self._successor.action}" if self._successor else "cancelled"
+            settled = await self._settle(request, grant)
+            if is_cancelled_exception(error):
+                why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
+                return Result.CANCELLED, _told_why(settled, why)
+            if isinstance(error, Failed) and error.done:
+                settled = error.done
+            return Result.FAILED, _told_why(settled, _reason(error))
 
-    async def _settle(self, grant: Grant) -> None:
+    async def _settle(self, request: Request, grant: Grant) -> Done:
         try:
-            await self.settle(grant)
+            return await self.settle(request, grant)
         except FailureError as error:
             workflow.logger.warning("what became of the work is unknown: %s", _reason(error))
+            return Done()
 
     async def _close(self, outcome: Outcome) -> Outcome:
         """End this run as the outcome says: completed, failed, cancelled, or continued as what took over."""
@@ -169,10 +187,8 @@ class Action(ABC):
         return outcome
 
     def _count(self, tally: Tally) -> None:
-        done, failed = self._progress.done + tally.done, self._progress.failed + tally.failed
         before = _quarters(self._progress)
-        self._progress = self._progress.model_copy(update={"done": done, "failed": failed})
-        workflow.set_current_details(_details(self._progress))
+        self.show(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
         if before < _quarters(self._progress) < 4:
             self._list_as(_quarters(self._progress) * 25)
 
@@ -189,6 +205,10 @@ class Action(ABC):
                 PROGRESS.value_set(percent),
             ]
         )
+
+
+def _told_why(done: Done, why: str) -> Done:
+    return done.model_copy(update={"message": brief(f"{why}; {done.message}" if done.message else why)})
 
 
 def _continue_as(request: Request) -> NoReturn:
@@ -227,7 +247,6 @@ def _told(outcome: Outcome) -> str:
 
 
 def _details(seen: Progress) -> str:
-    return (
-        f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n- done: **{seen.done}** of {seen.targets}\n"
-        f"- failed: **{seen.failed}**\n"
-    )
+    step = f"- now: {seen.step}\n" if seen.step else ""
+    counted = f"- done: **{seen.done}** of {seen.targets}\n- failed: **{seen.failed}**\n" if seen.targets else ""
+    return f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n{step}{counted}"

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from domain import wire
+    from domain import registry, wire
     from domain.errors import Category
     from domain.model import Admission, Holder, Holders, Refusal, Request
     from workflows import calls
@@ -24,7 +24,7 @@ async def ask_for_admission(request: Request) -> Admission:
     admission = await calls.begin(request)
     if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
         admission = await calls.begin(request)
-    if request.force and admission.refusal and admission.refusal.holders:
+    if may_preempt(request) and admission.refusal and admission.refusal.holders:
         return await _clear_below(request, admission)
     return admission
 
@@ -51,6 +51,11 @@ async def _cancel(holders: list[Holder]) -> None:
             await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
         except FailureError:
             workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+
+
+def may_preempt(request: Request) -> bool:
+    """May this request end what runs on its object and below? With force, or if that is the nature of the action."""
+    return request.force or registry.kind_at(request.path).verb(request.action).preempts
 
 
 def refused(refusal: Refusal) -> ApplicationError:

@@ -14,7 +14,22 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionWrites
     from domain import wire
     from domain.errors import brief
-    from domain.model import Admission, Chunk, Claim, Ending, Grant, Holders, Outcome, Request, Result, Step, Tally
+    from domain.model import (
+        Admission,
+        Chunk,
+        Claim,
+        Done,
+        Ending,
+        Grant,
+        Holders,
+        Move,
+        Outcome,
+        Request,
+        Result,
+        Step,
+        Stepped,
+        Tally,
+    )
 
 CloudActivity = Callable[[Any, Chunk], Awaitable[Tally]]
 
@@ -35,17 +50,31 @@ async def begin(request: Request) -> Admission:
     )
 
 
-async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
-    """Move the object one step on within its action."""
-    step = Step(path=grant.path, epoch=grant.epoch, to=to, actor=actor, at=workflow.now(), message=brief(message))
+async def advance(
+    grant: Grant,
+    to: str,
+    actor: str,
+    message: str = "",
+    info: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+) -> bool:
+    """Move the object one step on within its action. False: no row of the actor leads there."""
+    one = Move(path=grant.path, to=to, actor=actor, message=brief(message), info=info, spec=spec)
+    return (await move(grant, [one])).made
+
+
+async def move(grant: Grant, moves: list[Move]) -> Stepped:
+    """Move objects that the action has locked, all or none: a row of each one's table must lead there."""
+    step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
     return await workflow.execute_local_activity_method(
         ActionWrites.advance, step, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
-async def finish(grant: Grant, result: Result, message: str) -> Outcome:
+async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
     """Write the end of the action and release its locks."""
-    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, message=brief(message), at=workflow.now())
+    left = {name: getattr(done, name) for name in Done.model_fields}
+    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, at=workflow.now(), **left)
     return await workflow.execute_local_activity_method(
         ActionWrites.finish, ending, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )

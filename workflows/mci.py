@@ -9,7 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.mci import VmActivities
     from domain import wire
-    from domain.model import Grant, Outcome, Request
+    from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
 
 OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
@@ -19,12 +19,13 @@ SETTLE_PATIENCE = timedelta(minutes=2)
 class _OnVms(Action):
     """Actions whose work is one order to the clouds for many VMs."""
 
-    async def perform(self, request: Request, grant: Grant) -> str:
+    async def perform(self, request: Request, grant: Grant) -> Done:
         await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
-        return ""
+        return Done()
 
-    async def settle(self, grant: Grant) -> None:
+    async def settle(self, request: Request, grant: Grant) -> Done:
         await self.each_chunk(grant, VmActivities.settle_vms, SETTLE_PATIENCE)
+        return Done()
 
 
 @workflow.defn(name=wire.CREATE_MCI)
@@ -56,8 +57,8 @@ class RemoveVms(_OnVms):
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
 
-    async def perform(self, request: Request, grant: Grant) -> str:
+    async def perform(self, request: Request, grant: Grant) -> Done:
         if request.action != "delete" or not request.force:
             return await super().perform(request, grant)
         await self.each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
-        return f"removed without asking the clouds: {grant.targets} VMs may be left there"
+        return Done(message=f"removed without asking the clouds: {grant.targets} VMs may be left there")

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from domain.machine import Actor
-from domain.model import Grant, Landing, Step
-from tests.test_store.scene import FRONT_1, FRONT_2, WEB, Dump, Scene, group
+from domain.model import Grant, Landing, Move, Step
+from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Dump, Scene, group
 
 
 def kept(dump: Dump) -> Dump:
@@ -89,7 +89,11 @@ async def test_a_stale_epoch_lands_nothing_and_is_recorded_as_ignored(scene: Sce
     assert await scene.inventory.land(stale.chunks[0], [Landing(FRONT_1, "Suspended", **told)], scene.now()) == 0
     assert kept(await scene.dump()) == kept(before)
     line = await scene.last(FRONT_1)
-    assert (line.action, line.to, line.message) == ("suspend", "Suspended", "ignored: a newer action owns the object")
+    assert (line.action, line.to, line.message) == (
+        "suspend",
+        "Suspended",
+        "ignored: the action no longer owns the object",
+    )
     assert line.run == "r1"
     assert await scene.land(fresh, "Running") == 2
 
@@ -107,21 +111,22 @@ async def test_landing_what_does_not_exist_is_ignored_and_recorded(scene: Scene)
     grant = await scene.grant(WEB, "suspend")
     landings = [Landing(FRONT_1, "Suspended"), Landing(f"{WEB}:vm:ghost", "Suspended")]
     assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == 1
-    assert (await scene.last(f"{WEB}:vm:ghost")).message == "ignored: a newer action owns the object"
+    assert (await scene.last(f"{WEB}:vm:ghost")).message == "ignored: the action no longer owns the object"
 
 
 # Steps.
 
 
 def step(grant: Grant, to: str, actor: str = Actor.CLOUD, **changes: Any) -> Step:
-    told: dict[str, Any] = {"path": FRONT_1, "epoch": grant.epoch, "to": to, "actor": actor, "message": "seen"}
-    return Step(**(told | changes | {"at": changes.get("at", "2026-01-01T12:30:00Z")}))
+    path = changes.get("path", FRONT_1)
+    moves = [Move(path=path, to=to, actor=actor, message="seen")]
+    return Step(path=path, epoch=changes.get("epoch", grant.epoch), at=NOON, moves=moves)
 
 
 async def test_a_step_that_a_row_allows_is_made_and_recorded(scene: Scene) -> None:
     await scene.make()
     grant = await scene.grant(FRONT_1, "suspend")
-    assert await scene.inventory.advance(step(grant, "Undefined"))
+    assert (await scene.inventory.advance(step(grant, "Undefined"))).made
     assert await scene.status(FRONT_1) == "Undefined"
     line = await scene.last(FRONT_1)
     assert (line.actor, line.source, line.to, line.message) == ("Cloud", "Suspending", "Undefined", "seen")
@@ -132,7 +137,7 @@ async def test_a_step_made_twice_is_made_once(scene: Scene) -> None:
     grant = await scene.grant(FRONT_1, "suspend")
     await scene.inventory.advance(step(grant, "Running"))
     before = await scene.dump()
-    assert await scene.inventory.advance(step(grant, "Running"))
+    assert (await scene.inventory.advance(step(grant, "Running"))).made
     assert await scene.dump() == before
 
 
@@ -153,10 +158,10 @@ async def test_an_action_whose_object_came_to_rest_by_a_step_can_end(scene: Scen
         ("Running", "Stranger", {}, "no row leads there"),
         ("Failed", Actor.CLOUD, {}, "no row leads there"),
         ("Sleepwalking", Actor.CLOUD, {}, "no row leads there"),
-        ("Running", Actor.CLOUD, {"epoch": 1}, "a newer action owns the object"),
-        ("Running", Actor.CLOUD, {"epoch": 99}, "a newer action owns the object"),
-        ("None", Actor.CLOUD, {"epoch": 1}, "a newer action owns the object"),
-        ("Running", Actor.CLOUD, {"path": f"{WEB}:vm:ghost"}, "a newer action owns the object"),
+        ("Running", Actor.CLOUD, {"epoch": 1}, "the action no longer owns the object"),
+        ("Running", Actor.CLOUD, {"epoch": 99}, "the action no longer owns the object"),
+        ("None", Actor.CLOUD, {"epoch": 1}, "the action no longer owns the object"),
+        ("Running", Actor.CLOUD, {"path": f"{WEB}:vm:ghost"}, "the action no longer owns the object"),
     ],
 )
 async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded(
@@ -166,10 +171,10 @@ async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded
     grant = await scene.grant(FRONT_1, "suspend")
     before = await scene.dump()
     forbidden = step(grant, to, actor, **changes)
-    assert not await scene.inventory.advance(forbidden)
+    assert not (await scene.inventory.advance(forbidden)).made
     assert kept(await scene.dump()) == kept(before)
     line = await scene.last(forbidden.path)
-    assert (line.actor, line.to, line.message) == (actor, to, f"ignored: {why}")
+    assert (line.actor, line.to, line.message) == (actor, to, f"ignored: {why}; seen")
 
 
 # Size.

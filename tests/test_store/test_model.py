@@ -281,12 +281,12 @@ _files = count(1)
 
 def legal_history(connection: sa.Connection) -> None:
     """Each object's history is one path through its table, and the numbers of its actions only rise."""
-    at: dict[str, tuple[str, str, int]] = {}  # path -> status, the one before the action, epoch
+    at: dict[str, tuple[str, str, int, str]] = {}  # path -> status, the one before the action, epoch, action
     for line in connection.execute(sa.select(history).order_by(history.c.seq)).mappings():
         if line["message"].startswith("ignored: "):
             continue
         table = table_of(line["path"])
-        status, came_from, epoch = at.get(line["path"], (NONE, NONE, 0))
+        status, came_from, epoch, doing = at.get(line["path"], (NONE, NONE, 0, ""))
         source, to, action = line["source"], line["to"], line["action"]
         assert source == status, dict(line)
         assert line["epoch"] >= epoch
@@ -295,14 +295,14 @@ def legal_history(connection: sa.Connection) -> None:
             verdict = table.judge(source, action, force=True)
             assert verdict.row
             assert (verdict.ruling, verdict.row.during) == (Ruling.GO, to)
-            came_from = source
+            came_from, doing = source, action
         elif action == "heal":
-            assert to == table.abandoned(source, came_from)
+            assert to == table.abandoned(doing, came_from)
         else:
             assert table.lands(action, source, came_from, to)
-        at[line["path"]] = (to, came_from, line["epoch"])
+        at[line["path"]] = (to, came_from, line["epoch"], doing)
     now = {row.path: row.status for row in connection.execute(sa.select(objects.c.path, objects.c.status))}
-    assert now == {path: status for path, (status, _, _) in at.items()}
+    assert now == {path: status for path, (status, *_) in at.items()}
 
 
 def test_random_lives_keep_the_inventory_the_locks_and_the_history_true(migrated_sqlite: Path, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[S
         ("reboot", "Running", "Rebooting"),
         ("suspend", "None", "Suspended"),
     ]
-    assert (await scene.last(FRONT_1)).message == "ignored: a newer action owns the object"
+    assert (await scene.last(FRONT_1)).message == "ignored: the action no longer owns the object"
 
 
 async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[Scene, Scene]) -> None:

@@ -1,0 +1,51 @@
+"""What a kind of object is, and what can be asked of it. Each family lists its own kinds with these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.machine import StateTable
+from domain.model import NewObject
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One thing that can be asked of a kind: which workflow does it, with what parameters."""
+
+    action: str
+    workflow: str
+    help: str
+    spec: type[BaseModel] | None = None
+    preempts: bool = False  # it takes over whatever runs on the object, and cancels what runs below, without force
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of object."""
+
+    table: StateTable
+    scope: tuple[str, ...]  # the kinds on its path, itself last
+    verbs: tuple[Verb, ...]
+    help: str
+    member: str | None = None  # the kind of its parts, to which its actions apply
+    births: Callable[[str, Any], Iterable[NewObject]] | None = None
+    aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
+
+    @property
+    def name(self) -> str:
+        return self.table.kind
+
+    def verb(self, action: str) -> Verb:
+        """The verb for an action, or Refused naming those that there are."""
+        for verb in self.verbs:
+            if verb.action == action:
+                return verb
+        known = ", ".join(verb.action for verb in self.verbs)
+        raise Refused(
+            Category.INVALID, f"unknown action {action[:40]!r} for {self.table.label}", f"actions are: {known}"
+        )

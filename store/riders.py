@@ -1,0 +1,44 @@
+"""What a family adds to the kernel's own transactions: it rides along, and decides by its own rules.
+
+A rider reads and writes inside the transaction that it is called in, and never commits. What is legal is decided by
+pure functions in `domain/`; a rider only brings them the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.machine import Row
+from domain.model import Claim, Grant, NewObject, Outcome, Request, Step
+
+Found = sa.RowMapping | None
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a family adds to a grant: objects to be born, facts for the workflow, what to keep with the object."""
+
+    births: Sequence[NewObject] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] | None = None  # merged
+    spec: dict[str, Any] | None = None  # replaces
+    placement: str = ""  # of a new object
+
+
+@dataclass(frozen=True)
+class Rider:
+    """Called inside begin (`locks`, then `admit`), after each step (`moved`), and inside finish (`ended`)."""
+
+    locks: Callable[[sa.Connection, Request, Found], Sequence[str]] | None = None  # more paths to hold X on
+    admit: Callable[[sa.Connection, Claim, BaseModel | None, Found, Row], Extra] | None = None  # or raises Refused
+    moved: Callable[[sa.Connection, Step], None] | None = None
+    ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
+
+
+RIDERS: dict[str, Rider] = {}  # by kind

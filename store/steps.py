@@ -1,0 +1,180 @@
+"""Moves within an action: each by a row of its object's table, all of a step or none of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import brief
+from domain.locks import Mode
+from domain.machine import NONE, Row, Ruling, StateTable
+from domain.model import Move, Step, Stepped
+from domain.paths import kind_of, parent_of
+from store.recording import LINES, NO_ROW, NOT_OURS, line, merged
+from store.riders import RIDERS
+from store.schema import actions, locks, objects
+
+_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_HELD = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+)
+_FOUND = (
+    sa.select(objects)
+    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
+_INSERT = sa.insert(objects)
+_REMOVE = sa.delete(objects).where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
+_KEPT = ("placement", "status", "previous_status", "target_action", "target_status", "spec", "info", "error")
+
+
+@dataclass
+class _Object:
+    """An object on its way through the moves of a step."""
+
+    path: str
+    table: StateTable
+    kept: dict[str, Any]
+    existed: bool
+    touched: bool = False
+
+    @property
+    def status(self) -> str:
+        return str(self.kept["status"])
+
+
+@dataclass
+class _Walk:
+    """The moves of one step, judged one after the other; nothing is written before all of them are."""
+
+    owner: str
+    action: str
+    held: list[str]
+    objects: dict[str, _Object]
+    lines: list[tuple[Move, str]] = field(default_factory=list)
+    refusals: list[tuple[Move, str]] = field(default_factory=list)
+
+    def make(self, move: Move) -> None:
+        """Judge a move and, if it is legal, make it in memory."""
+        thing = self.objects[move.path]
+        if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
+            self.refusals.append((move, NOT_OURS))
+        elif thing.status == move.to:
+            self._tell(thing, move)  # found already made, or nothing but news
+        elif (row := _row(thing, move)) is None:
+            self.refusals.append((move, NO_ROW))
+        else:
+            self.lines.append((move, thing.status))
+            self._follow(thing, move, row)
+            self._tell(thing, move)
+
+    def _follow(self, thing: _Object, move: Move, row: Row) -> None:
+        before, kept = thing.status, thing.kept
+        kept["status"], kept["error"] = move.to, move.error
+        entering = row.during == move.to and row.source == before
+        if before not in thing.table.transitional:
+            kept["previous_status"] = before
+        if move.path == self.owner and not kept["placement"]:
+            return  # what the action itself is about keeps its target until the end
+        if entering:
+            kept["target_action"], kept["target_status"] = row.action, row.success(before)
+        elif move.to not in thing.table.transitional:
+            kept["target_action"] = kept["target_status"] = NONE
+
+    def _tell(self, thing: _Object, move: Move) -> None:
+        thing.touched = True
+        if move.info is not None:
+            thing.kept["info"] = merged(thing.kept["info"], move.info)
+        if move.spec is not None:
+            thing.kept["spec"] = move.spec
+
+
+def take(connection: sa.Connection, step: Step) -> Stepped:
+    """Make the moves of a step, or record why not. A step that was taken before is found made."""
+    action = connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
+    held: list[str] = []
+    if action and action["ended_at"] is None:
+        held = list(connection.execute(_HELD, {"by": action["path"], "in_run": action["run"]}).scalars())
+    walk = _Walk(step.path, action["action"] if action else "step", held, _objects(connection, step))
+    for move in step.moves:
+        walk.make(move)
+    if walk.refusals:
+        _ignore(connection, step, walk)
+        return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
+    _write(connection, step, walk)
+    if (rider := RIDERS.get(kind_of(step.path))) and rider.moved:
+        rider.moved(connection, step)
+    return Stepped(made=True)
+
+
+def _row(thing: _Object, move: Move) -> Row | None:
+    """The row by which the move is legal."""
+    if not move.action:
+        verdict = thing.table.step(thing.status, move.to, move.actor)
+        return None if verdict.ruling is Ruling.REFUSED else verdict.row
+    if entering := thing.table.enters(move.action, thing.status, move.to):
+        return entering
+    came_from = str(thing.kept["previous_status"])
+    return thing.table.landing(move.action, thing.status, came_from, move.to)
+
+
+def _objects(connection: sa.Connection, step: Step) -> dict[str, _Object]:
+    names = list(dict.fromkeys(move.path for move in step.moves))
+    rows = {row["path"]: row for row in connection.execute(_FOUND, {"names": names}).mappings()}
+    found: dict[str, _Object] = {}
+    for name in names:
+        row = rows.get(name)
+        kept = {key: row[key] for key in _KEPT} if row else _unborn()
+        found[name] = _Object(name, registry.kind_at(name).table, kept, existed=row is not None)
+    return found
+
+
+def _unborn() -> dict[str, Any]:
+    words = dict.fromkeys(("status", "previous_status", "target_action", "target_status"), NONE)
+    return {**words, "placement": "", "spec": {}, "info": {}, "error": ""}
+
+
+def _write(connection: sa.Connection, step: Step, walk: _Walk) -> None:
+    changes: list[dict[str, Any]] = []
+    births: list[dict[str, Any]] = []
+    gone: list[str] = []
+    for thing in walk.objects.values():
+        stamp = {"epoch": step.epoch, "changed_at": step.at}
+        if thing.status == NONE:
+            gone += [thing.path] if thing.existed else []
+        elif thing.existed and thing.touched:
+            changes.append({"name": thing.path, **thing.kept, **stamp})
+        elif not thing.existed:
+            born = {"path": thing.path, "kind": thing.table.kind, "parent": parent_of(thing.path) or ""}
+            births.append({**born, **thing.kept, **stamp, "created_at": step.at})
+    if changes:
+        connection.execute(_CHANGE, changes)
+    if births:
+        connection.execute(_INSERT, births)
+    if gone:
+        connection.execute(_REMOVE, {"names": gone})
+    if walk.lines:
+        connection.execute(LINES, [_line(step, walk, move, source) for move, source in walk.lines])
+
+
+def _line(step: Step, walk: _Walk, move: Move, source: str) -> dict[str, Any]:
+    action = move.action or walk.action
+    message = move.message or move.error
+    return line(move.path, step.at, move.actor, action, source, move.to, step.epoch, message)
+
+
+def _ignore(connection: sa.Connection, step: Step, walk: _Walk) -> None:
+    """A move that no row allows, or of an action that lost the object: nothing is changed, but it is kept."""
+    told = []
+    for move, why in walk.refusals:
+        message = brief(f"{why}; {move.message}" if move.message else why)
+        source = walk.objects[move.path].status
+        told.append(
+            line(move.path, step.at, move.actor, move.action or walk.action, source, move.to, step.epoch, message)
+        )
+    connection.execute(LINES, told)
