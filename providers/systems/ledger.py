@@ -1,0 +1,222 @@
+"""The books of the backends: which services are wanted, which instances there are, and what was last seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.ports import Transactions
+from domain.systems.backend import ServiceOrder
+from domain.systems.definition import Node
+from domain.systems.rules import Facts
+
+metadata = sa.MetaData()
+Text = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
+
+services = sa.Table(
+    "run_services",
+    metadata,
+    sa.Column("path", Text, primary_key=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("removing", sa.Boolean, nullable=False),
+    sa.Column("observed", sa.JSON, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # rises with every order: a keeper reads only what is new
+    sa.Index("run_services_by_version", "backend", "version"),
+)
+instances = sa.Table(
+    "run_instances",
+    metadata,
+    sa.Column("token", sa.String(80), primary_key=True),
+    sa.Column("path", Text, nullable=False, index=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("stopping", sa.Boolean, nullable=False),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),  # with the number it names one process for ever
+    sa.Column("port", sa.Integer, nullable=False),
+)
+
+
+def create_tables(connection: sa.Connection) -> None:
+    metadata.create_all(connection)
+
+
+@dataclass
+class Unit:
+    """One instance: what is kept of it, and what the keeper knows of it while it is up."""
+
+    token: str
+    path: str
+    number: int
+    generation: int
+    node: Node
+    stopping: bool = False
+    pid: int = 0
+    started: int = 0
+    port: int = 0
+    healthy: bool = field(default=False, compare=False)
+    crashes: int = field(default=0, compare=False)
+    message: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A service as it was ordered."""
+
+    path: str
+    generation: int
+    definition: dict[str, Any]
+    removing: bool
+    version: int
+
+
+class Ledger:
+    """The books of one backend."""
+
+    def __init__(self, backend: str, database: Transactions) -> None:
+        self.backend = backend
+        self._database = database
+
+    async def order(self, orders: Sequence[ServiceOrder]) -> None:
+        """Want these services. An order that is not newer than what is wanted already changes nothing."""
+
+        def write(connection: sa.Connection) -> None:
+            known = _generations(connection, [order.path for order in orders])
+            fresh = [order for order in orders if order.generation > known.get(order.path, -1)]
+            version = self._next_version(connection)
+            _replace(connection, [self._row(order, version) for order in fresh])
+
+        await self._database.run(write)
+
+    async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
+        """Want nothing any more at and below these paths, except what is to be kept."""
+
+        def write(connection: sa.Connection) -> None:
+            version = self._next_version(connection)
+            for prefix in prefixes:
+                found = sa.select(services.c.path).where(self._mine(prefix), ~services.c.removing)
+                names = sorted(set(connection.execute(found).scalars()) - set(keep))
+                ended = {"removing": True, "version": version}
+                if names:
+                    connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
+
+        await self._database.run(write)
+
+    async def facts(self, prefix: str = "") -> list[Facts]:
+        """What was last seen of the services at and below a path, in the order of their paths."""
+
+        def read(connection: sa.Connection) -> list[Facts]:
+            rows = connection.execute(sa.select(services).where(self._mine(prefix)).order_by(services.c.path))
+            return [_facts(row._mapping) for row in rows]
+
+        return await self._database.run(read)
+
+    async def wanted(self, after: int) -> list[Wanted]:
+        """What was ordered since a version."""
+
+        def read(connection: sa.Connection) -> list[Wanted]:
+            new = (services.c.backend == self.backend) & (services.c.version > after)
+            columns = [services.c[name] for name in ("path", "generation", "definition", "removing", "version")]
+            return [Wanted(*row) for row in connection.execute(sa.select(*columns).where(new))]
+
+        return await self._database.run(read)
+
+    async def units(self) -> list[Unit]:
+        """Every instance that is in the books."""
+
+        def read(connection: sa.Connection) -> list[Unit]:
+            rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
+            return [_unit(row) for row in rows]
+
+        return await self._database.run(read)
+
+    async def enter(self, units: Sequence[Unit]) -> None:
+        """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
+        rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
+        await self._database.run(lambda connection: _execute(connection, sa.insert(instances), rows))
+
+    async def note(self, units: Sequence[Unit]) -> None:
+        """What became of instances: their processes, or that they are to stop."""
+        change = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+        rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
+        await self._database.run(lambda connection: _execute(connection, change, rows))
+
+    async def strike(self, tokens: Sequence[str]) -> None:
+        """Instances that are gone."""
+        gone = sa.delete(instances).where(instances.c.token.in_(tokens))
+        await self._database.run(lambda connection: connection.execute(gone) and None)
+
+    async def saw(self, facts: Sequence[Facts], gone: Sequence[str]) -> None:
+        """What the services are now, and those of which nothing is left."""
+
+        def write(connection: sa.Connection) -> None:
+            change = sa.update(services).where(services.c.path == sa.bindparam("which"))
+            _execute(connection, change, [{"which": each.path, "observed": asdict(each)} for each in facts])
+            if gone:
+                ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
+                connection.execute(ended)
+
+        await self._database.run(write)
+
+    def _mine(self, prefix: str) -> sa.ColumnElement[bool]:
+        mine = services.c.backend == self.backend
+        path = services.c.path
+        return mine & ((path == prefix) | ((path > f"{prefix}:") & (path < f"{prefix};"))) if prefix else mine
+
+    def _next_version(self, connection: sa.Connection) -> int:
+        highest = sa.select(sa.func.max(services.c.version)).where(services.c.backend == self.backend)
+        return int(connection.execute(highest).scalar() or 0) + 1
+
+    def _row(self, order: ServiceOrder, version: int) -> dict[str, Any]:
+        unseen = asdict(Facts(order.path, -1, order.definition.get("instances", 1)))
+        return {
+            "path": order.path,
+            "backend": self.backend,
+            "generation": order.generation,
+            "definition": order.definition,
+            "removing": False,
+            "observed": unseen,
+            "version": version,
+        }
+
+
+def _generations(connection: sa.Connection, paths: Iterable[str]) -> dict[str, int]:
+    """Of the services that are wanted: one that is being removed may be ordered again."""
+    known = sa.select(services.c.path, services.c.generation).where(services.c.path.in_(list(paths)))
+    return {path: generation for path, generation in connection.execute(known.where(~services.c.removing))}
+
+
+def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(sa.delete(services).where(services.c.path.in_([row["path"] for row in rows])))
+        connection.execute(sa.insert(services), rows)
+
+
+def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(statement, rows)
+
+
+def _facts(row: Any) -> Facts:
+    seen = Facts(**row["observed"])
+    if seen.generation < row["generation"]:  # ordered, and not observed yet
+        return Facts(row["path"], -1, int(row["definition"].get("instances", 1)), seen.alive, seen.healthy)
+    return seen
+
+
+def _unit(row: Any) -> Unit:
+    kept = {name: row[name] for name in ("token", "path", "number", "generation", "stopping", "pid", "started", "port")}
+    return Unit(node=Node.model_validate(row["definition"]), **kept)
+
+
+def _unit_row(unit: Unit) -> dict[str, Any]:
+    kept = ("token", "path", "number", "generation", "stopping", "pid", "started", "port")
+    node = unit.node.model_dump(mode="json", exclude_defaults=True)
+    return {name: getattr(unit, name) for name in kept} | {"definition": node}
