@@ -21,12 +21,13 @@ from pydantic.fields import FieldInfo
 from domain import errors, faults, limits, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.machine import Actor, Ruling, StateTable
-from domain.mci import MCI, VM, MciSpec, SubGroup
+from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
 from starter import asking, spec
 from starter.actions import Options
 from starter.errors import OF_CATEGORY, Exit
 from starter.naming import example
+from starter.options import needs_file
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -36,7 +37,7 @@ from workflows import action, admission, calls
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/architecture.md", "docs/mci.md")
+PAGES = ("README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
 COMMAND = ".venv/bin/python -m docs.generate"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -148,18 +149,6 @@ def vm_actions() -> str:
     return rendering.markdown(_users(VM))
 
 
-def mci_actions() -> str:
-    return rendering.markdown(MCI)
-
-
-def vm_table() -> str:
-    return rendering.markdown(VM)
-
-
-def vm_diagram() -> str:
-    return _fenced("mermaid", rendering.mermaid(VM))
-
-
 def verdicts() -> str:
     """What each action leads to in each status in which a VM can be asked for one."""
     verbs = [verb.action for verb in registry.KINDS["vm"].verbs]
@@ -167,15 +156,24 @@ def verdicts() -> str:
     return _table(("VM is", *verbs), lines)
 
 
-def commands() -> str:
-    """Every command of the family."""
+def states(kind: str) -> str:
+    """The law of a kind."""
+    return rendering.markdown(registry.KINDS[kind].table)
+
+
+def diagram(kind: str) -> str:
+    return _fenced("mermaid", rendering.mermaid(registry.KINDS[kind].table))
+
+
+def commands(name: str) -> str:
+    """Every verb of a kind."""
+    kind = registry.KINDS[name]
     lines = []
-    for kind in (registry.KINDS["mci"], registry.KINDS["vm"]):
-        for verb in kind.verbs:
-            file = f" -f examples/{kind.name}-demo.yaml" if verb.spec else ""
-            lines.append((f"`starter {kind.name} {verb.action} {example(kind)}{file}`", verb.help))
-        lines.append((f"`starter {kind.name} status {example(kind)}`", "How it is now; `-o json` for programs."))
-        lines.append((f"`starter {kind.name} list`", f"Every {kind.table.label} there is."))
+    for verb in kind.verbs:
+        file = f" -f examples/{kind.name}-demo.yaml" if verb.spec and needs_file(verb.spec) else ""
+        lines.append((f"`starter {kind.name} {verb.action} {example(kind)}{file}`", verb.help))
+    lines.append((f"`starter {kind.name} status {example(kind)}`", "How it is now; `-o json` for programs."))
+    lines.append((f"`starter {kind.name} list`", f"Every {kind.table.label} there is."))
     return _table(("command", "what it does"), lines)
 
 
@@ -290,11 +288,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "fault-kinds": fault_kinds,
     "vm-actions": vm_actions,
-    "mci-actions": mci_actions,
-    "vm-table": vm_table,
-    "vm-diagram": vm_diagram,
     "verdicts": verdicts,
-    "commands": commands,
     "options": options,
     "refusals": refusals,
     "spec-fields": spec_fields,
@@ -306,9 +300,19 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
+# Parts that there are for every kind: `states-vm` and so on.
+OF_KIND: dict[str, Callable[[str], str]] = {"states": states, "diagram": diagram, "commands": commands}
+
+
+def part(name: str) -> str:
+    """A generated part by its name."""
+    what, _, kind = name.partition("-")
+    return PARTS[name]() if name in PARTS else OF_KIND[what](kind)
+
+
 def render(text: str) -> str:
     """A page with its generated parts as the code gives them now."""
-    return BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]().rstrip()}\n{found[3]}", text)
+    return BLOCK.sub(lambda found: f"{found[1]}{part(found[2]).rstrip()}\n{found[3]}", text)
 
 
 def main() -> None:

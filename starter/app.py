@@ -8,15 +8,18 @@ from typing import Annotated, Literal
 from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
-from starter import actions, demo, doctor, faults, reads, stack, terminal
+from domain.errors import Category, Refused
+from starter import actions, doctor, faults, reads, stack, terminal
 from starter.errors import Exit
+from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
-from starter.naming import compose, locate
+from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
 
 OBJECTS, LOOKING, STEERING, RUNNING = (
     Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
 )
+_DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 Where = Annotated[str, Parameter(help="Only at or below this object.")]
 KindName = Annotated[str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.")]
@@ -42,6 +45,9 @@ def build() -> App:
         for command in commands:
             app.command(command, group=group)
     app.command(list_kind, name="list", group=LOOKING)
+    for face in FACES.values():
+        if face.extend:
+            face.extend(app)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)
@@ -54,7 +60,7 @@ async def get(path: Target, /, *, output: OutputOption = "table") -> Exit:
 
     Example: starter get ns:default:mci:web -o yaml
     """
-    return await reads.get(locate(path), output)
+    return await reads.get(await reads.locate(path), output)
 
 
 async def list_kind(
@@ -72,7 +78,7 @@ async def history(path: Target, /, *, limit: Limit = DEFAULT_LIMIT, output: Outp
 
     Example: starter history default/web
     """
-    return await reads.history(locate(path), limit, output)
+    return await reads.history(await reads.locate(path), limit, output)
 
 
 async def locks(
@@ -82,7 +88,7 @@ async def locks(
 
     Example: starter locks default/web
     """
-    return await reads.locks(locate(path) if path else "", output)
+    return await reads.locks(await reads.locate(path) if path else "", output)
 
 
 async def states(
@@ -123,7 +129,17 @@ async def check(
 
     Example: starter check default/web suspend
     """
-    return await actions.check(compose(locate(path), action, force=force, spec=spec_in(file)), output)
+    return await actions.check(compose(await reads.locate(path), action, force=force, spec=spec_in(file)), output)
+
+
+async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /) -> Exit:
+    """A family's story, live, on simulated infrastructure; with no name, six VMs in three clouds. Takes some seconds.
+
+    Example: starter demo mci
+    """
+    if family not in _DEMOS:
+        raise Refused(Category.INVALID, f"no demo is called {family[:40]!r}", f"demos are: {', '.join(_DEMOS)}")
+    return await _DEMOS[family]()
 
 
 async def attach(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
@@ -131,7 +147,7 @@ async def attach(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
     Example: starter attach default/web
     """
-    return await actions.attach(locate(path), actions.duration(within), output)
+    return await actions.attach(await reads.locate(path), actions.duration(within), output)
 
 
 async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
@@ -139,11 +155,11 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
     Example: starter cancel default/web
     """
-    return await actions.cancel(locate(path), actions.duration(within), output)
+    return await actions.cancel(await reads.locate(path), actions.duration(within), output)
 
 
 _COMMANDS = {
     LOOKING: (get, history, locks, states),
     STEERING: (check, attach, cancel),
-    RUNNING: (demo.demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
+    RUNNING: (demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
 }

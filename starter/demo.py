@@ -1,4 +1,4 @@
-"""`starter demo`: the life of six VMs in three clouds, for somebody who sees this for the first time."""
+"""`starter demo mci`: the life of six VMs in three clouds, for somebody who sees this for the first time."""
 
 from __future__ import annotations
 
@@ -28,12 +28,9 @@ LATENCY = 1.2  # of the demo's own clouds: slow enough to watch
 JITTER = 0.9
 
 
-async def demo() -> Exit:
-    """Create, suspend, resume and terminate six VMs in three simulated clouds, live. Takes some ten seconds.
-
-    Example: starter demo
-    """
-    async with _somewhere() as asking:
+async def mci() -> Exit:
+    """Create, suspend, resume and terminate six VMs in three simulated clouds, live."""
+    async with somewhere() as asking:
         path = make(("ns", "mci"), ("default", await _free_name(asking)))
         terminal.story(f"\nSix VMs in three clouds, one MCI: {path}")
         for play in (_create, _suspend, _resume_with_a_rival, _terminate):
@@ -121,7 +118,7 @@ async def _free_name(asking: Asking) -> str:
 
 
 @asynccontextmanager
-async def _somewhere() -> AsyncIterator[Asking]:
+async def somewhere() -> AsyncIterator[Asking]:
     """The stack that runs, here or where TEMPORAL_ADDRESS says; if none does, one of our own for the time being."""
     from temporalio.envconfig import ClientConfig
 

@@ -6,13 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
+from pydantic import BaseModel
 
 from domain import registry
 from domain.paths import expand
 from starter import actions, reads
 from starter.actions import Options
 from starter.errors import Exit
-from starter.naming import example
+from starter.naming import EXAMPLES, example
+from starter.options import needs_file, spec_options, with_options
 from starter.output import OutputOption
 
 Command = Callable[..., Awaitable[Exit]]
@@ -41,13 +43,35 @@ def _acting(kind: registry.Kind, verb: registry.Verb) -> Command:
     async def act_on(target: Target, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
         return await actions.act(kind, expand(target, kind.scope), verb.action, options, None)
 
-    async def act_with_spec(target: Target, /, *, file: SpecFile, options: Options = Options()) -> Exit:  # noqa: B008
-        return await actions.act(kind, expand(target, kind.scope), verb.action, options, spec_in(file))
-
     words = f"{kind.name} {verb.action} {example(kind)}"
-    if verb.spec:
-        return described(act_with_spec, verb.help, f"{words} -f examples/{kind.name}-demo.yaml")
-    return described(act_on, verb.help, words)
+    return _acting_with_spec(kind, verb, verb.spec, words) if verb.spec else described(act_on, verb.help, words)
+
+
+def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str) -> Command:
+    async def act_with_spec(
+        target: Target,
+        /,
+        *,
+        file: SpecFile = "",
+        options: Options = Options(),  # noqa: B008  frozen
+        **given: Any,
+    ) -> Exit:
+        told = {**(spec_in(file) or {}), **{name: value for name, value in given.items() if value is not None}}
+        return await actions.act(kind, expand(target, kind.scope), verb.action, options, told or None)
+
+    async def act_with_file(target: Target, /, *, file: SpecFile, options: Options = Options(), **given: Any) -> Exit:  # noqa: B008
+        return await act_with_spec(target, file=file, options=options, **given)
+
+    if needs_file(spec):
+        command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
+    else:
+        command = act_with_spec
+        words += " ".join(["", *(f"--{name.replace('_', '-')} {EXAMPLES.get(name, '...')}" for name in _needed(spec))])
+    return described(with_options(command, spec_options(spec)), verb.help, words)
+
+
+def _needed(spec: type[BaseModel]) -> list[str]:
+    return [name for name, field in spec.model_fields.items() if field.is_required()]
 
 
 def _status(kind: registry.Kind) -> Command:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from domain.mci import status_count
 from domain.model import ObjectView
 from domain.paths import name_of
 from domain.wire import split_placement
-
-Document = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
+from starter import demo
+from starter.faces import Face
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
@@ -46,4 +46,4 @@ def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[s
     }
 
 
-DOCUMENTS: dict[str, Document] = {"mci": mci_document, "vm": vm_document}
+FACE = Face(documents={"mci": mci_document, "vm": vm_document}, demo=demo.mci)

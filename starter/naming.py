@@ -11,19 +11,19 @@ from domain.errors import Category, Refused
 from domain.model import Request
 from domain.paths import check_path, expand, make
 
-_EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}
+EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}  # families add theirs
 
 
-def locate(text: str) -> str:
-    """The path that a person means when no kind is said: `default/web` if only one kind has two names."""
+def candidates(text: str) -> list[str]:
+    """The paths that a person may mean when no kind is said: one for every kind with so many names."""
     if ":" in text:
         registry.kind_at(check_path(text))
-        return text
+        return [text]
     fitting = [kind for kind in registry.KINDS.values() if len(kind.scope) == text.count("/") + 1]
-    if len(fitting) == 1:
-        return expand(text, fitting[0].scope)
-    known = ", ".join(":".join(f"{kind}:<name>" for kind in each.scope) for each in registry.KINDS.values())
-    raise Refused(Category.INVALID, f"{text[:80]!a} does not name one object", f"write a whole path: {known}")
+    if not fitting:
+        known = ", ".join(":".join(f"{kind}:<name>" for kind in each.scope) for each in registry.KINDS.values())
+        raise Refused(Category.INVALID, f"{text[:80]!a} does not name one object", f"write a whole path: {known}")
+    return [expand(text, kind.scope) for kind in fitting]
 
 
 def prefix(text: str, kind: registry.Kind) -> str:
@@ -40,7 +40,7 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 def example(kind: registry.Kind) -> str:
     """An object of the kind as it may be typed."""
-    return "/".join(_EXAMPLES.get(word, f"{word}-1") for word in kind.scope)
+    return "/".join(EXAMPLES.get(word, f"{word}-1") for word in kind.scope)
 
 
 def compose(path: str, action: str, **rest: object) -> Request:

@@ -7,21 +7,46 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from domain import registry, wire
+from domain.errors import Category, Refused
 from domain.model import HistoryView, LocksView, ObjectView, Query
 from domain.paths import name_of, short
-from starter import mci, terminal
+from starter import terminal
 from starter.errors import Exit
-from starter.naming import prefix
+from starter.naming import candidates, prefix
 from starter.output import Output, Sheet, aligned, show
 from starter.session import session
 
 if TYPE_CHECKING:
     from starter.asking import Asking
 
-# How a kind's status is shown; a kind that is not here is shown as it is stored.
-DOCUMENTS = {**mci.DOCUMENTS}
-
 HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
+
+
+async def locate(text: str) -> str:
+    """The path that a person means. If its short form fits several kinds: the one object that there is."""
+    paths = candidates(text)
+    if len(paths) == 1:
+        return paths[0]
+    async with session() as asking:
+        there = [path for path in paths if await _exists(asking, path)]
+    if len(there) == 1:
+        return there[0]
+    what = "may mean several objects" if there else "is no object"
+    raise Refused(
+        Category.INVALID if there else Category.NOT_FOUND,
+        f"{text} {what}: {', '.join(there or paths)}",
+        f"write a whole path, such as {(there or paths)[0]}",
+    )
+
+
+async def _exists(asking: Asking, path: str) -> bool:
+    try:
+        await _view(asking, path)
+    except Refused as refused:
+        if refused.category is Category.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 async def get(path: str, output: Output) -> Exit:
@@ -42,6 +67,8 @@ async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
     async with session() as asking:
         view = await _view(asking, path)
         members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
+    from starter.families import DOCUMENTS  # the families' commands read with this module
+
     document = DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:

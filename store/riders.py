@@ -37,7 +37,7 @@ class Rider:
 
     locks: Callable[[sa.Connection, Request, Found], Sequence[str]] | None = None  # more paths to hold X on
     admit: Callable[[sa.Connection, Claim, BaseModel | None, Found, Row], Extra] | None = None  # or raises Refused
-    moved: Callable[[sa.Connection, Step], None] | None = None
+    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import brief
+from domain.errors import Refused, brief
 from domain.locks import Mode
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Move, Step, Stepped
@@ -106,9 +106,13 @@ def take(connection: sa.Connection, step: Step) -> Stepped:
     if walk.refusals:
         _ignore(connection, step, walk)
         return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
-    _write(connection, step, walk)
-    if (rider := RIDERS.get(kind_of(step.path))) and rider.moved:
-        rider.moved(connection, step)
+    try:
+        with connection.begin_nested():
+            _write(connection, step, walk)
+            if (rider := RIDERS.get(kind_of(step.path))) and rider.moved:
+                rider.moved(connection, step)
+    except Refused as refused:
+        return Stepped(made=False, refusals=[refused.message])
     return Stepped(made=True)
 
 

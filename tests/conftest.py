@@ -17,7 +17,8 @@ from starter.asking import Asking
 from tests.user import User
 from workers import embedded
 from workers.connection import connect
-from workers.plugin import WORKFLOWS, plugin
+from workers.families import WORKFLOWS
+from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
 

@@ -276,4 +276,4 @@ async def test_caps_hold_over_all_actions_at_once_and_are_reached(user: User) ->
     peaks = cloud.peaks()
     assert peaks.regions == CLOUDS["ncp"].regions
     assert {peaks.vms[place] for place in places} == {CLOUDS["ncp"].vms}
-    assert user.service.permits.in_use() == {}
+    assert user.service.parts.permits.in_use() == {}

@@ -10,10 +10,6 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from workflows.mci import ControlVms, CreateMci, RemoveVms
-
-WORKFLOWS = [CreateMci, ControlVms, RemoveVms]
-
 # Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
 PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "domain", "activities")
 

@@ -15,10 +15,8 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from activities.healing import Healing
 from activities.inventory import ActionWrites
-from activities.mci import Patience, VmActivities
 from activities.permits import Permits
 from activities.reading import Reading
-from activities.simulation import Simulation
 from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
@@ -27,7 +25,8 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.plugin import WORKFLOWS
+from workers.families import WORKFLOWS, activities
+from workers.parts import Parts
 from workers.settings import Settings, redacted
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
@@ -44,8 +43,17 @@ class Service:
         self.cloud_database = Database(settings.cloud())
         self.inventory = SqlInventory(self.database)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
-        self.clouds: Mapping[str, Cloud] = clouds or self.simulated
-        self.permits = Permits(CLOUDS, settings.part())
+        self.parts = Parts(
+            client=client,
+            settings=settings,
+            database=self.database,
+            cloud_database=self.cloud_database,
+            inventory=self.inventory,
+            simulated=self.simulated,
+            clouds=clouds or self.simulated,
+            permits=Permits(CLOUDS, settings.part()),
+        )
+        self._activities = activities(self.parts)
 
     def prepare(self) -> None:
         """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
@@ -76,7 +84,7 @@ class Service:
             task_queue=queue,
             build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
             workflows=WORKFLOWS if on_actions else [],
-            activities=self._action_activities() if on_actions else self._cloud_activities(),
+            activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
             graceful_shutdown_timeout=timedelta(seconds=10),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),
@@ -84,13 +92,12 @@ class Service:
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )
 
-    def _action_activities(self) -> list[Callable[..., Any]]:
+    def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory),
             Healing(self.client, self.inventory),
             Reading(self.inventory, self._describe_store),
         )
-        simulation = Simulation(next(iter(self.simulated.values())))
         return [
             *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
             *(
@@ -100,18 +107,13 @@ class Service:
                 reading.read_locks,
                 reading.read_check,
                 reading.read_outcome,
+                reading.read_store,
             ),
-            *(reading.read_store, simulation.faults),
         ]
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)
         return StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
-
-    def _cloud_activities(self) -> list[Callable[..., Any]]:
-        patience = Patience(call=self.settings.call_timeout, total=self.settings.patience)
-        vms = VmActivities(self.inventory, self.clouds, self.permits, patience)
-        return [vms.operate_vms, vms.settle_vms, vms.forget_vms]
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

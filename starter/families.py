@@ -1,0 +1,16 @@
+"""The families on the command line: a line for each."""
+
+from __future__ import annotations
+
+from starter import mci
+from starter.faces import Face
+from starter.naming import EXAMPLES
+
+FACES: dict[str, Face] = {
+    "mci": mci.FACE,
+}
+
+DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}
+
+for _face in FACES.values():
+    EXAMPLES.update(_face.examples)

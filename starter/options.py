@@ -1,0 +1,73 @@
+"""Options made from a spec: what fits on a command line need not be written into a file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from cyclopts import Parameter
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from starter.errors import Exit
+
+_PLAIN = (str, int, float, bool)
+
+
+def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
+    """For each field of the model that is a word, a number, a choice or a list of words: an option, not given."""
+    found = {}
+    for name, field in model.model_fields.items():
+        if (word := _type(field.annotation)) is not None:
+            given = Annotated[word | None, Parameter(name=_flag(name), negative="", help=_help(field))]  # type: ignore[valid-type]
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given)
+    return found
+
+
+def needs_file(model: type[BaseModel]) -> bool:
+    """Is there something that must be given and fits into no option?"""
+    options = spec_options(model)
+    return any(field.is_required() and name not in options for name, field in model.model_fields.items())
+
+
+def with_options(
+    command: Callable[..., Awaitable[Exit]], options: dict[str, inspect.Parameter]
+) -> Callable[..., Awaitable[Exit]]:
+    """The command with these options in the place of its `**given`."""
+    signature = inspect.signature(command, eval_str=True)
+    fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*fixed, *options.values()])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in (*fixed, *options.values())}
+    return command
+
+
+def _type(annotation: Any) -> Any:
+    """The type of an option for a field of this type, or None if it needs a file."""
+    origin, inner = get_origin(annotation), [each for each in get_args(annotation) if each is not NoneType]
+    if origin in (Union, UnionType) and len(inner) == 1:
+        return _type(inner[0])
+    if origin is Annotated:
+        return _type(inner[0])
+    if origin is Literal:
+        return annotation
+    if origin in (list, tuple) and inner and _type(inner[0]) is str:
+        return list[str]
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, Enum):
+        return Literal[tuple(str(each.value) for each in annotation)]
+    return annotation if annotation in _PLAIN else None
+
+
+def _flag(name: str) -> str:
+    """`subGroup` and `sub_group` are both --sub-group."""
+    return "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
+
+
+def _help(field: FieldInfo) -> str:
+    usual = "" if field.is_required() or field.default in (None, "", False) else f" Usually {field.default}."
+    return f"{field.description or ''}{usual}"

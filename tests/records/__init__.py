@@ -1,0 +1,9 @@
+"""What each family has recorded: a line for each."""
+
+from __future__ import annotations
+
+from tests.records import mci
+
+FAMILIES = {
+    "mci": mci.record,
+}

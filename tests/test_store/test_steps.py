@@ -1,0 +1,231 @@
+"""Moves within an action: by rows, all or none, of what the action has locked; and what a family's rider may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.machine import NONE, Row
+from domain.model import Claim, Ending, Grant, Move, NewObject, Outcome, Request, Result, Step, Stepped
+from store.riders import RIDERS, Extra, Found, Rider
+from tests.test_store.scene import FRONT_1, FRONT_2, WEB, Scene, group
+
+GUEST = f"{WEB}:vm:guest"
+OTHER = "ns:default:mci:other"
+
+
+async def take(scene: Scene, grant: Grant, *moves: Move) -> Stepped:
+    step = Step(path=grant.path, epoch=grant.epoch, at=scene.now(), moves=list(moves))
+    return await scene.inventory.advance(step)
+
+
+async def refining(scene: Scene, run: str = "") -> Grant:
+    """An action on the group that has begun, but not for the two VMs that run."""
+    broken = f"{WEB}:vm:broken-1"
+    await scene.make(WEB, group(), group("broken", 1))
+    stopping = await scene.grant(broken, "suspend")
+    await scene.land(stopping, "", {broken: ("Failed", "no answer")})
+    await scene.finish(stopping)
+    return await scene.grant(WEB, "refine", run)
+
+
+def suspending(path: str, **more: Any) -> Move:
+    return Move(path=path, to="Suspending", action="suspend", **more)
+
+
+async def test_an_action_takes_what_is_below_it_along_by_the_rows_of_its_own_table(scene: Scene) -> None:
+    grant = await refining(scene)
+    assert (await take(scene, grant, suspending(FRONT_1), suspending(FRONT_2))).made
+    view = await scene.inventory.get(FRONT_1)
+    assert (view.status, view.previous_status) == ("Suspending", "Running")
+    assert (view.target_action, view.target_status, view.epoch) == ("suspend", "Suspended", grant.epoch)
+    assert (await take(scene, grant, Move(path=FRONT_1, to="Suspended", action="suspend"))).made
+    view = await scene.inventory.get(FRONT_1)
+    assert (view.status, view.target_action) == ("Suspended", NONE)
+
+
+async def test_moves_are_made_all_or_none(scene: Scene) -> None:
+    grant = await refining(scene)
+    stepped = await take(scene, grant, suspending(FRONT_1), Move(path=FRONT_2, to="Resuming", action="resume"))
+    assert not stepped.made
+    assert stepped.refusals == [f"{FRONT_2} to Resuming: ignored: no row leads there"]
+    assert {await scene.status(FRONT_1), await scene.status(FRONT_2)} == {"Running"}
+    assert (await scene.last(FRONT_2)).message == "ignored: no row leads there"
+
+
+async def test_a_step_taken_twice_is_found_made(scene: Scene) -> None:
+    grant = await refining(scene)
+    await take(scene, grant, suspending(FRONT_1, info={"why": "asked"}))
+    before = (await scene.told(FRONT_1), await scene.inventory.get(FRONT_1))
+    assert (await take(scene, grant, suspending(FRONT_1, info={"why": "asked"}))).made
+    again = await scene.inventory.get(FRONT_1)
+    assert (await scene.told(FRONT_1), again.model_copy(update={"changed_at": before[1].changed_at})) == before
+
+
+async def test_an_object_may_come_into_being_and_go_by_moves(scene: Scene) -> None:
+    grant = await refining(scene)
+    born = Move(path=GUEST, to="Creating", action="create", info={"a": 1, "b": 2}, spec={"size": "small"})
+    assert (await take(scene, grant, born)).made
+    view = await scene.inventory.get(GUEST)
+    assert (view.status, view.kind, view.info, view.spec) == ("Creating", "vm", {"a": 1, "b": 2}, {"size": "small"})
+    assert (await take(scene, grant, Move(path=GUEST, to="Failed", action="create", error="no luck"))).made
+    assert (await scene.inventory.get(GUEST)).error == "no luck"
+    entered = Move(path=GUEST, to="Terminating", action="refine", info={"a": None})
+    assert (await take(scene, grant, entered)).made
+    assert (await scene.inventory.get(GUEST)).info == {"b": 2}
+    assert (await take(scene, grant, Move(path=GUEST, to=NONE, action="refine"))).made
+    assert "guest" not in await scene.statuses()
+    assert (await scene.told(GUEST))[-1] == ("refine", "Terminating", NONE)
+
+
+async def test_what_the_action_has_not_locked_is_not_moved(scene: Scene) -> None:
+    await scene.make(OTHER)
+    grant = await refining(scene)
+    stranger = f"{OTHER}:vm:front-1"
+    stepped = await take(scene, grant, suspending(FRONT_1), suspending(stranger))
+    assert stepped.refusals == [f"{stranger} to Suspending: ignored: the action no longer owns the object"]
+    assert await scene.status(FRONT_1) == "Running"
+
+
+async def test_an_action_that_has_ended_moves_nothing(scene: Scene) -> None:
+    grant = await refining(scene)
+    await scene.finish(grant)
+    assert not (await take(scene, grant, suspending(FRONT_1))).made
+    assert await scene.status(FRONT_1) == "Running"
+
+
+async def test_what_a_cut_off_action_took_along_is_brought_back(scene: Scene) -> None:
+    grant = await refining(scene, "cut-off")
+    await take(scene, grant, suspending(FRONT_1))
+    await scene.inventory.bury(WEB, "cut-off", scene.now(), "killed")
+    assert await scene.status(FRONT_1) == "Running"
+    assert (await scene.last(FRONT_1)).action == "heal"
+
+
+async def test_finish_makes_its_last_moves_and_keeps_what_the_action_leaves(scene: Scene) -> None:
+    grant = await refining(scene)
+    ending = Ending(
+        epoch=grant.epoch,
+        path=WEB,
+        result=Result.SUCCEEDED,
+        at=scene.now(),
+        info={"seen": True},
+        spec={"new": 1},
+        moves=[Move(path=GUEST, to="Creating", action="create"), Move(path=GUEST, to="Failed", action="create")],
+    )
+    await scene.inventory.finish(ending)
+    view = await scene.inventory.get(WEB)
+    assert (view.info["seen"], view.spec, view.target_action) == (True, {"new": 1}, NONE)
+    assert (await scene.statuses())["guest"] == "Failed"
+
+
+async def test_an_end_that_no_row_allows_is_not_taken(scene: Scene) -> None:
+    grant = await refining(scene)
+    ending = Ending(epoch=grant.epoch, path=WEB, result=Result.SUCCEEDED, at=scene.now(), to="Flying")
+    await scene.inventory.finish(ending)
+    assert (await scene.inventory.get(WEB)).phase == "Running"
+    assert "no row leads there: Flying" in (await scene.last(WEB)).message
+
+
+# Riders.
+
+
+@pytest.fixture
+def riding() -> Iterator[dict[str, Rider]]:
+    """Riders of this test, gone after it."""
+    before = dict(RIDERS)
+    yield RIDERS
+    RIDERS.clear()
+    RIDERS.update(before)
+
+
+def admit(found: list[Found]) -> Any:
+    def decide(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
+        found.append(thing)
+        if claim.request.reason == "no":
+            raise Refused(Category.QUOTA, "the family says no", "ask again")
+        return Extra(details={"row": row.action}, info={"ridden": True})
+
+    return decide
+
+
+async def test_a_rider_may_refuse_and_then_nothing_is_written(scene: Scene, riding: dict[str, Rider]) -> None:
+    await scene.make()
+    riding["mci"] = Rider(admit=admit([]))
+    before = await scene.dump()
+    refusal = await scene.refusal(WEB, "suspend", reason="no")
+    assert (refusal.category, refusal.message, refusal.hint) == (Category.QUOTA, "the family says no", "ask again")
+    assert await scene.dump() == before
+
+
+async def test_a_rider_tells_the_workflow_and_keeps_facts(scene: Scene, riding: dict[str, Rider]) -> None:
+    await scene.make()
+    seen: list[Found] = []
+    riding["mci"] = Rider(admit=admit(seen))
+    grant = await scene.grant(WEB, "suspend", "the-run")
+    assert grant.details == {"row": "suspend"}
+    assert seen[0] is not None
+    assert seen[0]["path"] == WEB
+    assert (await scene.inventory.get(WEB)).info["ridden"] is True
+    assert (await scene.grant(WEB, "suspend", "the-run")).details == {"row": "suspend"}  # asked again: the same
+
+
+async def test_a_rider_may_lock_more_and_a_conflict_there_refuses(scene: Scene, riding: dict[str, Rider]) -> None:
+    def locks(connection: sa.Connection, request: Request, thing: Found) -> Sequence[str]:
+        return [OTHER]
+
+    await scene.make()
+    await scene.make(OTHER)
+    riding["vm"] = Rider(locks=locks)
+    grant = await scene.grant(FRONT_1, "suspend")
+    held = {(hold.path, hold.mode.value) for hold in await scene.inventory.holds("")}
+    assert held == {("ns:default", "IX"), (WEB, "IX"), (FRONT_1, "X"), (OTHER, "X")}
+    refusal = await scene.refusal(OTHER, "suspend")
+    assert FRONT_1 in refusal.message
+    assert FRONT_1 in (await scene.refusal(FRONT_2, "suspend")).message
+    moved = await take(scene, grant, suspending(f"{OTHER}:vm:front-1"))
+    assert moved.made
+    await scene.finish(grant)
+    assert await scene.inventory.holds("") == []
+    assert await scene.status(f"{OTHER}:vm:front-1") == "Running"  # left under way: brought back
+
+
+async def test_a_rider_bears_objects_of_other_kinds(scene: Scene, riding: dict[str, Rider]) -> None:
+    def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
+        return Extra(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
+
+    riding["mci"] = Rider(admit=bear)
+    await scene.make()
+    view = await scene.inventory.get(GUEST)
+    assert view.spec == {"born": "with it"}
+    assert (await scene.told(GUEST))[0] == ("create", NONE, "Creating")
+
+
+async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
+    scene: Scene, riding: dict[str, Rider]
+) -> None:
+    heard: list[str] = []
+
+    def moved(connection: sa.Connection, step: Step) -> None:
+        heard.extend(f"{move.path} {move.to}" for move in step.moves)
+        if "bad" in step.moves[0].message:
+            raise Refused(Category.INVALID, "the parts do not fit")
+
+    def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+        heard.append(f"{grant.path} {outcome.result}")
+
+    grant = await refining(scene, "first")
+    riding["mci"] = Rider(moved=moved, ended=ended)
+    await take(scene, grant, suspending(FRONT_1))
+    taken_back = await take(scene, grant, suspending(FRONT_2, message="bad"))
+    assert taken_back == Stepped(made=False, refusals=["the parts do not fit"])
+    assert await scene.status(FRONT_2) == "Running"
+    await scene.inventory.bury(WEB, "first", scene.now(), "killed")
+    await scene.finish(await scene.grant(WEB, "suspend"))
+    assert [heard[0], *heard[-2:]] == [f"{FRONT_1} Suspending", f"{WEB} failed", f"{WEB} failed"]

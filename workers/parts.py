@@ -1,0 +1,27 @@
+"""What a worker process has made once and every family may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from temporalio.client import Client
+
+from activities.permits import Permits
+from domain.ports import Cloud
+from providers.simulated import SimulatedCloud
+from store.engine import Database
+from store.inventory import SqlInventory
+from workers.settings import Settings
+
+
+@dataclass(frozen=True)
+class Parts:
+    client: Client
+    settings: Settings
+    database: Database  # of the inventory
+    cloud_database: Database  # of what is simulated: outside the inventory, as the real world is
+    inventory: SqlInventory
+    simulated: Mapping[str, SimulatedCloud]
+    clouds: Mapping[str, Cloud]
+    permits: Permits
