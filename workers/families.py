@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from workers import mci
@@ -11,7 +12,8 @@ from workers.parts import Parts
 
 
 class Family(Protocol):
-    """A module of a family in `workers/`."""
+    """A module of a family in `workers/`. It may have two more things: `QUEUES`, the names of queues of its own, and
+    `beside(parts, queues)`, an async context in which these queues are served: for what runs beside the workers."""
 
     WORKFLOWS: list[type]
 
@@ -21,6 +23,8 @@ class Family(Protocol):
 
 
 FAMILIES: tuple[Family, ...] = (mci,)
+
+QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 
 WORKFLOWS: list[type] = [workflow for family in FAMILIES for workflow in family.WORKFLOWS]
 
@@ -32,3 +36,13 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         for queue, some in family.activities(parts).items():
             found[queue] += some
     return dict(found)
+
+
+@asynccontextmanager
+async def beside(parts: Parts, queues: Sequence[str]) -> AsyncIterator[None]:
+    """What families run beside the workers, for as long as these queues are served."""
+    async with AsyncExitStack() as stack:
+        for family in FAMILIES:
+            if hook := getattr(family, "beside", None):
+                await stack.enter_async_context(hook(parts, queues))
+        yield

@@ -25,12 +25,12 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.families import WORKFLOWS, activities
+from workers.families import QUEUES, WORKFLOWS, activities, beside
 from workers.parts import Parts
 from workers.settings import Settings, redacted
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
-ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
+ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
 class Service:
@@ -67,6 +67,7 @@ class Service:
     async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
         """Poll these queues until the block ends; then finish what runs, or hand it over."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(beside(self.parts, queues))
             for queue in queues:
                 await stack.enter_async_context(self._worker(queue))
             yield
