@@ -12,7 +12,7 @@ from domain.errors import Category, Refused
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import Hold, Mode, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
-from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
+from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request
 from store.granting import Granting, Plan, kept_grant
 from store.reading import hold_of, shown_status
 from store.riders import RIDERS, Extra
@@ -39,6 +39,11 @@ _HELD = (
     )
     .order_by(locks.c.path, locks.c.owner)
 )
+_NAMED = (
+    sa.select(actions.c.path, actions.c.action, actions.c.grant)
+    .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
+    .order_by(actions.c.epoch)
+)
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
 _COUNTS = (
     sa.select(objects.c.status, sa.func.count())
@@ -60,7 +65,7 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
             return earlier
         want = _with_more(connection, kind, request, want)
         if others := _in_the_way(connection, claim, want):
-            return Admission(refusal=_conflict(others))
+            return Admission(refusal=_conflict(connection, others))
         found = _find(connection, request.path)
         plan = _judge(connection, kind, request, found)
         extra = _ride(connection, kind, claim, spec, found, plan)
@@ -87,7 +92,7 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
     path = claim.request.path
     mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == path]
-    return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
+    return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
 
 
 def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
@@ -151,7 +156,7 @@ def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[Hold]:
     return [hold_of(row) for row in rows]
 
 
-def _conflict(holds: list[Hold]) -> Refusal:
+def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
     holders = {
         hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
     }
@@ -160,12 +165,29 @@ def _conflict(holds: list[Hold]) -> Refusal:
     told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
     if len(holders) > len(shown):
         told += f"; and {len(holders) - len(shown)} more"
+    told += _called(connection, shown)
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
         hint=f"wait for it with: starter attach {next(iter(holders))}",
         holders=listed,
     )
+
+
+def _called(connection: sa.Connection, holders: Iterable[Holder]) -> str:
+    """Actions that have names of their own, by them: `; locked by deploys d1, d2`."""
+    runs = [holder.run for holder in holders if _has_name(holder)]
+    if not runs:
+        return ""
+    names: dict[str, list[str]] = {}
+    for row in connection.execute(_NAMED, {"runs": runs}).mappings():
+        names.setdefault(row["action"], []).append(str(row["grant"]["details"].get(ACTION_NAME, row["path"])))
+    told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
+    return f"; locked by {' and '.join(told)}" if names else ""
+
+
+def _has_name(holder: Holder) -> bool:
+    return any(verb.named for verb in registry.kind_at(holder.owner).verbs if verb.action == holder.action)
 
 
 def _find(connection: sa.Connection, path: str) -> Found | None:
