@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from hashlib import sha256
 from typing import Any
 
 from domain.errors import Category, Refused
@@ -20,6 +21,7 @@ from domain.systems.tables import BACKEND, State
 CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
+_NOT_OF_AN_INSTANCE = {"name", "parts", "instances", "after", "maxUnavailable", "maxSurge"}
 FORMER = "former"  # in a part's info while a deploy changes it: what it was before
 
 
@@ -28,13 +30,13 @@ class Running:
     """An instance as a roll-out sees it."""
 
     token: str
-    generation: int
+    revision: str
     healthy: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What to do next for a service: start so many of the newest generation, stop these."""
+    """What to do next for a service: start so many as now wanted, stop these."""
 
     start: int = 0
     stop: tuple[str, ...] = ()
@@ -42,7 +44,8 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a backend says about one service. `current`: healthy instances of the newest generation."""
+    """What a backend says about one service. `generation`: of the order that it has seen; `current`: healthy
+    instances of the definition that was ordered."""
 
     path: str
     generation: int
@@ -65,12 +68,12 @@ class Facts:
         return f"{self.current} of {self.wanted} healthy{why}"
 
 
-def next_steps(node: Node, generation: int, running: Sequence[Running]) -> Steps:
+def next_steps(node: Node, running: Sequence[Running]) -> Steps:
     """The next steps of a rolling update or a scaling. Never fewer healthy than wanted less maxUnavailable,
     as far as there were; never more alive than wanted and maxSurge, as far as there were not."""
-    want = node.instances
-    new = [each for each in running if each.generation == generation]
-    old = [each for each in running if each.generation != generation]
+    want, now = node.instances, revision(node)
+    new = [each for each in running if each.revision == now]
+    old = [each for each in running if each.revision != now]
     start = max(0, min(want - len(new), want + node.maxSurge - len(running)))
     spare = sum(each.healthy for each in running) - max(want - node.maxUnavailable, 0)
     stop: list[str] = []
@@ -78,9 +81,14 @@ def next_steps(node: Node, generation: int, running: Sequence[Running]) -> Steps
         if not each.healthy or spare > 0:
             stop.append(each.token)
             spare -= each.healthy
-    surplus = len(new) - want
-    stop += [each.token for each in sorted(reversed(new), key=lambda one: one.healthy)[: max(surplus, 0)]]
-    return Steps(start, tuple(stop))
+    superfluous = sorted(new, key=lambda one: one.healthy)[: max(len(new) - want, 0)]
+    return Steps(start, tuple(stop + [each.token for each in superfluous]))
+
+
+def revision(node: Node) -> str:
+    """What an instance is made of, in short. Two definitions that differ only in number make the same instances."""
+    made_of = node.model_dump_json(exclude=_NOT_OF_AN_INSTANCE)
+    return sha256(made_of.encode()).hexdigest()[:32]
 
 
 def backoff(crashes: int) -> float:
@@ -157,7 +165,8 @@ def _change(part: Kept | None, path: str, spec: dict[str, Any]) -> list[Move]:
 
 def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Is the number of instances all that changes?"""
-    return before != after and {**before, "instances": 0} == {**after, "instances": 0}
+    same = revision(Node.model_validate(before)) == revision(Node.model_validate(after))
+    return same and before.get("instances") != after.get("instances")
 
 
 def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:

@@ -45,7 +45,7 @@ PART = StateTable("part", "Part", (
     Row("deploy",   S.DEGRADED,  S.UPDATING,  S.STABLE,  S.DEGRADED),
     Row("deploy",   S.FAILED,    S.UPDATING,  S.STABLE,  S.DEGRADED),
     *(Row("remove", source,      S.DELETING,  NONE,      S.DEGRADED, actor=Actor.GROUP) for source in _AT_REST),
-    Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only the number of instances changes
+    Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only their number changes
     Row("rollback", S.PENDING,   None,        S.DELETING, actor=Actor.CONTROLLER),  # it was new
     Row("rollback", S.PENDING,   None,        NONE,       actor=Actor.CONTROLLER),
     Row("rollback", S.DELETING,  None,        S.STABLE,   actor=Actor.CONTROLLER),  # its removal was taken back in time

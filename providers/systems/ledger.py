@@ -35,12 +35,13 @@ instances = sa.Table(
     sa.Column("path", Text, nullable=False, index=True),
     sa.Column("backend", sa.String(40), nullable=False),
     sa.Column("number", sa.Integer, nullable=False),
-    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("revision", sa.String(40), nullable=False),
     sa.Column("definition", sa.JSON, nullable=False),
     sa.Column("stopping", sa.Boolean, nullable=False),
     sa.Column("pid", sa.BigInteger, nullable=False),
     sa.Column("started", sa.BigInteger, nullable=False),  # with the number it names one process for ever
     sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("healthy", sa.Boolean, nullable=False),
 )
 
 
@@ -55,13 +56,13 @@ class Unit:
     token: str
     path: str
     number: int
-    generation: int
+    revision: str
     node: Node
     stopping: bool = False
     pid: int = 0
     started: int = 0
     port: int = 0
-    healthy: bool = field(default=False, compare=False)
+    healthy: bool = False
     crashes: int = field(default=0, compare=False)
     message: str = field(default="", compare=False)
 
@@ -153,12 +154,14 @@ class Ledger:
         gone = sa.delete(instances).where(instances.c.token.in_(tokens))
         await self._database.run(lambda connection: connection.execute(gone) and None)
 
-    async def saw(self, facts: Sequence[Facts], gone: Sequence[str]) -> None:
-        """What the services are now, and those of which nothing is left."""
+    async def saw(self, facts: Sequence[Facts], gone: Sequence[str], units: Sequence[Unit]) -> None:
+        """What services and instances are now, and the services of which nothing is left."""
 
         def write(connection: sa.Connection) -> None:
             change = sa.update(services).where(services.c.path == sa.bindparam("which"))
             _execute(connection, change, [{"which": each.path, "observed": asdict(each)} for each in facts])
+            health = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+            _execute(connection, health, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
             if gone:
                 ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
                 connection.execute(ended)
@@ -190,7 +193,7 @@ class Ledger:
 def _generations(connection: sa.Connection, paths: Iterable[str]) -> dict[str, int]:
     """Of the services that are wanted: one that is being removed may be ordered again."""
     known = sa.select(services.c.path, services.c.generation).where(services.c.path.in_(list(paths)))
-    return {path: generation for path, generation in connection.execute(known.where(~services.c.removing))}
+    return {row.path: row.generation for row in connection.execute(known.where(~services.c.removing))}
 
 
 def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
@@ -212,11 +215,14 @@ def _facts(row: Any) -> Facts:
 
 
 def _unit(row: Any) -> Unit:
-    kept = {name: row[name] for name in ("token", "path", "number", "generation", "stopping", "pid", "started", "port")}
+    kept = {
+        name: row[name]
+        for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
+    }
     return Unit(node=Node.model_validate(row["definition"]), **kept)
 
 
 def _unit_row(unit: Unit) -> dict[str, Any]:
-    kept = ("token", "path", "number", "generation", "stopping", "pid", "started", "port")
+    kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
     node = unit.node.model_dump(mode="json", exclude_defaults=True)
     return {name: getattr(unit, name) for name in kept} | {"definition": node}

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from domain.errors import RatchetError, brief
 from domain.systems.definition import Node
-from domain.systems.rules import Facts, Running, backoff, next_steps
+from domain.systems.rules import Facts, Running, backoff, next_steps, revision
 from providers.systems.ledger import Ledger, Unit, Wanted
 from providers.systems.runner import Runner
 
 T = TypeVar("T")
 
 FORGIVEN = 10.0  # seconds of health after which earlier crashes do not count any more
+FIRST_LOOK = 0.02  # seconds between the first looks at an instance; then it is looked at as its definition says
 FRONT = 0  # the number of what stands before the instances; theirs begin at 1
 
 
@@ -35,6 +36,7 @@ class ServiceWatch:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reconciling = asyncio.Lock()
         self._leaving = self._due = False
+        self._noted: dict[str, bool] = {}
         self._routed: list[int] | None = None
 
     def adopt(self, unit: Unit) -> None:
@@ -58,21 +60,27 @@ class ServiceWatch:
     def facts(self) -> Facts:
         """What the service is now."""
         units = [unit for unit in self._units.values() if unit.number != FRONT]
-        generation = self._generation()
+        now = revision(self._node)
         healthy = [unit for unit in units if unit.healthy and not unit.stopping]
         front = [unit.healthy for unit in self._units.values() if unit.number == FRONT]
         reachable = any(front) if self._front() else True
         troubled = max(self._units.values(), key=lambda unit: (unit.crashes, bool(unit.message)), default=None)
         return Facts(
             path=self.path,
-            generation=generation,
+            generation=self._wanted.generation if self._wanted else -1,
             wanted=self._node.instances,
             alive=len(units),
             healthy=len(healthy),
-            current=sum(unit.generation == generation for unit in healthy) if reachable else 0,
+            current=sum(unit.revision == now for unit in healthy) if reachable else 0,
             crashes=max((unit.crashes for unit in units), default=0),
             message=troubled.message if troubled else "",
         )
+
+    def changed_health(self) -> list[Unit]:
+        """Instances that are well, or not any more, since this was last asked."""
+        changed = [unit for unit in self._units.values() if self._noted.get(unit.token) != unit.healthy]
+        self._noted = {unit.token: unit.healthy for unit in self._units.values()}
+        return changed
 
     def leave(self) -> None:
         """Stop watching; what runs goes on."""
@@ -83,19 +91,16 @@ class ServiceWatch:
     async def left(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _generation(self) -> int:
-        return self._wanted.generation if self._wanted else -1
-
     async def _reconcile(self) -> None:
         """One look at a time: start and stop what the rules say, and tell."""
         async with self._reconciling:
             self._due = False
             running = [
-                Running(unit.token, unit.generation, unit.healthy)
+                Running(unit.token, unit.revision, unit.healthy)
                 for unit in self._units.values()
                 if unit.number != FRONT and not unit.stopping
             ]
-            steps = next_steps(self._node, self._generation(), running)
+            steps = next_steps(self._node, running)
             await self._patiently(self._start, [self._new(number) for number in self._numbers(steps.start)])
             await self._patiently(self._stop, [self._units[token] for token in steps.stop])
             await self._tend_front()
@@ -122,7 +127,8 @@ class ServiceWatch:
         return [number for number in range(1, len(taken) + count + 1) if number not in taken][:count]
 
     def _new(self, number: int, node: Node | None = None) -> Unit:
-        return Unit(uuid.uuid4().hex, self.path, number, self._generation(), node or self._node)
+        made_of = node or self._node
+        return Unit(uuid.uuid4().hex, self.path, number, revision(made_of), made_of)
 
     async def _start(self, units: list[Unit]) -> None:
         await self._ledger.enter(units)
@@ -148,6 +154,7 @@ class ServiceWatch:
         if unit.stopping:
             stop.set()
         up = from_before and await self._runner.find(unit)
+        unit.healthy = unit.healthy and up  # as well as it was when it was last seen
         while not stop.is_set():
             why = await self._attend(unit, up)
             up = False
@@ -189,8 +196,8 @@ class ServiceWatch:
 
     async def _check(self, unit: Unit) -> str:
         """Check its health for ever, and say when it changes. Returns when one that was well is not any more."""
-        health, misses, clock = unit.node.health, 0, asyncio.get_running_loop().time
-        began = clock()
+        health, clock = unit.node.health, asyncio.get_running_loop().time
+        began, misses, pause = clock(), 0, FIRST_LOOK
         if health is None and self._runner.steady:
             await asyncio.sleep(self._runner.steady)
         while True:
@@ -206,7 +213,8 @@ class ServiceWatch:
                 self._changed()
             if health is None and not why and not unit.crashes:
                 await asyncio.Event().wait()  # it is well while it runs
-            await asyncio.sleep(health.interval if health else FORGIVEN)
+            pause = min(pause * 2, health.interval) if health else FORGIVEN
+            await asyncio.sleep(pause)
 
     def _changed(self) -> None:
         if not self._leaving and not self._due:
