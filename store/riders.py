@@ -42,3 +42,5 @@ class Rider:
 
 
 RIDERS: dict[str, Rider] = {}  # by kind
+
+from store import systems  # noqa: E402, F401  registers itself

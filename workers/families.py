@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
-from workers import mci
+from workers import mci, systems
 from workers.parts import Parts
 
 
@@ -22,7 +22,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci,)
+FAMILIES: tuple[Family, ...] = (mci, systems)
 
 QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from domain.model import Model, Stepped
-from domain.systems.definition import Node
 from domain.systems.rules import Facts, Kept
 
 # Workflow types and activities.
@@ -21,6 +20,7 @@ REVERT_DEPLOY = "revert_deploy"
 ACCEPT_REMOVAL = "accept_removal"
 PREPARE_SYSTEM = "prepare_system"
 ROLL_OUT = "roll_out"
+ASSESS_PARTS = "assess_parts"
 SETTLE_PARTS = "settle_parts"
 REMOVE_PARTS = "remove_parts"
 
@@ -48,7 +48,7 @@ class Acceptance(Model):
     """A deploy, its definition included: what is done to the inventory before a backend hears of it."""
 
     work: Work
-    definition: Node
+    definition: dict[str, Any]  # as it was written: that is shorter
     at: datetime
 
 
@@ -65,6 +65,7 @@ class Rolled(Model):
     ok: bool
     reason: str = ""
     services: int = 0
+    own: str = ""  # where the part at the path itself belongs, if it is a service
 
 
 @dataclass(frozen=True, slots=True)

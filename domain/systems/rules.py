@@ -22,7 +22,7 @@ CRASHES = 4  # as often in a row an instance may end by itself before its servic
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
 _NOT_OF_AN_INSTANCE = {"name", "parts", "instances", "after", "maxUnavailable", "maxSurge"}
-FORMER = "former"  # in a part's info while a deploy changes it: what it was before
+FORMER = "former"  # in a part's info: what it was before the last deploy that changed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class Kept:
     path: str
     status: str
     spec: dict[str, Any]
+    came_from: str = State.STABLE
 
 
 def replacement(path: str, definition: Node, there: Mapping[str, Kept]) -> list[Move]:
@@ -173,16 +174,16 @@ def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:
     """The moves that take a deploy back, from the parts that it touched and what they were before."""
     moves: list[Move] = []
     for part, former in parts:
-        if part.status == State.DELETING:
-            moves.append(Move(path=part.path, to=State.STABLE, info={FORMER: None}))
-        elif former["spec"] is None:
+        if former["spec"] is None:
             by = "" if part.status == State.PENDING else "remove"
             moves.append(Move(path=part.path, to=State.DELETING, action=by))
+        elif part.status == State.DELETING:
+            moves.append(Move(path=part.path, to=part.came_from))
         elif is_service(former["spec"]):
             to = part.status if part.status == State.SCALING else State.UPDATING
             moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
         else:
-            moves.append(Move(path=part.path, to=part.status, spec=former["spec"], info={FORMER: None}))
+            moves.append(Move(path=part.path, to=part.status, spec=former["spec"]))
     return moves
 
 

@@ -48,7 +48,8 @@ PART = StateTable("part", "Part", (
     Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only their number changes
     Row("rollback", S.PENDING,   None,        S.DELETING, actor=Actor.CONTROLLER),  # it was new
     Row("rollback", S.PENDING,   None,        NONE,       actor=Actor.CONTROLLER),
-    Row("rollback", S.DELETING,  None,        S.STABLE,   actor=Actor.CONTROLLER),  # its removal was taken back in time
+    *(Row("rollback", S.DELETING, None,       source,     actor=Actor.CONTROLLER)   # its removal is taken back in time
+      for source in _AT_REST),
     Row("observe",  S.STABLE,    None,        S.DEGRADED, actor=BACKEND),           # instances come and go
     Row("observe",  S.DEGRADED,  None,        S.STABLE,   actor=BACKEND),
     Row("observe",  S.FAILED,    None,        S.STABLE,   actor=BACKEND),
