@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.pulse import pulse
 from domain.errors import Rejected, brief
-from domain.model import Move, Step, Stepped
+from domain.model import Finding, Move, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
 from domain.systems import backend as wire
@@ -152,6 +152,26 @@ class BackendWork:
         stepped = await self._inventory.advance(step)
         if not stepped.made:  # the action has lost its system: nothing of it is wanted any more
             raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)
+
+
+class BackendBooks:
+    """I3 for services: what the inventory has and what the backends run is the same."""
+
+    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
+        self._backends = backends
+        self._store = store
+
+    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
+        """What is wrong at or below a path, and how many services run there."""
+        kept = {part.path: part.status for part in await self._store.services(prefix)}
+        run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
+        orphans = [Finding("I3", path, "runs in its backend, but is unknown to us") for path in sorted(run - set(kept))]
+        ghosts = [
+            Finding("I3", path, f"is {status}, but its backend runs no such service")
+            for path, status in kept.items()
+            if path not in run
+        ]
+        return orphans + ghosts, len(run)
 
 
 def _stable(path: str) -> Move:

@@ -321,3 +321,20 @@ class StoreView(Model):
     url: str
     version: str
     newest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A promise that was broken: which one, for which object, and how."""
+
+    invariant: str
+    path: str
+    what: str
+
+
+class Verification(Model):
+    """What a check of every promise found, and over how much it looked."""
+
+    findings: list[Finding] = []
+    more: int = 0  # findings that are not listed
+    looked_at: dict[str, int] = {}

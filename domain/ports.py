@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError
+from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
     Admission,
@@ -75,6 +76,10 @@ class Inventory(Protocol):
     async def history(self, path: str, limit: int) -> list[HistoryLine]: ...
 
     async def holds(self, prefix: str) -> list[Hold]: ...
+
+    async def kept(self, prefix: str, open_runs: set[str]) -> Kept:
+        """All facts at or below a path, and which of the promises that the inventory can check are broken."""
+        ...
 
 
 class VmState(StrEnum):

@@ -41,6 +41,7 @@ READ_LOCKS = "read_locks"
 READ_CHECK = "read_check"
 READ_OUTCOME = "read_outcome"
 READ_STORE = "read_store"
+VERIFY = "verify"
 CLOUD_FAULTS = "cloud_faults"
 
 # Search attributes: name -> Temporal's type.

@@ -147,7 +147,7 @@ class Asking:
                 return None
             raise
 
-    async def read(self, activity: str, query: BaseModel, answer: type[T]) -> T:
+    async def read(self, activity: str, query: BaseModel, answer: type[T], seconds: float = READ_SECONDS) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""
         await self.someone_polls(wire.ACTIONS_QUEUE)
         try:
@@ -157,7 +157,7 @@ class Asking:
                 id=f"{activity}-{uuid.uuid4().hex[:12]}",
                 task_queue=wire.ACTIONS_QUEUE,
                 result_type=answer,
-                schedule_to_close_timeout=timedelta(seconds=READ_SECONDS),
+                schedule_to_close_timeout=timedelta(seconds=seconds),
                 retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
             )
             return found

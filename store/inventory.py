@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
     Admission,
@@ -20,7 +21,7 @@ from domain.model import (
     Stepped,
     Target,
 )
-from store import claims, endings, landings, reading, steps, takeover
+from store import claims, endings, facts, landings, reading, steps, takeover
 from store.engine import Database
 
 
@@ -67,3 +68,6 @@ class SqlInventory:
 
     async def holds(self, prefix: str = "") -> list[Hold]:
         return await self.database.run(partial(reading.holds, prefix=prefix))
+
+    async def kept(self, prefix: str, open_runs: set[str]) -> Kept:
+        return await self.database.run(partial(facts.kept, prefix=prefix, open_runs=open_runs))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.machine import NONE, Row, Ruling
+from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import ACTION_NAME, Claim, Grant, Move, NewObject, Outcome, Step, Stepped
 from domain.paths import ancestors, parent_of
 from domain.systems.backend import Acceptance, Reversal, Work
@@ -29,7 +29,7 @@ from domain.systems.rules import (
 )
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, Stage, State
 from store.engine import Database
-from store.recording import LINES, line
+from store.recording import LINES, for_each, line
 from store.riders import RIDERS, Extra, Found, Rider
 from store.schema import PathText, metadata, objects
 from store.steps import take
@@ -45,6 +45,7 @@ numbers = sa.Table(
 _UNDER_WAY = (State.PENDING, State.UPDATING, State.SCALING, State.DELETING)
 _ONE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
 _PARTS = [objects.c[name] for name in ("path", "status", "previous_status", "spec", "info", "epoch")]
+_ALL = sa.select(*_PARTS).where(objects.c.kind == PART.kind)
 _BELOW = sa.select(*_PARTS).where(
     objects.c.kind == PART.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last")
 )
@@ -87,7 +88,10 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     """With a system go the records of its deploys and teardowns; their history stays."""
     if grant.action == "delete" and outcome.status == NONE:
         below = (objects.c.path > f"{grant.path}:") & (objects.c.path < f"{grant.path};")
-        connection.execute(sa.delete(objects).where(below))
+        records = below & objects.c.kind.in_(tuple(LETTERS))
+        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "forget", "to": NONE, "message": "with its system"}
+        connection.execute(for_each(records), told)
+        connection.execute(sa.delete(objects).where(records))
         connection.execute(sa.delete(numbers).where(numbers.c.system == grant.path))
 
 
@@ -118,7 +122,8 @@ class SqlSystems:
 
     async def services(self, prefix: str) -> list[Kept]:
         def read(connection: sa.Connection) -> list[Kept]:
-            return [_as_kept(row) for row in _tree(connection, prefix) if is_service(row["spec"])]
+            rows = _tree(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
+            return [_as_kept(row) for row in rows if is_service(row["spec"])]
 
         return await self._database.run(read)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
+from activities.verifying import Audit
 from workers import mci, systems
 from workers.parts import Parts
 
@@ -19,6 +20,10 @@ class Family(Protocol):
 
     def activities(self, parts: Parts, /) -> dict[str, list[Callable[..., Any]]]:
         """The family's activities, queue by queue."""
+        ...
+
+    def audits(self, parts: Parts, /) -> list[Audit]:
+        """What holds the family's records against the books of the world outside."""
         ...
 
 
@@ -46,3 +51,8 @@ async def beside(parts: Parts, queues: Sequence[str]) -> AsyncIterator[None]:
             if hook := getattr(family, "beside", None):
                 await stack.enter_async_context(hook(parts, queues))
         yield
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Every family's audits."""
+    return [audit for family in FAMILIES for audit in family.audits(parts)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from activities.books import CloudBooks
 from activities.mci import Patience, VmActivities
 from activities.simulation import Simulation
+from activities.verifying import Audit
 from domain.limits import CLOUDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from workers.parts import Parts
@@ -22,3 +24,8 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     simulation = Simulation(next(iter(parts.simulated.values())))
     on_clouds = {cloud_queue(csp): [vms.operate_vms, vms.settle_vms, vms.forget_vms] for csp in CLOUDS}
     return {ACTIONS_QUEUE: [simulation.faults], **on_clouds}
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """VMs against the clouds' books."""
+    return [CloudBooks(parts.inventory, parts.clouds).audit]

@@ -17,6 +17,7 @@ from activities.healing import Healing
 from activities.inventory import ActionWrites
 from activities.permits import Permits
 from activities.reading import Reading
+from activities.verifying import Verifying
 from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
@@ -25,7 +26,7 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from workers.families import QUEUES, WORKFLOWS, activities, beside
+from workers.families import QUEUES, WORKFLOWS, activities, audits, beside
 from workers.parts import Parts
 from workers.settings import Settings, redacted
 
@@ -99,8 +100,9 @@ class Service:
             Healing(self.client, self.inventory),
             Reading(self.inventory, self._describe_store),
         )
+        verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.begin, writes.advance, writes.finish, healing.heal_holders),
+            *(writes.begin, writes.advance, writes.finish, healing.heal_holders, verifying.verify),
             *(
                 reading.read_object,
                 reading.read_objects,

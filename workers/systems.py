@@ -10,7 +10,8 @@ from typing import Any
 
 import structlog
 
-from activities.systems import BackendWork, SystemWrites
+from activities.systems import BackendBooks, BackendWork, SystemWrites
+from activities.verifying import Audit
 from domain.errors import RatchetError
 from domain.systems.backend import backend_queue
 from domain.systems.rules import Facts
@@ -39,8 +40,19 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     }
     for name, keeper in keepers(parts).items():
         work = BackendWork(keeper, store, parts.inventory)
-        found[backend_queue(name)] = [work.prepare_system, work.roll_out, work.assess_parts, work.settle_parts, work.remove_parts]
+        found[backend_queue(name)] = [
+            work.prepare_system,
+            work.roll_out,
+            work.assess_parts,
+            work.settle_parts,
+            work.remove_parts,
+        ]
     return found
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Services against the backends' books."""
+    return [BackendBooks(keepers(parts), SqlSystems(parts.database)).audit]
 
 
 def keepers(parts: Parts) -> dict[str, Keeper]:

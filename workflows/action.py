@@ -237,7 +237,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
-    return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
+    cause = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return brief(cause.message if isinstance(cause, Failed) else cause)
 
 
 def _told(outcome: Outcome) -> str:

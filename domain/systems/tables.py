@@ -74,6 +74,8 @@ def _stages(action: str, label: str) -> StateTable:
         Row("end",    G.IN_PROGRESS, None,       G.SUCCEEDED,   actor=Actor.CONTROLLER),
         *(Row("end",  source,        None,       G.FAILED,      actor=Actor.CONTROLLER)
           for source in (G.PENDING, G.ACCEPTED, G.IN_PROGRESS)),
+        *(Row("forget", source,      None,       NONE,          actor=Actor.CONTROLLER)  # together with its system
+          for source in (G.SUCCEEDED, G.FAILED)),
     ), passing=(G.ACCEPTED, G.IN_PROGRESS))
 
 

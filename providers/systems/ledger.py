@@ -28,6 +28,12 @@ services = sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),  # rises with every order: a keeper reads only what is new
     sa.Index("run_services_by_version", "backend", "version"),
 )
+versions = sa.Table(
+    "run_versions",
+    metadata,
+    sa.Column("backend", sa.String(40), primary_key=True),
+    sa.Column("last", sa.BigInteger, nullable=False),
+)
 instances = sa.Table(
     "run_instances",
     metadata,
@@ -174,8 +180,13 @@ class Ledger:
         return mine & ((path == prefix) | ((path > f"{prefix}:") & (path < f"{prefix};"))) if prefix else mine
 
     def _next_version(self, connection: sa.Connection) -> int:
-        highest = sa.select(sa.func.max(services.c.version)).where(services.c.backend == self.backend)
-        return int(connection.execute(highest).scalar() or 0) + 1
+        """Counted apart: the highest in the table may go with its service, and would be handed out again."""
+        mine = versions.c.backend == self.backend
+        raised = sa.update(versions).where(mine).values(last=versions.c.last + 1).returning(versions.c.last)
+        last = connection.execute(raised).scalar_one_or_none()
+        if last is None:
+            connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
+        return int(last or 1)
 
     def _row(self, order: ServiceOrder, version: int) -> dict[str, Any]:
         unseen = asdict(Facts(order.path, -1, order.definition.get("instances", 1)))

@@ -46,7 +46,7 @@ class SimulatedRunner:
         self._ends.pop(unit.token, None)
 
     async def probe(self, unit: Unit) -> str:
-        return "not well, as simulated" if unit.node.environment.get(HOW) == "unhealthy" else ""
+        return "not well, as simulated" if unit.node.environment.get(HOW) else ""
 
     def lose(self, token: str) -> None:
         """The instance ends by itself."""

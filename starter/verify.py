@@ -1,0 +1,43 @@
+"""`starter verify`: is everything that was promised true of what runs here?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from domain import wire
+from domain.model import Query, Verification
+from starter import reads, terminal
+from starter.errors import Exit
+from starter.output import OutputOption, Sheet, show
+from starter.session import session
+
+PROMISES = {
+    "I1": "every admitted request has one outcome",
+    "I2": "at rest nothing is under way and nothing locked",
+    "I3": "our records and the world outside agree",
+    "I4": "every history is a path through its table",
+    "I5": "no two conflicting actions at once",
+    "I7": "each record is about its own resource",
+    "I11": "behind every change there is an action",
+}
+
+
+async def verify(
+    path: Annotated[str, Parameter(help="Only at or below this object.")] = "", /, *, output: OutputOption = "table"
+) -> Exit:
+    """Check every promise against what is kept, what Temporal runs, and what the clouds say. Changes nothing.
+
+    Example: starter verify
+    """
+    where = await reads.locate(path) if path else ""
+    async with session() as asking:
+        found = await asking.read(wire.VERIFY, Query(path=where), Verification, seconds=600)
+    broken = {finding.invariant for finding in found.findings}
+    for name, promise in PROMISES.items():
+        terminal.say(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
+    terminal.say("looked at " + ", ".join(f"{number} {what}" for what, number in found.looked_at.items()))
+    cells = [(each.invariant, each.path, each.what) for each in found.findings]
+    show(Sheet(found.model_dump(mode="json"), ("PROMISE", "PATH", "WHAT"), cells, [each[1] for each in cells]), output)
+    return Exit.FAILED if found.findings else Exit.DONE
