@@ -57,7 +57,11 @@ def _actions(connection: sa.Connection, prefix: str) -> list[ActionFacts]:
             sa.func.min(history.c.seq).label("first"),
             sa.func.max(history.c.seq).label("last"),
         )
-        .where(~history.c.message.startswith("ignored: "))
+        .join(actions, actions.c.epoch == history.c.epoch)
+        .where(
+            ~history.c.message.startswith("ignored: "),
+            history.c.at <= sa.func.coalesce(actions.c.ended_at, history.c.at),  # later: what was seen of it at rest
+        )
         .group_by(history.c.epoch, history.c.path)
         .subquery()
     )

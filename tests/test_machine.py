@@ -46,7 +46,7 @@ def forcible(table: StateTable, status: str, action: str, actor: str, force: boo
     over = {row.action for row in table.rows if row.during and row.source != NONE and row.actor == Actor.USER}
     left = {row.source for row in table.rows if row.during and row.then != NONE}  # removing is no way on
     at_rest = {word for row in table.rows for word in (row.source, row.then, row.otherwise) if word != SAME}
-    ended = at_rest - left - {row.during for row in table.rows}
+    ended = at_rest - left - {row.during for row in table.rows} - set(table.passing)
     return force and actor == Actor.USER and action in over and status != NONE and status not in ended
 
 
