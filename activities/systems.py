@@ -77,7 +77,8 @@ class BackendWork:
     @activity.defn(name=wire.ASSESS_PARTS)
     async def assess_parts(self, work: Work) -> Rolled:
         """Which services are not stable yet, and why. Nothing is changed."""
-        parts = [part for part in await self._store.touched(work) if is_service(part.spec)]
+        touched = await self._store.touched(work)
+        parts = [part for part in touched if part.status != State.DELETING and is_service(part.spec)]
         facts = {each.path: each for each in await self._backend.facts(work.path)}
         bad = [part.path for part in parts if _end(part, facts, work) != State.STABLE]
         return Rolled(ok=not bad, reason=_told([facts.get(path) or Facts(path, -1, 0) for path in bad]))
