@@ -11,11 +11,11 @@ from temporalio.exceptions import ApplicationError
 
 from activities.pulse import pulse
 from domain.errors import Rejected, brief
-from domain.model import Finding, Move, Step, Stepped
+from domain.model import Finding, Move, Query, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
 from domain.systems import backend as wire
-from domain.systems.backend import Acceptance, Backend, Reversal, Rolled, ServiceOrder, SystemStore, Work
+from domain.systems.backend import Acceptance, Backend, Reversal, Rolled, ServiceOrder, ServicesView, SystemStore, Work
 from domain.systems.definition import is_service
 from domain.systems.rules import Facts, Kept, gone, landed, ordered
 from domain.systems.tables import Stage, State
@@ -156,7 +156,7 @@ class BackendWork:
 
 
 class BackendBooks:
-    """I3 for services: what the inventory has and what the backends run is the same."""
+    """What the backends run. I3 for services: it is what the inventory has."""
 
     def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
         self._backends = backends
@@ -173,6 +173,12 @@ class BackendBooks:
             if path not in run
         ]
         return orphans + ghosts, len(run)
+
+    @activity.defn(name=wire.READ_SERVICES)
+    async def read_services(self, query: Query) -> ServicesView:
+        """What is known of the services at and below a path."""
+        facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]
+        return ServicesView(services=facts[: query.limit])
 
 
 def _stable(path: str) -> Move:

@@ -35,8 +35,9 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
     store = SqlSystems(parts.database)
     writes = SystemWrites(store)
+    books = BackendBooks(keepers(parts), store)
     found: dict[str, list[Callable[..., Any]]] = {
-        ACTIONS_QUEUE: [writes.accept_deploy, writes.accept_removal, writes.revert_deploy]
+        ACTIONS_QUEUE: [writes.accept_deploy, writes.accept_removal, writes.revert_deploy, books.read_services]
     }
     for name, keeper in keepers(parts).items():
         work = BackendWork(keeper, store, parts.inventory)

@@ -18,6 +18,7 @@ DELETE_SYSTEM = "DeleteSystem"
 ACCEPT_DEPLOY = "accept_deploy"
 REVERT_DEPLOY = "revert_deploy"
 ACCEPT_REMOVAL = "accept_removal"
+READ_SERVICES = "read_services"
 PREPARE_SYSTEM = "prepare_system"
 ROLL_OUT = "roll_out"
 ASSESS_PARTS = "assess_parts"
@@ -66,6 +67,12 @@ class Rolled(Model):
     reason: str = ""
     services: int = 0
     own: str = ""  # where the part at the path itself belongs, if it is a service
+
+
+class ServicesView(Model):
+    """What backends say of services, as readers get it."""
+
+    services: list[Facts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class Node(_Spec):
         said = (self.parts is not None) + (self.command is not None) + (self.image is not None)
         if said != 1:
             raise ValueError("say exactly one of parts (a system), command and image (a service)")
-        if self.is_system and (extra := self.model_fields_set - {"name", "parts", "after"}):
+        if self.is_system and (extra := self.model_fields_set - {"name", "parts"}):
             raise ValueError(f"a system has parts, not {', '.join(sorted(extra))}")
         if not self.maxUnavailable and not self.maxSurge:
             raise ValueError("maxUnavailable and maxSurge cannot both be 0: nothing could ever be replaced")

@@ -14,7 +14,7 @@ from typing import Any
 from domain.errors import Category, Refused
 from domain.machine import NONE
 from domain.model import Move
-from domain.paths import parent_of
+from domain.paths import check_name, check_path, parent_of
 from domain.systems.definition import Node, flatten, is_service, kept
 from domain.systems.tables import BACKEND, State
 
@@ -113,7 +113,7 @@ def landed(status: str, facts: Facts | None, generation: int) -> str:
 
 
 def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
-    """Services by path, each after those that it, or a system that it is in, waits for."""
+    """Services by path, each after those that it waits for: a service beside it, or all those of a system."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path, spec in services.items():
         sorter.add(path, *(each for name in spec.get("after", ()) for each in _below(_beside(path, name), services)))
@@ -221,3 +221,26 @@ def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, a
 def gone(path: str) -> Move:
     """A part that was removed has left nothing behind."""
     return Move(path=path, to=NONE, action="remove")
+
+
+def at(system: str, text: str) -> str:
+    """The path of a node, from the path of its system and the tree path as people write it: `/` or `/a/b/c`."""
+    if not text.startswith("/"):
+        raise _bad_path(text, "it begins with a slash")
+    if text == "/":
+        return system
+    names = text[1:].split("/")
+    if not names[-1]:
+        raise _bad_path(text, "it does not end with a slash")
+    if not all(names):
+        raise _bad_path(text, "no part of it is empty")
+    return check_path(":".join([system, *map(check_name, names)]))
+
+
+def tree_path(path: str) -> str:
+    """The tree path of a node: `/a/b` of system:shop:a:b, and of what hangs on it."""
+    return "/" + "/".join(path.partition("::")[0].split(":")[2:])
+
+
+def _bad_path(text: str, rule: str) -> Refused:
+    return Refused(Category.INVALID, f"bad path {text[:80]!a} in a system: {rule}", "write / or /a/b/c")
