@@ -68,7 +68,11 @@ class BackendWork:
             if not work.undo:
                 await self._move(work, [Move(path=work.record, to=Stage.IN_PROGRESS)])
             parts = await self._store.touched(work)
-            services = {part.path: part for part in parts if part.status != State.DELETING and is_service(part.spec)}
+            services = {
+                part.path: part
+                for part in parts
+                if part.status != State.DELETING and is_service(part.spec) and not work.loses(part.path)
+            }
             if bad := await self._bring_up(work, services):
                 return Rolled(ok=False, reason=_told(bad))
             await self._clear(work, parts)
@@ -137,7 +141,8 @@ class BackendWork:
     async def _clear(self, work: Work, parts: Iterable[Kept]) -> None:
         """What runs below the path and is not in the definition goes; so do the records of what was to go."""
         leaving = [part.path for part in parts if part.status == State.DELETING]
-        keep = {part.path for part in await self._store.services(work.path) if part.status != State.DELETING}
+        there = await self._store.services(work.path)
+        keep = {part.path for part in there if part.status != State.DELETING and not work.loses(part.path)}
         extra = {each.path for each in await self._backend.facts(work.path)} - keep
         if extra:
             await self._backend.remove([work.path], sorted(keep))

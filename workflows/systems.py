@@ -12,6 +12,7 @@ from temporalio.exceptions import ActivityError, TimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems import BackendWork, SystemWrites
+    from domain.machine import NONE
     from domain.model import Done, Grant, Move, Outcome, Request, Stepped
     from domain.paths import kind_of
     from domain.systems import TearDown
@@ -57,7 +58,8 @@ class _OnSystem(Action):
 def work_of(grant: Grant, undo: bool = False) -> Work:
     details = grant.details
     backend, record = str(details["backend"]), str(details.get("record", ""))
-    return Work(path=grant.path, epoch=grant.epoch, backend=backend, record=record, undo=undo)
+    born = grant.came_from == NONE
+    return Work(path=grant.path, epoch=grant.epoch, backend=backend, record=record, undo=undo, born=born)
 
 
 def _reached(grant: Grant, stage: Stage, message: str = "") -> list[Move]:
@@ -115,7 +117,7 @@ class DeployPart(_OnSystem):
         self._given_up = True
         moves = _reached(grant, Stage.FAILED, reason)
         if rollback and await self._roll_back(grant, spec.deadline):
-            to = "" if kind_of(grant.path) != PART.kind else State.STABLE if grant.came_from != "None" else "None"
+            to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else State.STABLE
             return Done(message="rolled back to the former definition", to=to, moves=moves)
         self.show(step="finding out what became of the services")
         left: Rolled = await self.on_backend(

@@ -39,6 +39,11 @@ class Work(Model):
     backend: str
     record: str = ""  # the path of the deploy's or the teardown's own record
     undo: bool = False  # the former definition is put back
+    born: bool = False  # the part at the path itself is new: on the way back it goes
+
+    def loses(self, path: str) -> bool:
+        """Is that the new part which goes on the way back?"""
+        return self.undo and self.born and path == self.path
 
     def generation(self) -> int:
         """Orders of a later action, and of the way back, replace those of an earlier one; never the other way."""

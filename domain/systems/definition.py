@@ -158,6 +158,9 @@ class DeployPart(_Spec):
             raise ValueError(f"{len(nodes)} parts are too many: the limit is {MAX_PARTS} in one deploy")
         if max(path.count(":") for path, _ in nodes) > MAX_DEPTH:
             raise ValueError(f"the tree is deeper than {MAX_DEPTH}")
+        ports = [node.port for _, node in nodes if node.port]
+        if twice := next((port for port in ports if ports.count(port) > 1), None):
+            raise ValueError(f"port {twice} is given to more than one service")
         return self
 
 

@@ -16,10 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        told = {"name": os.environ["NAME"], "version": os.environ["VERSION"]}
+        told: dict[str, object] = {"name": os.environ["NAME"], "version": os.environ["VERSION"]}
         if self.path != "/health":
             behind = filter(None, os.environ.get("BEHIND", "").split(","))
-            told["behind"] = [json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)) for port in behind]
+            told["behind"] = [ask(port) for port in behind]
         body = json.dumps(told).encode() + b"\n"
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -31,6 +31,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.path != "/health":
             sys.stdout.write(f"{self.command} {self.path}\n")
             sys.stdout.flush()
+
+
+def ask(port: str) -> object:
+    """What another service says."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+        return json.load(answer)
 
 
 def main() -> None:
