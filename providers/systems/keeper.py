@@ -111,7 +111,11 @@ class Keeper:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return file
             except BlockingIOError:
-                await asyncio.sleep(POLL)
+                try:
+                    await asyncio.sleep(POLL)
+                except asyncio.CancelledError:
+                    file.close()
+                    raise
 
     async def _leave(self) -> None:
         """Stop watching; stop nothing."""

@@ -153,7 +153,10 @@ class ServiceWatch:
         stop = self._stops[unit.token]
         if unit.stopping:
             stop.set()
+        known = unit.pid
         up = from_before and await self._runner.find(unit)
+        if up and unit.pid != known:
+            await self._patiently(self._ledger.note, [unit])
         unit.healthy = unit.healthy and up  # as well as it was when it was last seen
         while not stop.is_set():
             why = await self._attend(unit, up)
