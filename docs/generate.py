@@ -52,6 +52,7 @@ SETTINGS = {
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
     "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
+    "crash_file": "for tests: a file that names the point at which this worker dies",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
     "simulated_jitter": "by how much that varies, as a part of it",
 }

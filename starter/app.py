@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
-from starter import actions, doctor, faults, reads, stack, terminal, verify
+from starter import actions, doctor, explain, faults, reads, screen, stack, terminal, verify
 from starter.errors import Exit
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
@@ -159,7 +159,7 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
 
 _COMMANDS = {
-    LOOKING: (get, history, locks, states, verify.verify),
+    LOOKING: (get, history, locks, states, explain.explain, screen.tui, verify.verify),
     STEERING: (check, attach, cancel),
     RUNNING: (demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
 }

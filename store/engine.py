@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from domain.errors import StoreUnavailable, brief
 
 T = TypeVar("T")
+Watch = Callable[[Callable[..., Any], str], None]  # a transaction, and the moment that it has come to
 
 BUSY_SECONDS = 5  # how long SQLite waits for another process's write
 _JSON: dict[str, Any] = {  # faster than the standard library's, and here anyway
@@ -35,6 +36,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self.sqlite = url.startswith("sqlite")
+        self.watch: Watch | None = None
         self.engine = _sqlite(url) if self.sqlite else _postgres(url)
         # One thread for SQLite: it has one writer at a time anyway, and waiting in Python is cheaper than in SQLite.
         self._threads = ThreadPoolExecutor(1 if self.sqlite else POOL, thread_name_prefix="store")
@@ -47,7 +49,12 @@ class Database:
         """The same in the caller's own thread."""
         try:
             with self.engine.begin() as connection:
-                return work(connection)
+                result = work(connection)
+                if self.watch:
+                    self.watch(work, "before-commit")
+            if self.watch:
+                self.watch(work, "after-commit")
+            return result
         except (OperationalError, InterfaceError, PoolTimeout) as error:
             raise StoreUnavailable(f"the store did not answer: {_reason(error)}") from error
 

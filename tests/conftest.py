@@ -25,6 +25,16 @@ from workers.settings import Settings
 _numbers = count(1)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos", action="store_true", help="the long run: every fault at every step, not a sample")
+
+
+@pytest.fixture(scope="session")
+def chaos(request: pytest.FixtureRequest) -> bool:
+    """Is this the long run?"""
+    return bool(request.config.getoption("--chaos"))
+
+
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """RATCHET_HOME of the shared stack: the server's and the stores' files."""

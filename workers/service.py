@@ -10,8 +10,9 @@ from datetime import timedelta
 from importlib import metadata
 from typing import Any
 
+from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import PollerBehaviorAutoscaling, Worker
+from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
 
 from activities.healing import Healing
 from activities.inventory import ActionWrites
@@ -26,6 +27,7 @@ from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
+from workers.crash import Crashing, CrashPoints
 from workers.families import QUEUES, WORKFLOWS, activities, audits, beside
 from workers.parts import Parts
 from workers.settings import Settings, redacted
@@ -55,6 +57,7 @@ class Service:
             permits=Permits(CLOUDS, settings.part()),
         )
         self._activities = activities(self.parts)
+        self._interceptors = self._crashing()
 
     def prepare(self) -> None:
         """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
@@ -87,6 +90,7 @@ class Service:
             build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
             workflows=WORKFLOWS if on_actions else [],
             activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
+            interceptors=self._interceptors,
             graceful_shutdown_timeout=timedelta(seconds=10),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),
@@ -113,6 +117,19 @@ class Service:
                 reading.read_store,
             ),
         ]
+
+    def activity_names(self) -> list[str]:
+        """Every activity that this process offers, on whatever queue."""
+        offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
+        return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
+
+    def _crashing(self) -> list[Interceptor]:
+        """Only for tests that kill a worker at every step."""
+        if not self.settings.crash_file:
+            return []
+        points = CrashPoints(self.settings.crash_file)
+        self.database.watch = self.cloud_database.watch = points.transaction
+        return [Crashing(points)]
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)

@@ -27,6 +27,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)
     patience: float = Field(900.0, gt=0)
+    crash_file: Path | None = None
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
 

@@ -137,3 +137,29 @@ def test_columns_are_aligned_and_nothing_is_cut() -> None:
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
     assert terminal.command("wait for it: starter attach x") == "wait for it: python3 run.py attach x"
+
+
+async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None:
+    await cli(f"mci suspend {mci} --reason", "cheaper at night")
+    told = (await cli(f"explain {mci}")).out
+    assert "is Suspended:6 (R:0/6), since" in told
+    assert "because    suspend took it from Suspending to Running" in told
+    assert "running    nothing" in told
+    assert "you can    resume, terminate, delete; such as: starter mci resume" in told
+
+
+async def test_explain_tells_what_a_running_action_waits_for(
+    cli: Cli, mci: str, clouds: Clouds, asking: Asking
+) -> None:
+    await clouds.stall(mci.split("/")[0])
+    await cli(f"mci reboot {mci} --no-wait")
+    told = (await cli(f"explain {mci}")).out
+    await clouds.relent()
+    assert "running    reboot since" in told
+    assert "waits for  operate_vms" in told
+    assert "in the way 409 Conflict" in told
+    assert "you can    wait" in told
+    assert (await cli(f"attach {mci}")).code == 0
+    await clouds.fail("*:vm:data-1")
+    await cli(f"mci reboot {mci}")
+    assert "trouble    " in (await cli(f"explain {mci}")).out

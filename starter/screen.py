@@ -1,0 +1,23 @@
+"""The command that opens the full-screen view. What it needs is imported only when it is asked for."""
+
+from __future__ import annotations
+
+from domain.errors import Category, Refused
+from starter.errors import Exit
+from starter.session import session
+
+
+async def tui() -> Exit:
+    """A full screen of objects, running actions, locks and history, with actions on keys. q ends it.
+
+    Example: starter tui
+    """
+    try:
+        from starter.tui import Tui
+    except ImportError as error:
+        raise Refused(
+            Category.INVALID, f"the full-screen view is not installed: {error}", "pip install textual"
+        ) from error
+    async with session() as asking:
+        await Tui(asking).run_async()
+    return Exit.DONE

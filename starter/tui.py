@@ -1,0 +1,242 @@
+"""`starter tui`: objects, running actions, locks and history on one screen, with actions on keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Header, Input, Label, OptionList, Static, TabbedContent, TabPane
+from textual.widgets.option_list import Option
+
+from domain import registry, wire
+from domain.errors import RatchetError, Refused
+from domain.model import HistoryView, LocksView, ObjectView, Query, Request
+from domain.paths import kind_of, short
+from starter.naming import user
+from starter.terminal import clean
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+EVERY = 1.0  # seconds between looks
+MOST = 500  # objects on the screen: more is for `starter list`
+
+TABLES = {
+    "objects": ("KIND", "NAME", "STATUS", "TARGET", "CHANGED", "ERROR"),
+    "running": ("PATH", "ACTION", "PHASE", "PROGRESS", "SINCE"),
+    "locks": ("PATH", "MODE", "ACTION", "OWNER", "SINCE"),
+}
+
+
+class Choice(ModalScreen[str | None]):
+    """Which action? Or a question with yes as its only answer."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "back")]
+
+    def __init__(self, title: str, words: Sequence[str]) -> None:
+        super().__init__()
+        self._title = title
+        self._words = words
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="choice"):
+            yield Label(self._title)
+            yield OptionList(*(Option(word, id=word) for word in self._words))
+
+    def on_option_list_option_selected(self, chosen: OptionList.OptionSelected) -> None:
+        self.dismiss(chosen.option.id)
+
+
+class Tui(App[None]):
+    """A screen full of what there is. Everything that it does goes through the same requests as the CLI's."""
+
+    TITLE = "ratchet"
+    CSS = """
+    #side { width: 45%; border-left: solid $primary; padding: 0 1; }
+    #choice { width: 60; height: auto; border: thick $primary; background: $surface; padding: 1; }
+    Choice { align: center middle; }
+    DataTable { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "act", "action"),
+        Binding("c", "cancel", "cancel"),
+        Binding("slash", "find", "filter"),
+        Binding("r", "refresh", "refresh"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, asking: Asking) -> None:
+        super().__init__()
+        self._asking = asking
+        self._only = ""
+        self._looking = False
+        self.told = ""  # the last thing said
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Input(placeholder="only paths with this in them; Enter", id="filter")
+        with Horizontal():
+            with TabbedContent(initial="objects"):
+                for name in TABLES:
+                    with TabPane(name.title(), id=name):
+                        yield DataTable[str](id=f"{name}-table", cursor_type="row", zebra_stripes=True)
+            yield Static(id="side", markup=False)
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        for name, headings in TABLES.items():
+            self._table(name).add_columns(*headings)
+        self.query_one("#filter", Input).display = False
+        self.action_refresh()
+        self.set_interval(EVERY, self.action_refresh)
+        self._table("objects").focus()
+
+    @work(group="refresh")
+    async def action_refresh(self) -> None:
+        """Look again; what the cursor is on stays under it. A look that takes long is not started twice."""
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            self._fill("objects", [(view.path, _object(view)) for view in await self._objects()])
+            self._fill("running", await self._actions())
+            held = (await self._asking.read(wire.READ_LOCKS, Query(), LocksView)).locks
+            lines = [(each.path, each.mode, each.action, each.owner, _when(each.since)) for each in held]
+            self._fill("locks", [(f"{line[0]} {line[3]}", line) for line in lines])
+            await self._show_side()
+        except RatchetError as error:
+            self._say(str(error), "error")
+        finally:
+            self._looking = False
+
+    @work(exclusive=True, group="act")
+    async def action_act(self) -> None:
+        """Choose an action for the object under the cursor, and ask for it."""
+        if not (path := self._selected()):
+            return
+        verbs = [verb.action for verb in registry.kind(kind_of(path)).verbs if verb.spec is None]
+        if (action := await self.push_screen_wait(Choice(f"what to do with {short(path)}", verbs))) is None:
+            return
+        try:
+            ticket = await self._asking.ask(Request(path=path, action=action, requested_by=user(), reason="tui"))
+            if ticket.admission.refusal:
+                raise ticket.admission.refusal.error()
+        except Refused as refused:
+            self._say(f"{refused.message}\n{refused.hint}", "error")
+        except RatchetError as error:
+            self._say(str(error), "error")
+        else:
+            self._say(f"{action} of {short(path)}: admitted")
+        self.action_refresh()
+
+    @work(exclusive=True, group="act")
+    async def action_cancel(self) -> None:
+        """Ask what runs on the object under the cursor to clean up and end."""
+        if not (path := self._selected()):
+            return
+        if await self.push_screen_wait(Choice(f"cancel what runs on {short(path)}?", ["yes"])) != "yes":
+            return
+        try:
+            await self._asking.cancel(path)
+            self._say(f"asked {short(path)} to end what it does")
+        except Exception as error:  # Temporal's own words: it has ended, or it cannot be reached
+            self._say(str(error), "warning")
+
+    def action_find(self) -> None:
+        field = self.query_one("#filter", Input)
+        field.display = True
+        field.focus()
+
+    def on_input_submitted(self, given: Input.Submitted) -> None:
+        self._only = given.value.strip()
+        given.input.display = bool(self._only)
+        self._table("objects").focus()
+        self.action_refresh()
+
+    async def on_data_table_row_highlighted(self) -> None:
+        self._side()
+
+    @work(exclusive=True, group="side")
+    async def _side(self) -> None:
+        await self._show_side()
+
+    async def _show_side(self) -> None:
+        """All about the object under the cursor: how it is, and what happened to it."""
+        side = self.query_one("#side", Static)
+        if not (path := self._selected()):
+            side.update("")
+            return
+        try:
+            view = await self._asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+            lines = (await self._asking.read(wire.READ_HISTORY, Query(path=path, limit=30), HistoryView)).lines
+        except RatchetError as error:
+            side.update(clean(str(error)))
+            return
+        told = [path, view.status, *([view.error] if view.error else []), ""]
+        told += [
+            f"{_when(line.at)} {line.action}: {line.source} → {line.to} {line.message}" for line in reversed(lines)
+        ]
+        side.update(clean("\n".join(told)))
+
+    async def _objects(self) -> list[ObjectView]:
+        found: list[ObjectView] = []
+        for kind in registry.KINDS:
+            async for view in self._asking.everything(kind):
+                if self._only in view.path:
+                    found.append(view)
+                if len(found) >= MOST:
+                    return found
+        return found
+
+    async def _actions(self) -> list[tuple[str, tuple[str, ...]]]:
+        lines = []
+        async for run in self._asking.client.list_workflows("ExecutionStatus = 'Running'", limit=MOST):
+            known = {pair.key.name: pair.value for pair in run.typed_search_attributes}
+            words = (str(known.get(name, "")) for name in ("Action", "Phase", "Progress"))
+            lines.append((run.id, (run.id, *words, _when(run.start_time))))
+        return lines
+
+    def _fill(self, name: str, lines: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """New lines in a table, in place where they are the same object's."""
+        table = self._table(name)
+        wanted = dict(lines)
+        for key in [str(key.value) for key in table.rows if str(key.value) not in wanted]:
+            table.remove_row(key)
+        columns = [column.key for column in table.ordered_columns]
+        known = {str(key.value) for key in table.rows}
+        for key, cells in wanted.items():
+            safe = [clean(cell) for cell in cells]
+            if key not in known:
+                table.add_row(*safe, key=key)
+            else:
+                for column, cell in zip(columns, safe, strict=True):
+                    table.update_cell(key, column, cell)
+
+    def _selected(self) -> str | None:
+        """The path under the cursor of the table in front."""
+        table = self._table(self.query_one(TabbedContent).active)
+        if not table.row_count:
+            return None
+        key = str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value).split(" ")[0]
+        return key if "::" not in key and kind_of(key) in registry.KINDS else None
+
+    def _table(self, name: str) -> DataTable[str]:
+        return self.query_one(f"#{name}-table", DataTable)
+
+    def _say(self, text: str, severity: str = "information") -> None:
+        self.told = text
+        self.notify(clean(text), severity=severity, markup=False)  # type: ignore[arg-type]
+
+
+def _object(view: ObjectView) -> tuple[str, ...]:
+    return (view.kind, short(view.path), view.status, view.target_action, _when(view.changed_at), view.error)
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%m-%d %H:%M:%S}"

@@ -1,0 +1,33 @@
+"""The score of everything that was put in; the long run writes it into docs/reliability.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.killing import Score, worlds
+from tests.chaos.world import World
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+BLOCK = re.compile(r"(<!-- chaos -->\n).*?(<!-- /chaos -->)", re.DOTALL)
+HEADINGS = ("fault", "times injected", "actions run", "lost", "doubled", "stuck")
+
+
+@pytest.fixture(scope="session")
+async def places(tmp_path_factory: pytest.TempPathFactory, chaos: bool) -> AsyncIterator[list[World]]:
+    """Worlds for all the trouble: more of them when there is more of it."""
+    async with worlds(tmp_path_factory.mktemp("worlds"), 4 if chaos else 2) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def scores(chaos: bool) -> Iterator[list[Score]]:
+    kept: list[Score] = []
+    yield kept
+    if chaos:
+        lines = [HEADINGS, ["---"] * len(HEADINGS), *(score.row() for score in kept)]
+        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text()))

@@ -1,0 +1,8 @@
+"""The stories of each family: a line for each."""
+
+from __future__ import annotations
+
+from tests.chaos.families import mci
+from tests.chaos.stories import Story
+
+STORIES: tuple[Story, ...] = (*mci.STORIES,)

@@ -1,0 +1,85 @@
+"""Die on purpose, at a named point: for the tests that kill a worker at every step. Off unless a setting says so.
+
+The points are where something has just become true, or is just about to: the start and the end of every activity, each
+heartbeat, and each transaction just before and just after its commit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+)
+
+Reach = Callable[[str], None]
+TRACE = "trace"
+
+
+class CrashPoints:
+    """At the point that the file names, such as `landings.land:after-commit`, the process is gone, as if by kill -9.
+
+    While the file says only `trace`, the points that are reached are written beside it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def reach(self, point: str) -> None:
+        armed = self._file.read_text().strip() if self._file.exists() else ""
+        if armed == TRACE:
+            with self._file.with_suffix(".trace").open("a") as told:
+                told.write(f"{point}\n")
+        if armed == point:
+            self._file.write_text("")  # once: whoever comes after us shall live
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def transaction(self, work: Callable[..., Any], moment: str) -> None:
+        """Called by a database, just before and just after a commit."""
+        plain = work.func if isinstance(work, partial) else work
+        self.reach(f"{plain.__module__.rsplit('.', 1)[-1]}.{plain.__name__}:{moment}")
+
+
+class Crashing(Interceptor):
+    """Tells of activities: their start, their heartbeats, their end."""
+
+    def __init__(self, points: CrashPoints) -> None:
+        self._points = points
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Activity(next, self._points.reach)
+
+
+class _Activity(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, reach: Reach) -> None:
+        super().__init__(next)
+        self._reach = reach
+
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        super().init(_Heartbeats(outbound, self._reach))
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        name = activity.info().activity_type
+        self._reach(f"{name}:start")
+        result = await super().execute_activity(input)
+        self._reach(f"{name}:end")
+        return result
+
+
+class _Heartbeats(ActivityOutboundInterceptor):
+    def __init__(self, next: ActivityOutboundInterceptor, reach: Reach) -> None:
+        super().__init__(next)
+        self._reach = reach
+
+    def heartbeat(self, *details: Any) -> None:
+        super().heartbeat(*details)
+        self._reach(f"{activity.info().activity_type}:heartbeat")
