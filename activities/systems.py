@@ -121,7 +121,7 @@ class BackendWork:
         with closing(self._backend.listen(work.path)) as listener:
             while order.is_active():
                 ready = order.get_ready()
-                await self._order(work, [services[path] for path in ready])
+                await self._order(work, [services[path] for path in ready], again=len(ready) < len(services))
                 waiting.update(ready)
                 facts = [each for each in await self._backend.facts(work.path) if each.path in waiting]
                 if bad := [each for each in facts if each.failing() and not each.settled(work.generation())]:
@@ -134,9 +134,14 @@ class BackendWork:
                     await listener.news()
         return []
 
-    async def _order(self, work: Work, parts: Collection[Kept]) -> None:
-        if parts:
-            await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
+    async def _order(self, work: Work, parts: Collection[Kept], again: bool) -> None:
+        """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""
+        if not parts:
+            return
+        now = {part.path: part.spec for part in await self._store.touched(work)} if again else {}
+        if again and any(now.get(part.path) != part.spec for part in parts):
+            raise ApplicationError("the action goes another way by now", type="Rejected", non_retryable=True)
+        await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
 
     async def _clear(self, work: Work, parts: Iterable[Kept]) -> None:
         """What runs below the path and is not in the definition goes; so do the records of what was to go."""

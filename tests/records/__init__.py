@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.records import mci
+from tests.records import mci, systems
 
 FAMILIES = {
     "mci": mci.record,
+    "systems": systems.record,
 }
