@@ -65,6 +65,7 @@ class Keeper:
         self._ordered = asyncio.Event()
         self._dirty: set[str] = set()
         self._touched = asyncio.Event()
+        self._told: dict[str, bool] = {}  # of each service, whether it was well when that was last reported
         self._listeners: set[_Listening] = set()
         self._log = structlog.get_logger("keeper")
         self.keeping = asyncio.Event()  # set while this process is the one that keeps the services
@@ -176,9 +177,12 @@ class Keeper:
         for path in gone:
             if self._services[path].is_gone():  # it may have been ordered anew in the meantime
                 del self._services[path]
+                self._told.pop(path, None)
         for listener in self._listeners:
             listener.hear(dirty)
-        await report(facts)
+        told = {each.path: each.settled() for each in facts}
+        await report([each for each in facts if self._told.get(each.path) != told[each.path]])
+        self._told.update(told)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
         while True:
