@@ -73,9 +73,11 @@ class BackendWork:
                 for part in parts
                 if part.status != State.DELETING and is_service(part.spec) and not work.loses(part.path)
             }
-            if bad := await self._bring_up(work, services):
+            bad, seen = await self._bring_up(work, services)
+            if bad:
                 return Rolled(ok=False, reason=_told(bad))
-            await self._clear(work, parts)
+            if len(parts) > len(services) or not seen <= services.keys():  # else there is nothing but what we ordered
+                await self._clear(work, parts)
             return Rolled(ok=True, services=len(services))
 
     @activity.defn(name=wire.ASSESS_PARTS)
@@ -114,25 +116,28 @@ class BackendWork:
                 await self._backend.dispose(work.path)
             return Rolled(ok=True, services=sum(is_service(part.spec) for part in parts))
 
-    async def _bring_up(self, work: Work, services: Mapping[str, Kept]) -> list[Facts]:
-        """Each service after those that it waits for. Returns those that degraded; none if all are stable."""
+    async def _bring_up(self, work: Work, services: Mapping[str, Kept]) -> tuple[list[Facts], set[str]]:
+        """Each service after those that it waits for. Returns those that degraded, and all that were seen."""
         order = ordered({path: part.spec for path, part in services.items()})
         waiting: set[str] = set()
+        seen = {work.path} - services.keys()  # nothing to bring up: whether anything is there was not looked at
         with closing(self._backend.listen(work.path)) as listener:
             while order.is_active():
                 ready = order.get_ready()
                 await self._order(work, [services[path] for path in ready], again=len(ready) < len(services))
                 waiting.update(ready)
-                facts = [each for each in await self._backend.facts(work.path) if each.path in waiting]
+                there = await self._backend.facts(work.path)
+                seen = {each.path for each in there}
+                facts = [each for each in there if each.path in waiting]
                 if bad := [each for each in facts if each.failing() and not each.settled(work.generation())]:
-                    return bad
+                    return bad, seen
                 stable = [each.path for each in facts if each.settled(work.generation())]
                 await self._move(work, [_stable(path) for path in stable if path != work.path])
                 waiting.difference_update(stable)
                 order.done(*stable)
                 if not stable and order.is_active():
                     await listener.news()
-        return []
+        return [], seen
 
     async def _order(self, work: Work, parts: Collection[Kept], again: bool) -> None:
         """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -12,6 +14,8 @@ from domain.ports import Transactions
 from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
 from domain.systems.rules import Facts
+
+T = TypeVar("T")
 
 metadata = sa.MetaData()
 Text = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
@@ -84,12 +88,46 @@ class Wanted:
     version: int
 
 
+class Grouped:
+    """What is asked for while one transaction runs is done together in the next: nobody waits for company."""
+
+    def __init__(self, database: Transactions) -> None:
+        self._database = database
+        self._waiting: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self, work: Callable[[sa.Connection], T]) -> T:
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, answer))
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(self._run_all())
+        return await answer
+
+    async def _run_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            try:
+                results = await self._database.run(partial(_all, works=[work for work, _ in group]))
+            except Exception as error:
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), result in zip(group, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)
+
+
+def _all(connection: sa.Connection, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
+    return [work(connection) for work in works]
+
+
 class Ledger:
     """The books of one backend."""
 
     def __init__(self, backend: str, database: Transactions) -> None:
         self.backend = backend
-        self._database = database
+        self._grouped = Grouped(database)
 
     async def order(self, orders: Sequence[ServiceOrder]) -> None:
         """Want these services. An order that is not newer than what is wanted already changes nothing."""
@@ -100,7 +138,7 @@ class Ledger:
             version = self._next_version(connection)
             _replace(connection, [self._row(order, version) for order in fresh])
 
-        await self._database.run(write)
+        await self._grouped.run(write)
 
     async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
         """Want nothing any more at and below these paths, except what is to be kept."""
@@ -114,7 +152,7 @@ class Ledger:
                 if names:
                     connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
 
-        await self._database.run(write)
+        await self._grouped.run(write)
 
     async def facts(self, prefix: str = "") -> list[Facts]:
         """What was last seen of the services at and below a path, in the order of their paths."""
@@ -123,7 +161,7 @@ class Ledger:
             rows = connection.execute(sa.select(services).where(self._mine(prefix)).order_by(services.c.path))
             return [_facts(row._mapping) for row in rows]
 
-        return await self._database.run(read)
+        return await self._grouped.run(read)
 
     async def wanted(self, after: int) -> list[Wanted]:
         """What was ordered since a version."""
@@ -133,7 +171,7 @@ class Ledger:
             columns = [services.c[name] for name in ("path", "generation", "definition", "removing", "version")]
             return [Wanted(*row) for row in connection.execute(sa.select(*columns).where(new))]
 
-        return await self._database.run(read)
+        return await self._grouped.run(read)
 
     async def units(self) -> list[Unit]:
         """Every instance that is in the books."""
@@ -142,23 +180,23 @@ class Ledger:
             rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
             return [_unit(row) for row in rows]
 
-        return await self._database.run(read)
+        return await self._grouped.run(read)
 
     async def enter(self, units: Sequence[Unit]) -> None:
         """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
         rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
-        await self._database.run(lambda connection: _execute(connection, sa.insert(instances), rows))
+        await self._grouped.run(lambda connection: _execute(connection, sa.insert(instances), rows))
 
     async def note(self, units: Sequence[Unit]) -> None:
         """What became of instances: their processes, or that they are to stop."""
         change = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
         rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
-        await self._database.run(lambda connection: _execute(connection, change, rows))
+        await self._grouped.run(lambda connection: _execute(connection, change, rows))
 
     async def strike(self, tokens: Sequence[str]) -> None:
         """Instances that are gone."""
         gone = sa.delete(instances).where(instances.c.token.in_(tokens))
-        await self._database.run(lambda connection: connection.execute(gone) and None)
+        await self._grouped.run(lambda connection: connection.execute(gone) and None)
 
     async def saw(self, facts: Sequence[Facts], gone: Sequence[str], units: Sequence[Unit]) -> None:
         """What services and instances are now, and the services of which nothing is left."""
@@ -172,7 +210,7 @@ class Ledger:
                 ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
                 connection.execute(ended)
 
-        await self._database.run(write)
+        await self._grouped.run(write)
 
     def _mine(self, prefix: str) -> sa.ColumnElement[bool]:
         mine = services.c.backend == self.backend

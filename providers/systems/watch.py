@@ -176,8 +176,10 @@ class ServiceWatch:
         """Start it if it is not up, and watch it until it ends or is to be stopped. Why it ended."""
         try:
             if not up:
+                before = (unit.pid, unit.started, unit.port)
                 await self._runner.start(unit)
-                await self._patiently(self._ledger.note, [unit])
+                if (unit.pid, unit.started, unit.port) != before:
+                    await self._patiently(self._ledger.note, [unit])
         except RatchetError as error:
             return brief(error)
         end = asyncio.ensure_future(self._runner.ended(unit))
