@@ -42,6 +42,14 @@ numbers = sa.Table(
     sa.Column("last", sa.BigInteger, nullable=False),
 )
 
+# Built once: building a statement costs more than running it.
+_COUNTED = (
+    sa.update(numbers)
+    .where(numbers.c.system == sa.bindparam("which"), numbers.c.action == sa.bindparam("what"))
+    .values(last=numbers.c.last + 1)
+    .returning(numbers.c.last)
+)
+_STATUS = sa.select(objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
 _UNDER_WAY = (State.PENDING, State.UPDATING, State.SCALING, State.DELETING)
 _ONE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
 _PARTS = [objects.c[name] for name in ("path", "status", "previous_status", "spec", "info", "epoch")]
@@ -209,13 +217,11 @@ def _kept(connection: sa.Connection, path: str | None) -> Kept | None:
 
 def _next(connection: sa.Connection, system: str, action: str) -> int:
     """Numbers count up for each system. Two deploys side by side never get the same one."""
-    mine = (numbers.c.system == system) & (numbers.c.action == action)
-    counted = sa.update(numbers).where(mine).values(last=numbers.c.last + 1).returning(numbers.c.last)
-    return int(connection.execute(counted).scalar_one())
+    return int(connection.execute(_COUNTED, {"which": system, "what": action}).scalar_one())
 
 
 def _status(connection: sa.Connection, path: str) -> str:
-    found = connection.execute(sa.select(objects.c.status).where(objects.c.path == path)).scalar_one_or_none()
+    found = connection.execute(_STATUS, {"at_path": path}).scalar_one_or_none()
     return str(found or NONE)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,8 +12,7 @@ from domain.ports import Transactions
 from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
 from domain.systems.rules import Facts
-
-T = TypeVar("T")
+from providers.systems.grouped import Grouped
 
 metadata = sa.MetaData()
 Text = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
@@ -55,6 +52,32 @@ instances = sa.Table(
 )
 
 
+# Built once: building a statement costs more than running it.
+_COVERED = (services.c.path == sa.bindparam("at_path")) | (
+    (services.c.path > sa.bindparam("first")) & (services.c.path < sa.bindparam("last"))
+)
+_FACTS = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
+_FACTS_AT = _FACTS.where(_COVERED)
+_WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
+    services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
+)
+_KNOWN = sa.select(services.c.path, services.c.generation).where(
+    services.c.path.in_(sa.bindparam("names", expanding=True)), ~services.c.removing
+)
+_FORGET = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
+_ORDER = sa.insert(services)
+_RAISE = (
+    sa.update(versions)
+    .where(versions.c.backend == sa.bindparam("here"))
+    .values(last=versions.c.last + 1)
+    .returning(versions.c.last)
+)
+_ENTER = sa.insert(instances)
+_NOTE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+_STRIKE = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
+_SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
+
+
 def create_tables(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
@@ -88,40 +111,6 @@ class Wanted:
     version: int
 
 
-class Grouped:
-    """What is asked for while one transaction runs is done together in the next: nobody waits for company."""
-
-    def __init__(self, database: Transactions) -> None:
-        self._database = database
-        self._waiting: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
-        self._running: asyncio.Task[None] | None = None
-
-    async def run(self, work: Callable[[sa.Connection], T]) -> T:
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, answer))
-        if self._running is None or self._running.done():
-            self._running = asyncio.ensure_future(self._run_all())
-        return await answer
-
-    async def _run_all(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting, []
-            try:
-                results = await self._database.run(partial(_all, works=[work for work, _ in group]))
-            except Exception as error:
-                for _, answer in group:
-                    if not answer.done():
-                        answer.set_exception(error)
-                continue
-            for (_, answer), result in zip(group, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
-
-
-def _all(connection: sa.Connection, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
-    return [work(connection) for work in works]
-
-
 class Ledger:
     """The books of one backend."""
 
@@ -146,8 +135,8 @@ class Ledger:
         def write(connection: sa.Connection) -> None:
             version = self._next_version(connection)
             for prefix in prefixes:
-                found = sa.select(services.c.path).where(self._mine(prefix), ~services.c.removing)
-                names = sorted(set(connection.execute(found).scalars()) - set(keep))
+                there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
+                names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
                 ended = {"removing": True, "version": version}
                 if names:
                     connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
@@ -158,7 +147,8 @@ class Ledger:
         """What was last seen of the services at and below a path, in the order of their paths."""
 
         def read(connection: sa.Connection) -> list[Facts]:
-            rows = connection.execute(sa.select(services).where(self._mine(prefix)).order_by(services.c.path))
+            where = {"here": self.backend} | (_span(prefix) if prefix else {})
+            rows = connection.execute(_FACTS_AT if prefix else _FACTS, where)
             return [_facts(row._mapping) for row in rows]
 
         return await self._grouped.run(read)
@@ -167,9 +157,7 @@ class Ledger:
         """What was ordered since a version."""
 
         def read(connection: sa.Connection) -> list[Wanted]:
-            new = (services.c.backend == self.backend) & (services.c.version > after)
-            columns = [services.c[name] for name in ("path", "generation", "definition", "removing", "version")]
-            return [Wanted(*row) for row in connection.execute(sa.select(*columns).where(new))]
+            return [Wanted(*row) for row in connection.execute(_WANTED, {"here": self.backend, "after": after})]
 
         return await self._grouped.run(read)
 
@@ -185,43 +173,32 @@ class Ledger:
     async def enter(self, units: Sequence[Unit]) -> None:
         """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
         rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
-        await self._grouped.run(lambda connection: _execute(connection, sa.insert(instances), rows))
+        await self._grouped.run(lambda connection: _execute(connection, _ENTER, rows))
 
     async def note(self, units: Sequence[Unit]) -> None:
         """What became of instances: their processes, or that they are to stop."""
-        change = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
         rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
-        await self._grouped.run(lambda connection: _execute(connection, change, rows))
+        await self._grouped.run(lambda connection: _execute(connection, _NOTE, rows))
 
     async def strike(self, tokens: Sequence[str]) -> None:
         """Instances that are gone."""
-        gone = sa.delete(instances).where(instances.c.token.in_(tokens))
-        await self._grouped.run(lambda connection: connection.execute(gone) and None)
+        await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
 
     async def saw(self, facts: Sequence[Facts], gone: Sequence[str], units: Sequence[Unit]) -> None:
         """What services and instances are now, and the services of which nothing is left."""
 
         def write(connection: sa.Connection) -> None:
-            change = sa.update(services).where(services.c.path == sa.bindparam("which"))
-            _execute(connection, change, [{"which": each.path, "observed": asdict(each)} for each in facts])
-            health = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
-            _execute(connection, health, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
+            _execute(connection, _SAW, [{"which": each.path, "observed": asdict(each)} for each in facts])
+            _execute(connection, _NOTE, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
             if gone:
                 ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
                 connection.execute(ended)
 
         await self._grouped.run(write)
 
-    def _mine(self, prefix: str) -> sa.ColumnElement[bool]:
-        mine = services.c.backend == self.backend
-        path = services.c.path
-        return mine & ((path == prefix) | ((path > f"{prefix}:") & (path < f"{prefix};"))) if prefix else mine
-
     def _next_version(self, connection: sa.Connection) -> int:
         """Counted apart: the highest in the table may go with its service, and would be handed out again."""
-        mine = versions.c.backend == self.backend
-        raised = sa.update(versions).where(mine).values(last=versions.c.last + 1).returning(versions.c.last)
-        last = connection.execute(raised).scalar_one_or_none()
+        last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
         if last is None:
             connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
         return int(last or 1)
@@ -239,16 +216,20 @@ class Ledger:
         }
 
 
+def _span(prefix: str) -> dict[str, str]:
+    """A path and everything below it; `;` is the character after `:`."""
+    return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
+
+
 def _generations(connection: sa.Connection, paths: Iterable[str]) -> dict[str, int]:
     """Of the services that are wanted: one that is being removed may be ordered again."""
-    known = sa.select(services.c.path, services.c.generation).where(services.c.path.in_(list(paths)))
-    return {row.path: row.generation for row in connection.execute(known.where(~services.c.removing))}
+    return {row.path: row.generation for row in connection.execute(_KNOWN, {"names": list(paths)})}
 
 
 def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
     if rows:
-        connection.execute(sa.delete(services).where(services.c.path.in_([row["path"] for row in rows])))
-        connection.execute(sa.insert(services), rows)
+        connection.execute(_FORGET, {"names": [row["path"] for row in rows]})
+        connection.execute(_ORDER, rows)
 
 
 def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
