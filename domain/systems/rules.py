@@ -179,6 +179,8 @@ def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:
             moves.append(Move(path=part.path, to=State.DELETING, action=by))
         elif part.status == State.DELETING:
             moves.append(Move(path=part.path, to=part.came_from))
+        elif part.spec == former["spec"]:
+            continue  # it was taken back already
         elif is_service(former["spec"]):
             to = part.status if part.status == State.SCALING else State.UPDATING
             moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
