@@ -91,7 +91,10 @@ def system_path(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    seconds = actions.duration(text)
+    try:
+        seconds = actions.duration(text)
+    except Refused:
+        seconds = None
     if seconds is None:
-        raise Refused(Category.INVALID, "bad --deadline: it is empty", "write it as 90s, 5m or 1h")
+        raise Refused(Category.INVALID, f"bad --deadline {text[:40]!a}", "write it as 90s, 5m or 1h")
     return seconds

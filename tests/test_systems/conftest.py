@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from starter.asking import Asking
+from tests.test_cli.conftest import cli
 from tests.test_systems.kit import Shop
 from workers.service import Service
+
+__all__ = ["cli"]  # a fixture of theirs
 
 
 @pytest.fixture
