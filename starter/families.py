@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from starter import mci, systems
+from starter import edge, mci, systems
 from starter.faces import Face
 from starter.naming import EXAMPLES
 
 FACES: dict[str, Face] = {
     "mci": mci.FACE,
+    "edge": edge.FACE,
     "systems": systems.FACE,
 }
 

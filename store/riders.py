@@ -41,6 +41,4 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-RIDERS: dict[str, Rider] = {}  # by kind
-
-from store import systems  # noqa: E402, F401  registers itself
+RIDERS: dict[str, Rider] = {}  # by kind; `store/families.py` fills it

@@ -30,7 +30,7 @@ from domain.systems.rules import (
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, Stage, State
 from store.engine import Database
 from store.recording import LINES, for_each, line
-from store.riders import RIDERS, Extra, Found, Rider
+from store.riders import Extra, Found, Rider
 from store.schema import PathText, metadata, objects
 from store.steps import take
 
@@ -103,7 +103,7 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
         connection.execute(sa.delete(numbers).where(numbers.c.system == grant.path))
 
 
-RIDERS.update(dict.fromkeys((SYSTEM.kind, PART.kind), Rider(admit=admit, ended=ended)))
+RIDERS = dict.fromkeys((SYSTEM.kind, PART.kind), Rider(admit=admit, ended=ended))
 
 
 class SqlSystems:

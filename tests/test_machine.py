@@ -228,6 +228,8 @@ def test_a_target_lands_where_its_row_leads_or_where_the_cloud_finds_it(table: S
 @pytest.mark.parametrize(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_a_target_does_not_land_as_another_action_would(table: StateTable, row: Row) -> None:
     assert row.during
+    if row.during in table.passing:
+        return  # other actions pass through it, and land from there
     observed = {step.then for step in table.rows if step.source == row.during and step.actor == Actor.CLOUD}
     mine = {other.action for other in table.rows if other.during == row.during}
     for action in {other.action for other in table.rows} - mine:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from activities.verifying import Audit
-from workers import mci, systems
+from workers import edge, mci, systems
 from workers.parts import Parts
 
 
@@ -27,7 +27,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci, systems)
+FAMILIES: tuple[Family, ...] = (mci, edge, systems)
 
 QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 

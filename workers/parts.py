@@ -9,6 +9,7 @@ from typing import Any
 from temporalio.client import Client
 
 from activities.permits import Permits
+from domain.connections import Connections
 from domain.ports import Cloud
 from providers.simulated import SimulatedCloud
 from store.engine import Database
@@ -24,6 +25,7 @@ class Parts:
     cloud_database: Database  # of what is simulated: outside the inventory, as the real world is
     inventory: SqlInventory
     simulated: Mapping[str, SimulatedCloud]
+    connections: Connections
     clouds: Mapping[str, Cloud]
     permits: Permits
     own: dict[str, Any] = field(default_factory=dict)  # what a family has made for itself, by its name

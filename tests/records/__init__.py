@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.records import mci, systems
+from tests.records import edge, mci, systems
 
 FAMILIES = {
     "mci": mci.record,
+    "edge": edge.record,
     "systems": systems.record,
 }
