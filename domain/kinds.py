@@ -37,6 +37,8 @@ class Kind:
     births: Callable[[str, Any], Iterable[NewObject]] | None = None
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
 
+    busy: str = ""  # what the source system says, besides, of an object that is under way
+
     @property
     def name(self) -> str:
         return self.table.kind

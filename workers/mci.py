@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
-
-import yaml
 
 from activities.books import CloudBooks
 from activities.mci.places import PlaceActivities
@@ -15,11 +12,8 @@ from activities.mci.survey import SurveyActivities
 from activities.mci.vms import Patience, VmActivities
 from activities.simulation import Simulation
 from activities.verifying import Audit
-from domain.errors import Category, Refused
 from domain.limits import CLOUDS
-from domain.paths import check_name
-from domain.wire import ACTIONS_QUEUE, check_csp, cloud_queue
-from providers.simulated.catalogue import connections
+from domain.wire import ACTIONS_QUEUE, cloud_queue
 from store.mci.book import SqlBook
 from workers.parts import Parts
 from workflows.mci.creation import CreateMci
@@ -36,7 +30,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, patience)
     places = PlaceActivities(book, parts.clouds, parts.permits, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
-    records = RecordActivities(book, Connections.load(parts.settings.connections), parts.settings.max_vms)
+    records = RecordActivities(book, parts.connections, parts.settings.max_vms)
     simulation = Simulation(next(iter(parts.simulated.values())))
     on_clouds: list[Callable[..., Any]] = [
         *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
@@ -52,33 +46,3 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
 def audits(parts: Parts) -> list[Audit]:
     """VMs against the clouds' books."""
     return [CloudBooks(parts.inventory, parts.clouds).audit]
-
-
-class Connections:
-    """`domain.mci.messages.Directory`: the simulated clouds' connections, or those of a file."""
-
-    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
-        self._places = places
-
-    @classmethod
-    def load(cls, file: Path | None) -> Connections:
-        """A YAML or JSON file of `name: {csp: ..., region: ...}`. A bad one is refused before any work."""
-        if file is None:
-            return cls(connections())
-        try:
-            told = yaml.safe_load(file.read_text())
-            return cls(
-                {check_name(name): (check_csp(to["csp"]), check_name(to["region"])) for name, to in told.items()}
-            )
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError, Refused) as error:
-            raise Refused(
-                Category.INVALID,
-                f"cannot use {file} as connections: {type(error).__name__}: {error}",
-                "write it as: seoul: {csp: aws, region: ap-northeast-2}",
-            ) from error
-
-    def find(self, name: str) -> tuple[str, str] | None:
-        return self._places.get(name)
-
-    def names(self) -> list[str]:
-        return list(self._places)

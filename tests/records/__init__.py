@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from tests.records import mci
+from tests.records import edge, kernel, leases, machines, mci
 
 FAMILIES = {
+    "kernel": kernel.record,
     "mci": mci.record,
+    "edge": edge.record,
+    "machines": machines.record,
+    "leases": leases.record,
 }

@@ -11,7 +11,7 @@ from domain.errors import NoCapacity, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
-from tests.test_simulated.kit import PARENT, REGION, create, do, good, on, orders
+from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders
 
 
 @pytest.mark.parametrize("verb", ["suspend", "reboot", "terminate"])
