@@ -8,7 +8,8 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from domain import wire
+from activities.measuring import count
+from domain import metrics, wire
 from domain.model import Holder, Holders
 from domain.ports import Inventory
 
@@ -27,6 +28,8 @@ class Healing:
             await self._inventory.bury(
                 holder.owner, holder.run, at, "the action was cut off; back to what it was, the cloud was not asked"
             )
+        count(metrics.HEALS, len(dead), result="buried")
+        count(metrics.HEALS, len(suspects.holders) - len(dead), result="alive")
         return len(dead)
 
     async def _alive(self, holder: Holder) -> bool:

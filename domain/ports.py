@@ -146,7 +146,7 @@ class Cloud(Protocol):
         ...
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """Every VM that carries a path of ours at or below `prefix`."""
+        """Every VM that carries a path of ours at or below `prefix`; every one that carries any, if it is empty."""
         ...
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:

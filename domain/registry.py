@@ -6,7 +6,7 @@ from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
-from domain import mci
+from domain import edge, mci
 from domain.errors import Category, Refused
 from domain.kinds import Kind, Verb
 from domain.model import Request
@@ -14,7 +14,7 @@ from domain.paths import check_path, expand, kind_of
 
 __all__ = ["KINDS", "Kind", "Verb", "explain", "kind", "kind_at", "parse_spec"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS,)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS, *edge.KINDS)}
 
 
 def kind(name: str) -> Kind:

@@ -16,11 +16,13 @@ PROGRESS = "progress"
 # Failure types of a closed action.
 REFUSED = "Refused"
 ACTION_FAILED = "ActionFailed"
+TOO_LARGE = "TooLarge"  # of anything that would not fit through Temporal
 
 # Local activities: the only writers of the inventory's actions.
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
+PERMIT = "permit"  # may whoever asks do this at all?
 
 # Asks Temporal whether holders of locks are alive, and buries the dead.
 HEAL_HOLDERS = "heal_holders"

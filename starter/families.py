@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from starter import mci
+from starter import edge, mci
 from starter.faces import Face
 from starter.naming import EXAMPLES
 
 FACES: dict[str, Face] = {
     "mci": mci.FACE,
+    "edge": edge.FACE,
 }
 
 DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from store.schema import actions, locks, objects
 from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
+Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
 _ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have been abandoned
@@ -48,16 +49,21 @@ _COUNTS = (
 )
 
 
-def begin(connection: sa.Connection, claim: Claim) -> Admission:
+def anybody(_request: Request) -> None:
+    """Whoever asks may do it."""
+
+
+def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """The whole of begin. A second begin of the same run returns the first one's grant."""
     request = claim.request
     try:
         kind = registry.kind_at(request.path)
         spec = registry.parse_spec(request)
         want = wanted([request.path])
-        _serialise(connection, want)
+        serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
+        allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
         if others := _in_the_way(connection, claim, want):
             return Admission(refusal=_conflict(others))
@@ -74,11 +80,11 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
     return Admission(grant=granting.change(found, want))
 
 
-def check(connection: sa.Connection, claim: Claim) -> Admission:
+def check(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """What begin would answer to a new request: it is asked, and then taken back."""
     attempt = connection.begin_nested()
     try:
-        return _busy(connection, claim) or begin(connection, claim)
+        return _busy(connection, claim) or begin(connection, claim, allowed)
     finally:
         attempt.rollback()
 
@@ -90,7 +96,7 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
 
 
-def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
+def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
     """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
     if connection.dialect.name != "postgresql":
         return
@@ -106,7 +112,7 @@ def _with_more(
     more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
     if more:
         want = wanted([request.path, *more])
-        _serialise(connection, want)
+        serialise(connection, want)
     return want
 
 

@@ -41,6 +41,4 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-from store.mci import riding as mci  # noqa: E402  a rider needs what is above
-
-RIDERS: dict[str, Rider] = {"mci": mci.RIDER}  # by kind
+RIDERS: dict[str, Rider] = {}  # by kind; `store/families.py` fills it

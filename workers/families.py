@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from activities.verifying import Audit
-from workers import mci
+from workers import edge, mci
 from workers.parts import Parts
 
 
@@ -25,7 +25,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci,)
+FAMILIES: tuple[Family, ...] = (mci, edge)
 
 WORKFLOWS: list[type] = [workflow for family in FAMILIES for workflow in family.WORKFLOWS]
 

@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
         Tally,
     )
     from domain.paths import kind_of
-    from workflows import calls
+    from workflows import calls, measuring
     from workflows.admission import ask_for_admission, may_preempt, refused
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
@@ -93,6 +93,9 @@ class Action(ABC):
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
         """End what runs here, let it clean up, then go on as this request under the same ID."""
+        if workflow.patched("permit-preempt") and (refusal := await calls.permit(request)):
+            raise refused(refusal)
+        self._refuse_a_second()
         self._successor = request
         if self._work:
             self._work.cancel()
@@ -101,12 +104,15 @@ class Action(ABC):
 
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
+        self._refuse_a_second()
+        if request.path != workflow.info().workflow_id or not may_preempt(request):
+            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+
+    def _refuse_a_second(self) -> None:
         if self._successor:
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
-        if request.path != workflow.info().workflow_id or not may_preempt(request):
-            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:
@@ -123,6 +129,7 @@ class Action(ABC):
             self._admission = admission = await ask_for_admission(request := examined)
         if admission.refusal:
             self._ended = True
+            measuring.refused(request, admission.refusal)
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
         if admission.outcome:  # the same request was made before, and this is what became of it
@@ -130,11 +137,11 @@ class Action(ABC):
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._close(_nothing_to_do(grant))
+            return await self._close(measuring.ended(_nothing_to_do(grant)))
         self.show(phase=grant.during, targets=grant.targets)
         self._providers = _providers(grant)
         result, done = await self._run(request, grant)
-        return await self._close(await calls.finish(grant, result, done))
+        return await self._close(measuring.ended(await calls.finish(grant, result, done)))
 
     def show(self, **seen: Any) -> None:
         """Say how far the action is: phase, step, targets, done, failed."""
@@ -245,9 +252,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, Failed):
-        return brief(error.message)  # as a text it would begin with its type
-    return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
+    found = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return brief(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
 
 
 def _told(outcome: Outcome) -> str:

@@ -170,7 +170,9 @@ def no_such_vm(region: str, order: Order) -> Rejected:
 
 
 def below(prefix: str) -> sa.ColumnElement[bool]:
-    """Paths at or below `prefix`. A range, because LIKE has wildcards and SQLite's ignores case."""
+    """Paths at or below `prefix`; all, if it is empty. A range: LIKE has wildcards, and SQLite's ignores case."""
+    if not prefix:
+        return sa.true()
     return (vms.c.path == prefix) | ((vms.c.path > f"{prefix}:") & (vms.c.path < f"{prefix};"))  # ';' follows ':'
 
 

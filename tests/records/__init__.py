@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.records import mci
+from tests.records import edge, mci
 
 FAMILIES = {
     "mci": mci.record,
+    "edge": edge.record,
 }

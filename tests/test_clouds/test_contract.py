@@ -119,6 +119,7 @@ async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_i
         good([await do(cloud, "create", Order(name, name, spec=SPEC))])
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d:mci:a")} == {names[0], names[4]}
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d")} == set(names)
+    assert {vm.path for vm in await cloud.list_tagged(REGION, "")} == set(names)
     assert await cloud.list_tagged(REGION, "ns:d:mci:%") == []
     assert await cloud.list_tagged(REGION, "ns:d:mci:_") == []
 
