@@ -45,6 +45,7 @@ READ_OUTCOME = "read_outcome"
 READ_STORE = "read_store"
 VERIFY = "verify"
 CLOUD_FAULTS = "cloud_faults"
+READ_CONNECTIONS = "read_connections"
 
 # Search attributes: name -> Temporal's type.
 SEARCH_ATTRIBUTES = {

@@ -9,7 +9,20 @@ from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
-from starter import actions, builds, codec, doctor, explain, faults, reads, screen, stack, terminal, verify
+from starter import (
+    actions,
+    builds,
+    codec,
+    connections,
+    doctor,
+    explain,
+    faults,
+    reads,
+    screen,
+    stack,
+    terminal,
+    verify,
+)
 from starter.errors import Exit
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
@@ -121,6 +134,21 @@ async def states(
     return Exit.DONE
 
 
+async def schema(
+    kind: KindName, action: Annotated[str, Parameter(help="The action; usually the first that takes a spec.")] = "", /
+) -> Exit:
+    """The JSON Schema of a spec file, for editors that complete and check. Works without a server.
+
+    Example: starter schema mci
+    """
+    found = registry.kind(kind)
+    verbs = [found.verb(action)] if action else [verb for verb in found.verbs if verb.spec]
+    if not verbs or verbs[0].spec is None:
+        raise Refused(Category.INVALID, f"{action or kind} takes no spec", f"starter {kind} --help")
+    terminal.out(as_json(verbs[0].spec.model_json_schema()))
+    return Exit.DONE
+
+
 async def check(
     path: Target,
     action: Annotated[str, Parameter(help="The action, such as suspend.")],
@@ -164,7 +192,10 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
 
 _COMMANDS = {
-    LOOKING: (get, history, locks, states, explain.explain, screen.tui, verify.verify),
+    LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
     STEERING: (check, attach, cancel),
-    RUNNING: (demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate, codec.codec),
+    RUNNING: (
+        *(demo, stack.up, stack.worker, connections.connections),
+        *(doctor.doctor, stack.setup, stack.migrate, codec.codec),
+    ),
 }

@@ -124,6 +124,13 @@ class Asking:
         )
         return seen
 
+    async def step(self, path: str) -> str:
+        """What a running action does right now, in its own words; nothing if it cannot be asked."""
+        try:
+            return (await self.progress(path)).step
+        except (RPCError, TemporalError):
+            return ""
+
     async def cancel(self, path: str) -> None:
         """Ask the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()
@@ -137,15 +144,22 @@ class Asking:
                 return None
             raise
 
-    async def read(self, activity: str, query: BaseModel, answer: type[T], seconds: float = READ_SECONDS) -> T:
+    async def read(
+        self,
+        activity: str,
+        query: BaseModel,
+        answer: type[T],
+        seconds: float = READ_SECONDS,
+        queue: str = wire.ACTIONS_QUEUE,
+    ) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""
-        await self.someone_polls(wire.ACTIONS_QUEUE)
+        await self.someone_polls(queue)
         try:
             found: T = await self.client.execute_activity(
                 activity,
                 query,
                 id=f"{activity}-{uuid.uuid4().hex[:12]}",
-                task_queue=wire.ACTIONS_QUEUE,
+                task_queue=queue,
                 result_type=answer,
                 schedule_to_close_timeout=timedelta(seconds=seconds),
                 retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),

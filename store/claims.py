@@ -186,7 +186,7 @@ def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, fou
         raise _refused(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return Plan(None, status, {}, {})
-    if kind.member is None or found is None:
+    if kind.member is None or found is None or kind.verb(request.action).alone:
         return Plan(verdict.row, status, {}, {})
     return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
 

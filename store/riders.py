@@ -41,4 +41,6 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-RIDERS: dict[str, Rider] = {}  # by kind
+from store.mci import riding as mci  # noqa: E402  a rider needs what is above
+
+RIDERS: dict[str, Rider] = {"mci": mci.RIDER}  # by kind

@@ -43,6 +43,8 @@ def configure(level: str = "info", style: str = "json") -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.getLogger("alembic").setLevel("WARNING")
+    for name in ("boto3", "botocore", "urllib3"):  # they would log every request, with what authorises it
+        logging.getLogger(name).setLevel("WARNING")
 
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

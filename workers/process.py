@@ -16,6 +16,7 @@ from store.engine import Database
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connection import connect
+from workers.connections import check
 from workers.home import occupied
 from workers.payloads import converter
 from workers.plugin import plugin
@@ -35,6 +36,7 @@ class Stack:
 async def work(settings: Settings, queues: Sequence[str]) -> None:
     """Serve these queues until SIGTERM or SIGINT."""
     check_queues(queues)
+    check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
     client = await connect(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
@@ -51,6 +53,7 @@ async def work(settings: Settings, queues: Sequence[str]) -> None:
 @asynccontextmanager
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
     """The embedded server and a worker for every queue, for as long as the block lasts."""
+    check(settings.connections, ALL_QUEUES)
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port)
         try:

@@ -15,6 +15,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.connections import ConnectionReading
 from activities.healing import Healing
 from activities.inventory import ActionWrites
 from activities.measuring import Measured
@@ -25,12 +26,14 @@ from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
+from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
 from store.claims import anybody
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
 from workers import policies
+from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
 from workers.families import WORKFLOWS, activities, audits
 from workers.parts import Parts
@@ -47,11 +50,13 @@ class Service:
     def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
+        self.connections = load(settings.connections)
         self._allowed = policies.load(settings.policy_file).check if settings.policy_file else anybody
         self.database = Database(settings.store(), settings.store_pool)
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.aws = {name: AwsCloud(each) for name, each in self.connections.real()}
         self.parts = Parts(
             client=client,
             settings=settings,
@@ -59,9 +64,11 @@ class Service:
             cloud_database=self.cloud_database,
             inventory=self.inventory,
             simulated=self.simulated,
-            clouds=self._watched(clouds or self.simulated),
+            connections=self.connections,
+            clouds=self._watched(clouds or clouds_of(self.connections, self.simulated, self.aws)),
             permits=Permits(CLOUDS, settings.part()),
         )
+        self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
         self._interceptors = self._crashing()
 
@@ -82,7 +89,9 @@ class Service:
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
     async def close(self) -> None:
-        for cloud in self.simulated.values():
+        for simulated in self.simulated.values():
+            await simulated.close()
+        for cloud in self.aws.values():
             await cloud.close()
         self.database.close()
         self.cloud_database.close()
@@ -96,7 +105,11 @@ class Service:
             build_id=None if self.settings.deployment else BUILD,
             deployment_config=self._deployment(),
             workflows=WORKFLOWS if on_actions else [],
-            activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
+            activities=[
+                self.inspection.read_connections,
+                *(self._kernel_activities() if on_actions else ()),
+                *self._activities.get(queue, ()),
+            ],
             interceptors=self._interceptors,
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from domain.limits import MAX_VMS_PER_MCI
+
 Share = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
 
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
@@ -37,6 +39,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)
     patience: float = Field(900.0, gt=0)
+    connections: Path | None = None  # a file of connections by name; the simulated clouds' own if there is none
+    max_vms: int = Field(MAX_VMS_PER_MCI, ge=1, le=MAX_VMS_PER_MCI)  # in one MCI
     crash_file: Path | None = None
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)

@@ -75,6 +75,10 @@ class Action(ABC):
     async def perform(self, request: Request, grant: Grant) -> Done:
         """What the action does between begin and finish. Returns what it leaves; raises `Failed` if it could not."""
 
+    async def examine(self, request: Request) -> Request | Refusal:
+        """Before admission: the request as it is to be carried out, or why not. Nothing is kept of it yet."""
+        return request
+
     async def settle(self, request: Request, grant: Grant) -> Done:
         """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
         return Done()
@@ -118,7 +122,11 @@ class Action(ABC):
     async def carry_out(self, request: Request) -> Outcome:
         """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
         self._progress = Progress(path=request.path, action=request.action)
-        self._admission = admission = await ask_for_admission(request)
+        examined = await self.examine(request)
+        if isinstance(examined, Refusal):
+            self._admission = admission = Admission(refusal=examined)
+        else:
+            self._admission = admission = await ask_for_admission(request := examined)
         if admission.refusal:
             self._ended = True
             measuring.refused(request, admission.refusal)
@@ -167,8 +175,8 @@ class Action(ABC):
             if is_cancelled_exception(error):
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, _told_why(settled, why)
-            if isinstance(error, Failed) and error.done:
-                settled = error.done
+            if isinstance(error, Failed):
+                settled = (error.done or settled).model_copy(update={"failed": True})
             return Result.FAILED, _told_why(settled, _reason(error))
 
     async def _settle(self, request: Request, grant: Grant) -> Done:
@@ -244,6 +252,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, Failed):
+        return brief(error.message)  # as a text it would begin with its type
     return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
 
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from domain.errors import ProviderError, Rejected
+from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated.tables import quotas, vms
 
@@ -113,7 +113,7 @@ class Machines:
         if known := self._vms.get(cloud_id):
             return self._created_before(known, region, order)
         if self._room.get(region, 1) < 1:
-            return Rejected(f"quota of VMs in {self._csp}/{region} is exceeded")
+            return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
         if region in self._room:
             self._room[region] -= 1
         vm = self._newborn(cloud_id, region, order)

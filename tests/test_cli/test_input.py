@@ -71,7 +71,7 @@ SPECS = [
     ("a list",                  "- 1",                                                    "a mapping is wanted"),
     ("an unknown field",        f"subGroups: [{VM}]\nsubgroups: []",                      "subgroups: Extra inputs"),
     ("an unknown field below",  group("size: 3"),                                         "subGroups.0.size: Extra"),
-    ("a missing field",         "subGroups: [{name: a, csp: aws}]",                       "subGroups.0.region: Field"),
+    ("a missing field",         "subGroups: [{name: a, csp: aws}]",                       "subGroups.0: say where"),
     ("no groups",               "subGroups: []",                                          "List should have at least"),
     ("a bad group name",        "subGroups: [{name: a/b, csp: aws, region: r}]",          "bad name 'a/b'"),
     ("an unknown cloud",        "subGroups: [{name: a, csp: mars, region: r}]",           "unknown cloud 'mars'"),

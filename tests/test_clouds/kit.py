@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from domain.errors import ProviderError
-from domain.ports import Cloud, Order, VmFacts, VmState
+from domain.ports import SHARED, Cloud, Order, Resource, VmFacts, VmState
 
-REGION = "eu-1"
+REGION = "eu-central-1"
+ELSEWHERE = "us-east-1"
 PARENT = "ns:default:mci:web"
+SPEC = {"specId": "small", "imageId": "ubuntu-24.04", "label": {"team": "blue"}}
 
 
 def orders(*names: str, token: str = "create") -> list[Order]:
-    return [Order(f"{PARENT}:vm:{name}", f"{name}/{token}") for name in names]
+    return [Order(f"{PARENT}:vm:{name}", f"{name}/{token}", spec=SPEC) for name in names]
+
+
+def shared(what: str, token: str = "first", cloud_id: str = "") -> Resource:
+    return Resource(what, f"{what}/{token}", cloud_id)
+
+
+async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> dict[str, str]:
+    """All that VMs share, by name."""
+    made: dict[str, str] = {}
+    for what in SHARED:
+        made[what] = await cloud.prepare(region, shared(what, token), made)
+    return made
 
 
 def on(vm: VmFacts, token: str) -> Order:

@@ -8,7 +8,7 @@ import pytest
 
 from domain.errors import Rejected
 from domain.ports import Cloud, Order, VmFacts, VmState
-from tests.test_simulated.kit import PARENT, REGION, bring_to, create, do, good, on, orders, state_of
+from tests.test_clouds.kit import ELSEWHERE, PARENT, REGION, SPEC, bring_to, create, do, good, on, orders, state_of
 
 
 async def test_a_created_vm_runs_and_says_so_under_its_path(cloud: Cloud) -> None:
@@ -96,9 +96,9 @@ async def test_an_unknown_verb_is_rejected(cloud: Cloud) -> None:
 
 async def test_a_vm_is_found_in_its_own_region_only(cloud: Cloud) -> None:
     [vm] = await create(cloud, "a")
-    assert await cloud.describe("us-1", [on(vm, "")]) == [None]
-    assert await cloud.list_tagged("us-1", PARENT) == []
-    assert isinstance(await do(cloud, "suspend", on(vm, "now"), region="us-1"), Rejected)
+    assert await cloud.describe(ELSEWHERE, [on(vm, "")]) == [None]
+    assert await cloud.list_tagged(ELSEWHERE, PARENT) == []
+    assert isinstance(await do(cloud, "suspend", on(vm, "now"), region=ELSEWHERE), Rejected)
 
 
 async def test_a_vm_is_described_by_its_creation_token_when_its_id_was_lost(cloud: Cloud) -> None:
@@ -116,7 +116,7 @@ async def test_many_vms_are_described_in_the_order_asked(cloud: Cloud) -> None:
 async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_it(cloud: Cloud) -> None:
     names = ["ns:d:mci:a:vm:x", "ns:d:mci:ab:vm:x", "ns:d:mci:A:vm:x", "ns:d:mci:a.b:vm:x", "ns:d:mci:a"]
     for name in names:
-        good([await do(cloud, "create", Order(name, name))])
+        good([await do(cloud, "create", Order(name, name, spec=SPEC))])
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d:mci:a")} == {names[0], names[4]}
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d")} == set(names)
     assert {vm.path for vm in await cloud.list_tagged(REGION, "")} == set(names)

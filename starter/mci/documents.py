@@ -9,8 +9,6 @@ from domain.mci import status_count
 from domain.model import ObjectView
 from domain.paths import name_of
 from domain.wire import split_placement
-from starter import demo
-from starter.faces import Face
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
@@ -43,7 +41,5 @@ def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[s
         "cspResourceId": view.info.get("cloud_id", ""),
         "publicIp": view.info.get("address", ""),
         "systemMessage": view.error,
+        **{word: view.info[word] for word in ("failure", "stale") if word in view.info},
     }
-
-
-FACE = Face(documents={"mci": mci_document, "vm": vm_document}, demo=demo.mci)

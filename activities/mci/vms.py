@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import islice
 
 from temporalio import activity
@@ -21,11 +23,14 @@ from activities.logbook import Logbook
 from activities.permits import Permits
 from activities.pulse import pulse
 from domain import mci, wire
-from domain.errors import ProviderError, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import NoCapacity, ProviderError, Throttled, Unavailable, UnknownOutcome, brief
 from domain.machine import NONE
 from domain.mci import Status
+from domain.mci.messages import Book
 from domain.model import Chunk, Landing, Tally, Target
 from domain.ports import Answer, Cloud, Inventory, Order, VmFacts
+
+MOST_FULL = 1_000  # places without room that are remembered; an action that was forgotten finds out again
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,26 @@ class VmActivities:
     """Everything that is done to VMs. One instance per worker process, so that all share its permits."""
 
     def __init__(
-        self, inventory: Inventory, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience | None = None
+        self,
+        inventory: Inventory,
+        book: Book,
+        clouds: Mapping[str, Cloud],
+        permits: Permits,
+        patience: Patience | None = None,
     ) -> None:
         self._inventory = inventory
+        self._book = book
         self._clouds = clouds
         self._permits = permits
         self._patience = patience or Patience()
+        self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
     @activity.defn(name=wire.OPERATE_VMS)
     async def operate_vms(self, chunk: Chunk) -> Tally:
         """Carry the chunk's action out on every VM of it that is still to be done."""
         async with self._crew(chunk) as crew:
+            if crew.verb == "create":
+                crew.network.update(await self._book.resources(chunk.placement))
             todo = iter(await self._inventory.targets(chunk))
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(crew.width()):
@@ -79,7 +93,9 @@ class VmActivities:
     async def _crew(self, chunk: Chunk) -> AsyncIterator[_Crew]:
         csp, region = wire.split_placement(chunk.placement)
         async with pulse(), self._permits.region(csp, region), Logbook(self._inventory, chunk) as logbook:
-            yield _Crew(self._clouds[csp], self._permits, self._patience, chunk, csp, region, logbook)
+            while len(self._full) > MOST_FULL:
+                self._full.popitem(last=False)
+            yield _Crew(self._clouds[csp], self._permits, self._patience, chunk, csp, region, logbook, self._full)
 
 
 @dataclass(frozen=True)
@@ -93,12 +109,14 @@ class _Crew:
     csp: str
     region: str
     logbook: Logbook
+    full: MutableMapping[tuple[int, str], str]
     adopted: set[str] = field(default_factory=set)
+    network: dict[str, str] = field(default_factory=dict)  # what new VMs share with the others of their region
 
     @property
     def removing(self) -> bool:
         """Do records go together with their VMs?"""
-        return self.chunk.action in mci.ORDERS
+        return self.chunk.action in mci.REMOVING
 
     @property
     def verb(self) -> str:
@@ -123,7 +141,18 @@ class _Crew:
         while batch := list(islice(todo, self._bulk())):
             if self.verb != "create":
                 batch = await self._adopted(batch)
+            elif why := self.full.get(self._here()):
+                await self._give_up([*batch, *todo], why)
+                return
             await self._bring_about(batch)
+
+    def _here(self) -> tuple[int, str]:
+        return self.chunk.epoch, self.chunk.placement
+
+    async def _give_up(self, rest: list[Target], why: str) -> None:
+        """There is no more room in the region: the rest is not tried. An earlier attempt of ours may have made some."""
+        error = f"not tried, there is no more room: {why}"
+        await self.ask(rest, dict.fromkeys((target.path for target in rest), error))
 
     async def _adopted(self, batch: list[Target]) -> list[Target]:
         """A VM whose creation was never answered may exist all the same: find it by its token before going on."""
@@ -161,12 +190,15 @@ class _Crew:
                     self._log(target, self.wanted, facts)
                 case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
+                case NoCapacity() as answer:
+                    self.full[self._here()] = brief(answer, 200)
+                    lost.append(target)
                 case _:
                     lost.append(target)
         return again, lost
 
     async def _order(self, batch: list[Target]) -> dict[str, Answer]:
-        orders = [_order(target, self.chunk.action, self.chunk.epoch) for target in batch]
+        orders = [self._one(target) for target in batch]
         async with self.permits.vms(self.csp, self.region, len(batch)):
             try:
                 async with asyncio.timeout(self.patience.call):
@@ -174,6 +206,12 @@ class _Crew:
             except TimeoutError:
                 answers = [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
+
+    def _one(self, target: Target) -> Order:
+        if self.verb != "create":
+            return _order(target, self.chunk.action, self.chunk.epoch)
+        order = _order(target, "create", self.chunk.epoch)
+        return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
 
     async def ask(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
         """The cloud's own word on VMs that could not be brought where they should be. No clear word: Failed."""
@@ -190,8 +228,13 @@ class _Crew:
         if self.removing and status == self.wanted and not error:
             self.logbook.add(Landing(target.path, NONE))
             return
-        known = None if _known(target, facts) and target.path not in self.adopted else _knowing(target, facts).info
-        self.logbook.add(Landing(target.path, status, known, error))
+        info = _knowing(target, facts).info
+        if error:
+            info = info | {"failure": {"phase": target.status, "at": datetime.now(UTC).isoformat(), "error": error}}
+        elif "failure" in info:
+            info = {key: value for key, value in info.items() if key != "failure"}
+        news = info != target.info or target.path in self.adopted
+        self.logbook.add(Landing(target.path, status, info if news else None, error))
 
     def _seen(self, facts: VmFacts | ProviderError | None) -> Status:
         if isinstance(facts, VmFacts):
@@ -219,14 +262,6 @@ def token_of(path: str, generation: int, action: str, epoch: int) -> str:
 def _order(target: Target, action: str, epoch: int) -> Order:
     token = token_of(target.path, target.info["generation"], action, epoch)
     return Order(target.path, token, target.info.get("cloud_id", ""), target.spec)
-
-
-def _known(target: Target, facts: object) -> bool:
-    """Does the cloud say nothing about the VM that we did not know?"""
-    if not isinstance(facts, VmFacts):
-        return True
-    info = target.info
-    return bool(facts.cloud_id == info.get("cloud_id") and facts.address == info.get("address"))
 
 
 def _knowing(target: Target, facts: object) -> Target:
