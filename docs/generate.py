@@ -60,6 +60,8 @@ SETTINGS = {
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
     "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
+    "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
+    "heal_limits": "seconds until a sweep looks at an action, by `kind.action`, by `kind`, or for all as `*`; else 600",
     "crash_file": "for tests: a file that names the point at which this worker dies",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
     "simulated_jitter": "by how much that varies, as a part of it",
@@ -92,6 +94,7 @@ TABLES = {
     "objects": "what there is, and how it is; VMs are objects too",
     "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
     "locks": "who holds what",
+    "heal_reports": "what sweeps of self-healing found and did",
     "history": "every change, and every write that was ignored; lines are only ever added",
 }
 
