@@ -11,8 +11,9 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.measuring import count
 from activities.pulse import pulse
-from domain import wire
+from domain import metrics, wire
 from domain.errors import RatchetError, brief
 from domain.healing import (
     Finding,
@@ -57,6 +58,8 @@ class Healing:
         dead = [holder for holder in suspects.holders if not await self._alive(holder.owner, holder.run)]
         for holder in dead:
             await self._inventory.bury(holder.owner, holder.run, datetime.now(UTC), CUT_OFF)
+        count(metrics.HEALS, len(dead), result="buried")
+        count(metrics.HEALS, len(suspects.holders) - len(dead), result="alive")
         return len(dead)
 
     @activity.defn(name=wire.SWEEP)

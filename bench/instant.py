@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from domain.ports import Answer, Order, VmFacts, VmState
+from domain.ports import Answer, Order, Resource, VmFacts, VmState
 
 _STATE = {"suspend": VmState.STOPPED, "terminate": VmState.TERMINATED}
 
@@ -23,3 +23,12 @@ class InstantCloud:
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
         return []
+
+    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        return []
+
+    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+        return resource.token
+
+    async def release(self, region: str, resource: Resource) -> None:
+        return None

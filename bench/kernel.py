@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import islice
 
-from activities.mci import token_of
+from activities.mci.vms import token_of
 from bench import bare, client
 from bench.rig import Rig, head, in_turns, mci, rig, row, run
 from domain.limits import CLOUDS

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from cyclopts import Parameter
 from pydantic.fields import FieldInfo
 
-from domain import errors, faults, limits, paths, registry, rendering, wire
+from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.machine import Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
@@ -44,10 +44,18 @@ BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)",
 SETTINGS = {
     "home": "where the embedded stack keeps its data",
     "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
+    "store_pool": "connections to PostgreSQL that a worker keeps, for the inventory and for the simulated clouds each",
     "cloud_url": "the simulated clouds' database; every worker must use the same one",
     "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
     "share": "this worker's part of the rate limits, such as `1/2`",
+    "drain": "seconds that calls in flight have to end when a worker is told to stop; then others go on with them",
+    "deployment": "a name makes workers versioned: actions end on the build that they began on",
+    "build": "this worker's build, such as `2026-11-15`; if not said, the version of the program",
     "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",
+    "policy_file": "who may do what, a YAML file on the workers; if empty, everybody may do everything",
+    "keys_file": "keys with which whatever goes through Temporal is encrypted; the same on workers and for the CLI",
+    "metrics": "where workers serve metrics for Prometheus, such as `127.0.0.1:9464`; nowhere if empty",
+    "traces": "the OpenTelemetry collector, such as `http://127.0.0.1:4318`; nothing is traced if empty",
     "log_format": "how workers log to stderr",
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
@@ -129,6 +137,10 @@ def sizes() -> str:
             (f"{limits.MAX_VMS_PER_MCI:,}", "VMs in one MCI"),
             (f"{limits.MAX_SUBGROUPS}", "subgroups in one MCI"),
             (f"{limits.MAX_SPEC_BYTES // 1024} KiB", f"a spec file, nested at most {spec.MAX_DEPTH} deep"),
+            (
+                f"{limits.MAX_PAYLOAD_BYTES:,}",
+                "bytes in a request, an answer, or anything else that goes through Temporal",
+            ),
             (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
             (f"{limits.CHUNK_VMS}", "VMs in one activity; a place works on " + f"{action.CHUNKS_AT_ONCE} such at once"),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
@@ -275,6 +287,16 @@ def request_schema() -> str:
     )
 
 
+def measured() -> str:
+    """What Prometheus can ask for besides the SDK's own."""
+    told = {**metrics.COUNTERS, **metrics.TIMERS}
+    lines = []
+    for name, labels in metrics.LABELS.items():
+        shown = metrics.in_prometheus(name).replace("_count", "")
+        lines.append((f"`{shown}`", told[name], ", ".join(labels)))
+    return _table(("metric", "what it is", "told apart by"), lines)
+
+
 def workflow_types() -> str:
     """Which workflow carries out what."""
     found: dict[str, list[str]] = {}
@@ -301,6 +323,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "search-attributes": search_attributes,
     "request": request_schema,
     "workflow-types": workflow_types,
+    "metrics": measured,
 }
 
 

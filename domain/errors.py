@@ -5,6 +5,7 @@ RatchetError
 ├── StoreUnavailable   the inventory cannot be reached; a retry helps
 └── ProviderError
     ├── Rejected       the provider says no for good; a retry gives the same answer
+    │   └── NoCapacity there is no room for more in that region, or the quota is used up
     ├── Throttled      too many calls; a retry helps, after `retry_after`
     ├── Unavailable    the provider did not take the call; a retry helps
     └── UnknownOutcome the call may or may not have been carried out; look before doing anything
@@ -48,6 +49,10 @@ class ProviderError(RatchetError):
 
 
 class Rejected(ProviderError):
+    pass
+
+
+class NoCapacity(Rejected):
     pass
 
 

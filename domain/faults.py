@@ -1,9 +1,10 @@
 """Faults that a simulated cloud can be told to have: rules, tried in order.
 
 `slow` and `hang` take their time and leave the call to the later rules; every other kind settles it. `times` counts
-VMs, not calls. A rule for the verb `*` is about the verbs that change something; reads (`describe`, `list`) meet it
-only if it delays, hides a status, or is an outage of everything in a region (`throttle` or `unavailable` with vm `*`).
-To fail a read otherwise, name it.
+VMs, not calls. A rule for the verb `*` is about the verbs that change VMs; reads (`describe`, `list`, `validate`) and
+what is done to a region's shared resources (`prepare`, `release`) meet it only if it delays, hides a status, or is an
+outage of everything in a region (`throttle` or `unavailable` with vm `*`). To fail them otherwise, name the verb. A
+shared resource goes by its name in place of a VM's: `vnet`, `securityGroup`, `sshKey`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,20 @@ from pydantic import Field, model_validator
 from domain.model import Model, ShortText, Word
 from domain.paths import name_of
 
-READS = ("describe", "list")
+APART = ("describe", "list", "validate", "prepare", "release")  # what a rule for `*` is not about by itself
+
+# fmt: off
+FaultVerb = Literal[
+    "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list", "validate", "prepare", "release",
+    "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
+    "destroy", "maintain", "decommission",  # a hypervisor's
+]
+# fmt: on
 
 
 class Kind(StrEnum):
     FAIL = "fail"  # Rejected
+    CAPACITY = "capacity"  # NoCapacity: create finds no room in the region
     THROTTLE = "throttle"  # Throttled, with `retry_after` if given
     UNAVAILABLE = "unavailable"  # Unavailable
     LOSE_ANSWER = "lose-answer"  # does the work, then UnknownOutcome
@@ -33,16 +43,7 @@ class Kind(StrEnum):
 
 _DELAYS = (Kind.HANG, Kind.SLOW)
 _OUTAGES = (Kind.THROTTLE, Kind.UNAVAILABLE)
-_ONLY_VERB = {Kind.LIE: "terminate", Kind.UNKNOWN_STATUS: "describe"}
-
-
-# fmt: off
-Verb = Literal[
-    "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list",  # clouds
-    "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
-    "destroy", "maintain", "decommission",  # and hypervisors
-]
-# fmt: on
+_ONLY_VERB = {Kind.LIE: "terminate", Kind.UNKNOWN_STATUS: "describe", Kind.CAPACITY: "create"}
 
 
 class Fault(Model):
@@ -52,7 +53,7 @@ class Fault(Model):
     csp: Word = "*"
     region: Word = "*"
     vm: ShortText = "*"
-    verb: Verb = "*"
+    verb: FaultVerb = "*"
     times: int | None = Field(None, ge=1)
     retry_after: float | None = Field(None, ge=0)
     seconds: float = Field(1.0, ge=0)
@@ -73,7 +74,7 @@ class Fault(Model):
             return self.verb == verb
         if only := _ONLY_VERB.get(self.kind):
             return verb == only
-        return verb not in READS or self.kind in _DELAYS or (self.kind in _OUTAGES and self.vm == "*")
+        return verb not in APART or self.kind in _DELAYS or (self.kind in _OUTAGES and self.vm == "*")
 
     def _covers(self, path: str) -> bool:
         return self.vm == "*" or fnmatchcase(name_of(path), self.vm) or fnmatchcase(path, self.vm)

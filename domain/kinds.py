@@ -21,6 +21,7 @@ class Verb:
     workflow: str
     help: str
     spec: type[BaseModel] | None = None
+    alone: bool = False  # it is about the object itself: which members go along, it decides later
     preempts: bool = False  # it takes over whatever runs on the object, and cancels what runs below, without force
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 MAX_VMS_PER_MCI = 20_000
 MAX_SUBGROUPS = 500
 MAX_SPEC_BYTES = 256 * 1024  # a spec file larger than this is refused before it is parsed
+MAX_PAYLOAD_BYTES = 2_000_000  # Temporal takes 2 MiB at a time; the rest is room for what encryption adds
 CHUNK_VMS = 500  # VMs in one provider activity: big enough for short histories, small enough to share between workers
 HOLDERS_SHOWN = 20  # holders of locks that a refusal names in words
 HOLDERS_LISTED = 500  # and as data: a refusal must fit into a payload

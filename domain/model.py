@@ -167,6 +167,9 @@ class Done(Model):
     info: dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
+    failed: bool = False  # it says itself that it failed, whatever became of its targets
+    lost: int = 0  # targets that failed and whose records are gone
+    troubles: list[Trouble] = []  # what is to be told of them
 
 
 class Result(StrEnum):
@@ -189,6 +192,9 @@ class Ending(Model):
     info: dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
+    failed: bool = False
+    lost: int = 0
+    troubles: list[Trouble] = []
 
 
 class Outcome(Model):

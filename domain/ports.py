@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -143,6 +143,18 @@ class VmFacts:
 
 Answer = VmFacts | ProviderError
 
+# What the VMs of a region share, in the order in which it is made; each needs those before it.
+SHARED = ("vnet", "securityGroup", "sshKey")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One of the things that the VMs of a region share. However often it is made with one token, it is there once."""
+
+    what: str  # one of SHARED
+    token: str
+    cloud_id: str = ""
+
 
 class Cloud(Protocol):
     """One cloud. A call for a VM that fails gives an error in its place; the other VMs of the call are unaffected."""
@@ -161,5 +173,17 @@ class Cloud(Protocol):
         ...
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """Every VM that carries a path of ours at or below `prefix`."""
+        """Every VM that carries a path of ours at or below `prefix`; every one that carries any, if it is empty."""
+        ...
+
+    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        """What of this the cloud does not offer, in words; nothing: all of it is there. Changes nothing."""
+        ...
+
+    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+        """Make a shared resource beside those `made` before it (what -> cloud id). Returns its cloud id."""
+        ...
+
+    async def release(self, region: str, resource: Resource) -> None:
+        """Remove a shared resource, found by its cloud id or, without one, by its token. Gone already: done."""
         ...

@@ -6,7 +6,7 @@ from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
-from domain import machines, mci
+from domain import edge, machines, mci
 from domain.errors import Category, Refused
 from domain.kinds import Kind, Verb
 from domain.model import Request
@@ -15,7 +15,7 @@ from domain.wire import companion, object_of
 
 __all__ = ["KINDS", "Kind", "Verb", "busy", "explain", "kind", "kind_at", "owner_of", "parse_spec"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS, *machines.KINDS)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS, *edge.KINDS, *machines.KINDS)}
 
 
 def kind(name: str) -> Kind:

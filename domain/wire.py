@@ -16,11 +16,13 @@ PROGRESS = "progress"
 # Failure types of a closed action.
 REFUSED = "Refused"
 ACTION_FAILED = "ActionFailed"
+TOO_LARGE = "TooLarge"  # of anything that would not fit through Temporal
 
 # Local activities: the only writers of the inventory's actions.
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
+PERMIT = "permit"  # may whoever asks do this at all?
 
 # Standing in line: one that waits tells those ahead, and they tell it when they have passed.
 LINE_UP = "line_up"
@@ -58,6 +60,7 @@ READ_OUTCOME = "read_outcome"
 READ_STORE = "read_store"
 VERIFY = "verify"
 CLOUD_FAULTS = "cloud_faults"
+READ_CONNECTIONS = "read_connections"
 
 # Search attributes: name -> Temporal's type.
 SEARCH_ATTRIBUTES = {

@@ -9,7 +9,21 @@ from cyclopts import App, Group, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
-from starter import actions, doctor, explain, faults, heal, reads, screen, stack, terminal, verify
+from starter import (
+    actions,
+    builds,
+    codec,
+    connections,
+    doctor,
+    explain,
+    faults,
+    heal,
+    reads,
+    screen,
+    stack,
+    terminal,
+    verify,
+)
 from starter.errors import Exit
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
@@ -30,7 +44,8 @@ def build() -> App:
     app = App(
         name="starter",
         help="Durable lifecycle actions on infrastructure. Begin with: starter demo, or: starter up.",
-        help_epilogue="--debug with any command shows the traceback of an error.",
+        help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
+        "--debug with any command shows the traceback of an error.",
         version=lambda: version("ratchet"),
         default_parameter=Parameter(show_default=lambda value: str(value) if value else None),  # not "" and False
         result_action="return_value",
@@ -53,6 +68,10 @@ def build() -> App:
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)
+    build = App(name="build", help="Builds of versioned workers, to upgrade with actions in flight.", group=RUNNING)
+    build.command(builds.list_builds, name="list")
+    build.command(builds.promote)
+    app.command(build)
     app.register_install_completion_command()
     return app
 
@@ -118,6 +137,21 @@ async def states(
     return Exit.DONE
 
 
+async def schema(
+    kind: KindName, action: Annotated[str, Parameter(help="The action; usually the first that takes a spec.")] = "", /
+) -> Exit:
+    """The JSON Schema of a spec file, for editors that complete and check. Works without a server.
+
+    Example: starter schema mci
+    """
+    found = registry.kind(kind)
+    verbs = [found.verb(action)] if action else [verb for verb in found.verbs if verb.spec]
+    if not verbs or verbs[0].spec is None:
+        raise Refused(Category.INVALID, f"{action or kind} takes no spec", f"starter {kind} --help")
+    terminal.out(as_json(verbs[0].spec.model_json_schema()))
+    return Exit.DONE
+
+
 async def check(
     path: Target,
     action: Annotated[str, Parameter(help="The action, such as suspend.")],
@@ -161,7 +195,10 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
 
 _COMMANDS = {
-    LOOKING: (get, history, locks, states, explain.explain, screen.tui, verify.verify),
+    LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
     STEERING: (check, attach, cancel),
-    RUNNING: (demo, stack.up, stack.worker, doctor.doctor, stack.setup, stack.migrate),
+    RUNNING: (
+        *(demo, stack.up, stack.worker, connections.connections),
+        *(doctor.doctor, stack.setup, stack.migrate, codec.codec),
+    ),
 }

@@ -31,7 +31,7 @@ from temporalio.common import (
     TypedSearchAttributes,
     WorkflowIDConflictPolicy,
 )
-from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain import registry, wire
@@ -40,7 +40,7 @@ from domain.healing import HealReport, Sweep
 from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
 from domain.paths import kind_of, short
 from starter.answers import action_of, conflict, ended, failed, refusal_in
-from starter.errors import NoWorker, Unanswered
+from starter.errors import NoWorker, TooMuch, Unanswered
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R")
@@ -134,6 +134,13 @@ class Asking:
         )
         return report
 
+    async def step(self, path: str) -> str:
+        """What a running action does right now, in its own words; nothing if it cannot be asked."""
+        try:
+            return (await self.progress(path)).step
+        except (RPCError, TemporalError):
+            return ""
+
     async def cancel(self, path: str) -> None:
         """Ask the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()
@@ -147,15 +154,22 @@ class Asking:
                 return None
             raise
 
-    async def read(self, activity: str, query: BaseModel, answer: type[T], seconds: float = READ_SECONDS) -> T:
+    async def read(
+        self,
+        activity: str,
+        query: BaseModel,
+        answer: type[T],
+        seconds: float = READ_SECONDS,
+        queue: str = wire.ACTIONS_QUEUE,
+    ) -> T:
         """Run a read as a standalone activity. Refused by the worker: Refused here."""
-        await self.someone_polls(wire.ACTIONS_QUEUE)
+        await self.someone_polls(queue)
         try:
             found: T = await self.client.execute_activity(
                 activity,
                 query,
                 id=f"{activity}-{uuid.uuid4().hex[:12]}",
-                task_queue=wire.ACTIONS_QUEUE,
+                task_queue=queue,
                 result_type=answer,
                 schedule_to_close_timeout=timedelta(seconds=seconds),
                 retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
@@ -164,17 +178,25 @@ class Asking:
         except ActivityFailureError as failure:
             if (refusal := refusal_in(failure.cause)) is not None:
                 raise refusal.error() from failure
+            if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE:
+                raise TooMuch(f"the answer is too large: {failure.cause.message}") from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
     async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
         """All objects of a kind at or below a path, a page at a time."""
-        after = ""
+        after, size = "", PAGE
         while True:
-            query = Query(kind=kind, path=prefix, after=after, limit=PAGE)
-            page = (await self.read(wire.READ_OBJECTS, query, ObjectsView)).objects
+            query = Query(kind=kind, path=prefix, after=after, limit=size)
+            try:
+                page = (await self.read(wire.READ_OBJECTS, query, ObjectsView)).objects
+            except TooMuch:
+                if size == 1:
+                    raise
+                size = max(1, size // 8)
+                continue
             for found in page:
                 yield found
-            if len(page) < PAGE:
+            if len(page) < size:
                 return
             after = page[-1].path
 
@@ -235,10 +257,19 @@ class Asking:
         return Ticket(_id(request), running.run_id if running else "", Admission(refusal=refusal))
 
     async def _preempt(self, request: Request) -> Ticket:
-        """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated."""
+        """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.
+
+        Ours may be over before we hear of it: by its ID it is found again, and not done twice.
+        """
+        if not request.request_id:
+            request = request.model_copy(update={"request_id": uuid.uuid4().hex})
         handle = self.client.get_workflow_handle(request.path)
         try:
             return await _within(PREEMPT_SECONDS, self._make_way(handle, request))
+        except WorkflowUpdateFailedError as error:
+            if (refusal := refusal_in(error.cause)) is None:
+                raise
+            return Ticket(request.path, "", Admission(refusal=refusal))
         except TimeoutError:
             await handle.terminate(reason=f"did not make way for {request.action} in {PREEMPT_SECONDS} s")
         except RPCError as error:

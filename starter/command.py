@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 
 from cyclopts.exceptions import CycloptsError
 
-from domain.errors import RatchetError
+from domain.errors import Category, RatchetError, Refused
 from starter import terminal
 from starter.app import build
 from starter.errors import Exit, Problem, problem
+from starter.session import COMMAND
 
 DEBUG = "--debug"
+PROFILE = "--profile"
 
 
 async def run(argv: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors are told, not raised."""
     debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
     try:
-        code: int | None = await build().run_async(words)
+        profile, words = profile_in(words)
+        COMMAND.set(" ".join(("starter", *takewhile(str.isalpha, words))))
+        with _using(profile):
+            code: int | None = await build().run_async(words)
         return int(code or Exit.DONE)
     except CycloptsError as error:
         return _told(_misused(error), debug)
@@ -30,6 +38,32 @@ async def run(argv: Sequence[str]) -> int:
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         return _told(Problem("a bug in this program", told, f"again with {DEBUG}", Exit.FAILED), debug)
+
+
+def profile_in(words: list[str]) -> tuple[str, list[str]]:
+    """`--profile NAME` before the command: which of Temporal's profiles to use. Later words are the command's own."""
+    first = words[0] if words else ""
+    if first.startswith(f"{PROFILE}="):
+        return first.partition("=")[2], words[1:]
+    if first != PROFILE:
+        return "", words
+    if len(words) < 2:
+        raise Refused(Category.INVALID, f"{PROFILE} needs a name", "starter --profile prod doctor")
+    return words[1], words[2:]
+
+
+@contextmanager
+def _using(profile: str) -> Iterator[None]:
+    """For this command, as if TEMPORAL_PROFILE had been set: everything that connects looks there."""
+    before = os.environ.get("TEMPORAL_PROFILE")
+    if profile:
+        os.environ["TEMPORAL_PROFILE"] = profile
+    try:
+        yield
+    finally:
+        if profile:
+            del os.environ["TEMPORAL_PROFILE"]
+            os.environ.update({"TEMPORAL_PROFILE": before} if before is not None else {})
 
 
 def _misused(error: CycloptsError) -> Problem:

@@ -120,12 +120,11 @@ async def _free_name(asking: Asking) -> str:
 @asynccontextmanager
 async def somewhere() -> AsyncIterator[Asking]:
     """The stack that runs, here or where TEMPORAL_ADDRESS says; if none does, one of our own for the time being."""
-    from temporalio.envconfig import ClientConfig
-
     from workers import home
+    from workers.connection import configured
 
     settings = load_settings()
-    elsewhere = ClientConfig.load_client_connect_config().get("target_host")
+    elsewhere = configured().get("target_host")
     if elsewhere or home.in_use(settings.home):
         async with session() as asking:
             terminal.story(f"Using the server at {asking.client.service_client.config.target_host}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from domain import wire
 from domain.errors import RatchetError
@@ -15,11 +16,15 @@ from domain.model import Query, StoreView
 from starter import terminal
 from starter.errors import Exit, NoWorker, problem
 from starter.output import Output, OutputOption, Sheet, show
-from starter.session import session
-from starter.stack import missing_attributes
+from starter.session import load_settings, session, unreachable
+from starter.stack import missing_attributes, mistyped_attributes
 
 if TYPE_CHECKING:
     from starter.asking import Asking
+
+T = TypeVar("T")
+
+READ_SECONDS = 10.0  # a worker that cannot answer in that time is not well
 
 
 @dataclass(frozen=True)
@@ -32,24 +37,61 @@ class Finding:
 
 
 async def doctor(*, output: OutputOption = "table") -> Exit:
-    """Look at the server, the namespace, the search attributes, the workers, the store and the versions.
+    """Look at the settings, the server, the namespace, the search attributes, the workers, the store and the versions.
 
     Example: starter doctor
     """
     findings = [_versions()]
     try:
+        findings += _settings()
         async with session() as asking:
-            findings += await _examine(asking)
+            await _examine(asking, findings)
     except RatchetError as error:
-        found = problem(error)
-        findings.append(Finding("temporal", found.why, found.next))
+        findings.append(_ill("temporal", error))
     return _report(findings, output)
 
 
-async def _examine(asking: Asking) -> list[Finding]:
-    server, namespace = await _server(asking), await _namespace(asking)
-    attributes, queues = await _attributes(asking), await _queues(asking)
-    return [server, namespace, attributes, *queues, await _store(asking)]
+async def _examine(asking: Asking, findings: list[Finding]) -> None:
+    """Append what is found, so that what breaks off halfway takes nothing back."""
+    findings.append(await _server(asking))
+    findings.append(await _namespace(asking))
+    findings.append(await _attributes(asking))
+    queues, builds = await _queues(asking), await _builds(asking)
+    findings += [*queues, *builds]
+    if not any(each.mend for each in builds):  # else nobody would be given the question
+        findings.append(await _store(asking))
+
+
+def _ill(about: str, error: RatchetError) -> Finding:
+    found = problem(error)
+    return Finding(about, found.why, found.next)
+
+
+def _settings() -> list[Finding]:
+    """What the variables of this very process say. Only what is set here can be looked at from here."""
+    from workers import payloads, policies, process
+
+    settings = _first(load_settings)
+    if isinstance(settings, Finding):
+        return [settings]
+    looks: list[tuple[str, str, Callable[[], object]]] = [
+        ("policy", settings.policy_file, lambda: policies.load(settings.policy_file)),
+        ("keys", settings.keys_file, lambda: payloads.load(settings.keys_file)),
+        ("store from here", settings.store_url, lambda: process.check_store(settings)),
+    ]
+    found = []
+    for about, given, look in looks:
+        if given:
+            ill = _first(look, about)
+            found.append(ill if isinstance(ill, Finding) else Finding(about, "as it should be"))
+    return found
+
+
+def _first(look: Callable[[], T], about: str = "settings") -> T | Finding:
+    try:
+        return look()
+    except RatchetError as error:
+        return _ill(about, error)
 
 
 def _versions() -> Finding:
@@ -76,6 +118,10 @@ async def _namespace(asking: Asking) -> Finding:
 
 async def _attributes(asking: Asking) -> Finding:
     missing = await missing_attributes(asking)
+    if wrong := await mistyped_attributes(asking):
+        told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
+        mend = f"remove it: temporal operator search-attribute remove --name {wrong[0]}; then: starter setup"
+        return Finding("search attributes", f"of another type: {told}", mend)
     if missing:
         return Finding("search attributes", f"missing: {', '.join(missing)}; no action can start", "starter setup")
     return Finding("search attributes", f"all {len(wire.SEARCH_ATTRIBUTES)} are registered")
@@ -101,10 +147,29 @@ async def _polled(asking: Asking, names: list[str]) -> list[bool]:
     return await asyncio.gather(*map(one, names))
 
 
+async def _builds(asking: Asking) -> list[Finding]:
+    """Versioned workers of which none is current: nothing new would ever be given to them."""
+    from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
+
+    request = ListWorkerDeploymentsRequest(namespace=asking.client.namespace)
+    found = []
+    for each in (await asking.client.workflow_service.list_worker_deployments(request)).worker_deployments:
+        current = each.routing_config.current_deployment_version.build_id
+        latest = each.latest_version_summary.deployment_version.build_id
+        mend = "" if current else f"RATCHET_DEPLOYMENT={each.name} starter build promote {latest}"
+        told = f"new actions begin on {current}" if current else "no build is current: nothing new can begin"
+        found.append(Finding("builds", f"{each.name}: {told}", mend))
+    return found
+
+
 async def _store(asking: Asking) -> Finding:
     """The store as a worker sees it: we have no address of it, and no credential."""
+    from temporalio.service import RPCError
+
     try:
-        seen = await asking.read(wire.READ_STORE, Query(), StoreView)
+        seen = await asking.read(wire.READ_STORE, Query(), StoreView, seconds=READ_SECONDS)
+    except RPCError as error:
+        return _ill("reads", unreachable(error, asking.client.namespace))
     except RatchetError as error:
         found = problem(error)
         return Finding("store", f"{found.what}: {found.why}", found.next)

@@ -76,6 +76,13 @@ class Unanswered(Unreachable):
     what = "no answer yet"
 
 
+class TooMuch(Unreachable):
+    """An answer that does not fit through Temporal."""
+
+    what = "no answer"
+    hint = "ask for less at once, such as with --limit or --prefix"
+
+
 class StillWaiting(RatchetError):
     """The user's patience ended before the action did."""
 

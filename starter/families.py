@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from starter import machines, mci
+from starter import edge, machines, mci
 from starter.faces import Face
 from starter.naming import EXAMPLES
 
 FACES: dict[str, Face] = {
     "mci": mci.FACE,
+    "edge": edge.FACE,
     "machines": machines.FACE,
 }
 

@@ -23,7 +23,7 @@ def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
     found = {}
     for name, field in model.model_fields.items():
         if (word := _type(field.annotation)) is not None:
-            given = Annotated[word | None, Parameter(name=_flag(name), negative="", help=_help(field))]  # type: ignore[valid-type]
+            given = Annotated[word | None, Parameter(name=flag(name), negative="", help=_help(field))]  # type: ignore[valid-type]
             found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=given)
     return found
 
@@ -63,7 +63,7 @@ def _type(annotation: Any) -> Any:
     return annotation if annotation in _PLAIN else None
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
     """`subGroup` and `sub_group` are both --sub-group."""
     return "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from domain import registry, wire
 from domain.errors import RatchetError
+from domain.machine import NONE
 from domain.model import ObjectView, Outcome, Query
 from domain.paths import short
 from starter import terminal
@@ -89,14 +90,25 @@ async def _look(asking: Asking, path: str, targets: int) -> str:
         return f"{short(path)}: no worker answers; the action goes on when one is back"
     except RatchetError as error:
         return f"{short(path)}: {error}"
-    return f"{short(path)}: {view.status}{_done(view, targets)}"
+    return f"{short(path)}: {view.status}{_done(view, targets)}{await _step(asking, view)}"
+
+
+async def _step(asking: Asking, view: ObjectView) -> str:
+    """What goes on in a group that has no members to count yet, in the words of its action."""
+    if view.counts or view.target_action == NONE or registry.kind(view.kind).member is None:
+        return ""
+    step = await asking.step(view.path)
+    return f"  {step}" if step else ""
 
 
 def _done(view: ObjectView, targets: int) -> str:
     """`  4/6 done`: those of the targets that are not under way any more."""
     kind = registry.kind(view.kind)
-    if not targets or kind.member is None:
+    if kind.member is None:
         return ""
     moving = registry.kind(kind.member).table.transitional
     busy = sum(number for status, number in view.counts.items() if status in moving)
+    targets = targets or (sum(view.counts.values()) if busy else 0)  # members that came in later
+    if not targets:
+        return ""
     return f"  {max(targets - busy, 0)}/{targets} done"

@@ -62,20 +62,35 @@ async def get(path: str, output: Output) -> Exit:
     return Exit.DONE
 
 
+Seen = tuple[ObjectView, list[ObjectView]]
+
+
 async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
     """An object and its members, in the family's own shape."""
     async with session() as asking:
-        view = await _view(asking, path)
-        members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
+        seen = await look(asking, kind, path)
+    print_status(kind, seen, output)
+    return Exit.DONE
+
+
+async def look(asking: Asking, kind: registry.Kind, path: str) -> Seen:
+    """An object and its members, as they are now."""
+    view = await _view(asking, path)
+    return view, [each async for each in asking.everything(kind.member, path)] if kind.member else []
+
+
+def print_status(kind: registry.Kind, seen: Seen, output: Output) -> None:
+    """In the family's own shape, or as a table for people."""
     from starter.families import DOCUMENTS  # the families' commands read with this module
 
-    document = DOCUMENTS.get(kind.name)
+    view, members = seen
+    path, document = view.path, DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:
-        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}")
+        why = f"  ({view.error})" if view.error else ""
+        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}{why}")
         terminal.out("")
     show(_sheet(members if kind.member else [view], path, data), output)
-    return Exit.DONE
 
 
 async def list_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
@@ -127,7 +142,8 @@ def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 
 
 def _line(view: ObjectView, name: str) -> tuple[str, ...]:
-    return (name, view.status, view.target_action, view.placement, _when(view.changed_at), view.error)
+    known = f"{view.status} (stale)" if "stale" in view.info else view.status  # nobody could say lately
+    return (name, known, view.target_action, view.placement, _when(view.changed_at), view.error)
 
 
 def _when(at: datetime) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from domain import wire
 from domain.errors import Category, Refused, brief
 from starter.errors import Unreachable
+from starter.reaching import unreachable_at
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -18,21 +21,35 @@ if TYPE_CHECKING:
     from workers.settings import Settings
 
 CONNECT_SECONDS = 5
+STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
+RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
+COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
 
 
 @asynccontextmanager
 async def session() -> AsyncIterator[Asking]:
     """A way to ask, or Unreachable. What Temporal itself says while we ask becomes Unreachable too."""
+    from temporalio.exceptions import ApplicationError
     from temporalio.service import RPCError
 
     from starter.asking import Asking
+    from workers.payloads import UnreadablePayload
+    from workers.telemetry import traced
 
     settings = load_settings()
     client = await _connect(settings)
     try:
-        yield Asking(client, web_ui(settings, client.service_client.config.target_host))
+        with traced(settings, COMMAND.get()):
+            yield Asking(client, web_ui(settings, client.service_client.config.target_host))
     except RPCError as error:
         raise unreachable(error, client.namespace) from error
+    except UnreadablePayload as error:
+        why, hint = f"what a worker answered cannot be read: {error}", "set RATCHET_KEYS_FILE to the workers' keys"
+        raise Unreachable(why, hint) from error
+    except ApplicationError as error:
+        if error.type != wire.TOO_LARGE:
+            raise
+        raise Refused(Category.INVALID, f"the request is too large: {error.message}", "ask for less at once") from error
 
 
 def load_settings(**given: object) -> Settings:
@@ -66,37 +83,27 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
     if "namespace" in said.lower() and "not found" in said.lower():
         return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
+    if "standalone activity" in said.lower():
+        return Unreachable("Temporal's server runs no standalone activities, and every read is one", STANDALONE)
+    if error.status.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS)
     return Unreachable(f"Temporal answered {error.status.name}: {said}")
 
 
 async def _connect(settings: Settings) -> Client:
-    from temporalio.contrib.pydantic import pydantic_data_converter
     from temporalio.plugin import SimplePlugin
 
+    from workers import telemetry
     from workers.connection import connect, connection
+    from workers.payloads import converter
 
     address = connection(settings.home)["target_host"]
     # Only the payloads are shared with the workers: the workflows' code stays out of a client.
-    plugin = SimplePlugin("ratchet-client", data_converter=pydantic_data_converter)
+    plugin = SimplePlugin("ratchet-client", data_converter=converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await connect(settings.home, plugin)
+            return await connect(settings.home, *telemetry.plugins(settings), plugin)
     except TimeoutError as error:
-        raise _nobody(address, f"no answer in {CONNECT_SECONDS} s") from error
+        raise unreachable_at(address, f"no answer in {CONNECT_SECONDS} s") from error
     except (RuntimeError, ValueError) as error:
-        raise _nobody(address, _short(str(error))) from error
-
-
-def _nobody(address: str, why: str) -> Unreachable:
-    return Unreachable(
-        f"no Temporal server at {address}: {why}",
-        "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)",
-    )
-
-
-def _short(said: str) -> str:
-    """The one fact in the long story that the connection tells."""
-    for sign, fact in (("refused", "connection refused"), ("dns error", "unknown host"), ("UnknownIssuer", "bad TLS")):
-        if sign in said:
-            return fact
-    return brief(said, 160)
+        raise unreachable_at(address, str(error)) from error

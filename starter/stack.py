@@ -12,6 +12,8 @@ from starter.errors import Exit
 from starter.session import load_settings, session
 
 if TYPE_CHECKING:
+    from temporalio.api.enums.v1 import IndexedValueType
+
     from starter.asking import Asking
 
 Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
@@ -96,15 +98,31 @@ async def missing_attributes(asking: Asking) -> list[str]:
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known.custom_attributes]
 
 
-async def _register(asking: Asking, names: list[str]) -> None:
+async def mistyped_attributes(asking: Asking) -> list[str]:
+    """Those that somebody registered under our names with another type."""
+    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+
+    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
+    known = (await asking.client.operator_service.list_search_attributes(request)).custom_attributes
+    return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
+
+
+def attribute_types() -> dict[str, IndexedValueType.ValueType]:
+    """Our search attributes with Temporal's own numbers for their types."""
     from temporalio.api.enums.v1 import IndexedValueType
-    from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
     types = {
         "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
         "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
         "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
     }
-    wanted = {name: types[wire.SEARCH_ATTRIBUTES[name]] for name in names}
+    return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
+
+
+async def _register(asking: Asking, names: list[str]) -> None:
+    from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+
+    types = attribute_types()
+    wanted = {name: types[name] for name in names}
     request = AddSearchAttributesRequest(namespace=asking.client.namespace, search_attributes=wanted)
     await asking.client.operator_service.add_search_attributes(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from store.schema import actions, locks, objects
 from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
+Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
 _ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have been abandoned
@@ -48,7 +49,11 @@ _COUNTS = (
 )
 
 
-def begin(connection: sa.Connection, claim: Claim) -> Admission:
+def anybody(_request: Request) -> None:
+    """Whoever asks may do it."""
+
+
+def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """The whole of begin. A second begin of the same run returns the first one's grant."""
     request = claim.request
     try:
@@ -57,9 +62,10 @@ def begin(connection: sa.Connection, claim: Claim) -> Admission:
         hidden = request.action in kind.table.hidden
         _check_id(claim)
         want = wanted([request.path], hidden)
-        _serialise(connection, want)
+        serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
+        allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
         held = _others(connection, claim, want)
         if others := conflicts(want, held):
@@ -85,11 +91,11 @@ def _check_id(claim: Claim) -> None:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def check(connection: sa.Connection, claim: Claim) -> Admission:
+def check(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
     """What begin would answer to a new request: it is asked, and then taken back."""
     attempt = connection.begin_nested()
     try:
-        return _busy(connection, claim) or begin(connection, claim)
+        return _busy(connection, claim) or begin(connection, claim, allowed)
     finally:
         attempt.rollback()
 
@@ -101,7 +107,7 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
 
 
-def _serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
+def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
     """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
     if connection.dialect.name != "postgresql":
         return
@@ -120,7 +126,7 @@ def _with_more(
     more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
     if more:
         want = wanted([request.path, *more], request.action in kind.table.hidden)
-        _serialise(connection, want)
+        serialise(connection, want)
     return want
 
 
@@ -215,7 +221,7 @@ def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, fou
         raise _refused(kind.table, request, status, verdict.reason)
     if verdict.ruling is Ruling.ALREADY:
         return Plan(None, status, {}, {})
-    if kind.member is None or found is None:
+    if kind.member is None or found is None or kind.verb(request.action).alone:
         return Plan(verdict.row, status, {}, {})
     return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
 

@@ -10,7 +10,7 @@ from domain import registry
 from domain.errors import brief
 from domain.limits import FAILURES_SHOWN
 from domain.machine import NONE, Actor, Ruling
-from domain.model import Ending, Grant, Landing, Outcome, Result, Step, Trouble
+from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, Trouble
 from domain.paths import kind_of
 from store.granting import kept_grant
 from store.landings import land
@@ -30,7 +30,10 @@ _UNLOCK = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c
 
 # What the action wrote and did not bring to rest, or brought to rest with an error.
 _OPEN = (
-    sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.placement, objects.c.error)
+    sa.select(
+        *(objects.c.path, objects.c.status, objects.c.previous_status),
+        *(objects.c.target_action, objects.c.placement, objects.c.error),
+    )
     .where(
         (objects.c.path == sa.bindparam("at_path")) | (objects.c.parent == sa.bindparam("at_path")),
         objects.c.epoch == sa.bindparam("mine"),
@@ -87,17 +90,18 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
 def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:
     """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
     troubles: list[Trouble] = []
-    left: defaultdict[str, list[Landing]] = defaultdict(list)
-    for path, status, came_from, place, error in connection.execute(_OPEN, _named(grant)):
+    left: defaultdict[tuple[str, str], list[Landing]] = defaultdict(list)
+    for path, status, came_from, doing, place, error in connection.execute(_OPEN, _named(grant)):
         if not place:
             continue  # the group itself
         if not error:
-            status = _failure(path, grant.action, status, came_from)
+            status = _failure(path, doing, status, came_from)
             error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED
-            left[place].append(Landing(path, status, error=error))
+            left[place, doing].append(Landing(path, status, error=error))
         troubles.append(Trouble(path=path, status=status, error=brief(error, 200), at=ending.at))
-    for place, landings in left.items():
-        land(connection, next(chunk for chunk in grant.chunks if chunk.placement == place), landings, ending.at)
+    for (place, doing), landings in left.items():
+        ends = {"first": landings[0].path, "last": landings[-1].path, "count": len(landings)}
+        land(connection, Chunk(epoch=grant.epoch, placement=place, action=doing, **ends), landings, ending.at)
     return troubles
 
 
@@ -108,9 +112,9 @@ def _failure(path: str, action: str, status: str, came_from: str) -> str:
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
     """Counted from the records, not from what the workflow remembers."""
-    failed = len(troubles)
+    failed = len(troubles) + ending.lost
     result = ending.result
-    if grant.targets and result is not Result.CANCELLED:
+    if grant.targets and result is not Result.CANCELLED and not ending.failed:
         result = Result.SUCCEEDED if not failed else Result.PARTIAL if failed < grant.targets else Result.FAILED
     return Outcome(
         path=grant.path,
@@ -120,7 +124,7 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
         done=grant.targets - failed,
         failed=failed,
         skipped=grant.skipped,
-        troubles=troubles[:FAILURES_SHOWN],
+        troubles=[*ending.troubles, *troubles][:FAILURES_SHOWN],
         message=ending.message,
     )
 

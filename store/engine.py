@@ -7,6 +7,8 @@ to a thread instead of eight.
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +16,10 @@ from typing import Any, TypeVar
 
 import pydantic_core
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from domain.errors import StoreUnavailable, brief
+from domain.errors import Category, Refused, StoreUnavailable, brief
 
 T = TypeVar("T")
 Watch = Callable[[Callable[..., Any], str], None]  # a transaction, and the moment that it has come to
@@ -28,18 +30,37 @@ _JSON: dict[str, Any] = {  # faster than the standard library's, and here anyway
     "json_deserializer": pydantic_core.from_json,
 }
 POOL = 8  # connections and threads per process on PostgreSQL
+TRIES = 5  # of a transaction that PostgreSQL gave up in favour of another one
+
+# What PostgreSQL calls its errors. A transaction that lost a race was rolled back for sure: it is tried again here.
+LOST_RACES = {"40001", "40P01"}  # serialization failure, deadlock
+READ_ONLY = "25006"  # a standby: it becomes writable, or is replaced
+NO_PERMISSION = "42501"
+
+# A connection through which nothing comes any more is noticed in half a minute, not in two hours.
+_CONNECT: dict[str, Any] = {
+    "connect_timeout": 5,
+    "application_name": "ratchet",
+    "options": "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 
 class Database:
-    """Runs functions of a connection, each as one transaction."""
+    """Runs functions of a connection, each as one transaction. A URL that cannot be one is Refused."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pool: int = POOL) -> None:
         self.url = url
-        self.sqlite = url.startswith("sqlite")
+        parsed = _checked(url)
+        self.sqlite = parsed.get_backend_name() == "sqlite"
         self.watch: Watch | None = None
-        self.engine = _sqlite(url) if self.sqlite else _postgres(url)
+        self.engine = _sqlite(url) if self.sqlite else _postgres(parsed, pool)
         # One thread for SQLite: it has one writer at a time anyway, and waiting in Python is cheaper than in SQLite.
-        self._threads = ThreadPoolExecutor(1 if self.sqlite else POOL, thread_name_prefix="store")
+        self._threads = ThreadPoolExecutor(1 if self.sqlite else pool, thread_name_prefix="store")
 
     async def run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in one transaction. Away, locked or full: StoreUnavailable, and a retry helps."""
@@ -47,16 +68,23 @@ class Database:
 
     def run_here(self, work: Callable[[sa.Connection], T]) -> T:
         """The same in the caller's own thread."""
-        try:
-            with self.engine.begin() as connection:
-                result = work(connection)
-                if self.watch:
-                    self.watch(work, "before-commit")
+        for attempt in range(1, TRIES + 1):
+            try:
+                return self._once(work)
+            except (DBAPIError, PoolTimeout) as error:
+                if _state(error) not in LOST_RACES or attempt == TRIES:
+                    raise _ours(error) from error
+                time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
+        raise AssertionError("the last try either returns or raises")
+
+    def _once(self, work: Callable[[sa.Connection], T]) -> T:
+        with self.engine.begin() as connection:
+            result = work(connection)
             if self.watch:
-                self.watch(work, "after-commit")
-            return result
-        except (OperationalError, InterfaceError, PoolTimeout) as error:
-            raise StoreUnavailable(f"the store did not answer: {_reason(error)}") from error
+                self.watch(work, "before-commit")
+        if self.watch:
+            self.watch(work, "after-commit")
+        return result
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -85,16 +113,52 @@ def _sqlite(url: str) -> sa.Engine:
     return engine
 
 
-def _postgres(url: str) -> sa.Engine:
-    return sa.create_engine(
-        sa.make_url(url).set(drivername="postgresql+psycopg"),
-        **_JSON,
-        pool_size=POOL,
-        max_overflow=0,
-        pool_timeout=10,
-        pool_pre_ping=True,  # a connection that died in an outage is dropped, not used
-        connect_args={"connect_timeout": 5, "options": "-c statement_timeout=30000 -c lock_timeout=10000"},
-    )
+def _postgres(url: sa.URL, pool: int) -> sa.Engine:
+    try:
+        return sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            **_JSON,
+            pool_size=pool,
+            max_overflow=0,
+            pool_timeout=10,
+            pool_recycle=1800,  # behind a proxy or a balancer old connections may lead to the wrong server
+            pool_pre_ping=True,  # a connection that died in an outage is dropped, not used
+            connect_args=_CONNECT,
+        )
+    except ModuleNotFoundError as error:
+        raise Refused(
+            Category.INVALID, "there is no PostgreSQL driver on this machine", "install the extra `postgres`"
+        ) from error
+
+
+def _checked(url: str) -> sa.URL:
+    """The URL in its parts. It may have a password in it, so it is not shown when it is wrong."""
+    written = "write RATCHET_STORE_URL as postgresql://user:password@host/name, or sqlite:///file"
+    try:
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise Refused(Category.INVALID, "the store's URL cannot be read", written) from error
+    if (found := parsed.get_backend_name()) not in ("sqlite", "postgresql"):
+        raise Refused(Category.INVALID, f"the store cannot be kept in {found[:40]!r}", written)
+    return parsed
+
+
+def _ours(error: Exception) -> Exception:
+    """What an error of the database means to us; a bug stays what it is."""
+    if _state(error) == NO_PERMISSION:
+        return Refused(
+            Category.INVALID,
+            f"the store does not let us: {_reason(error)}",
+            "give the user of RATCHET_STORE_URL the right to create and change tables in that database",
+        )
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _state(error) == READ_ONLY:
+        return StoreUnavailable(f"the store did not answer: {_reason(error)}")
+    return error
+
+
+def _state(error: Exception) -> str:
+    """PostgreSQL's five characters for what went wrong; nothing on SQLite, or if there was no server to say it."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
 def _reason(error: Exception) -> str:

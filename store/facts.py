@@ -55,22 +55,21 @@ def _at(query: sa.Select[Any], column: sa.ColumnElement[str], prefix: str) -> sa
 
 
 def _actions(connection: sa.Connection, prefix: str) -> list[ActionFacts]:
+    """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
     span = (
         sa.select(
             history.c.epoch,
             history.c.path,
+            history.c.action,
             sa.func.min(history.c.seq).label("first"),
             sa.func.max(history.c.seq).label("last"),
         )
         .where(~history.c.message.startswith("ignored: "))
-        .group_by(history.c.epoch, history.c.path)
+        .group_by(history.c.epoch, history.c.path, history.c.action)
         .subquery()
     )
-    query = (
-        sa.select(actions, span.c.first, span.c.last)
-        .outerjoin(span, (span.c.epoch == actions.c.epoch) & (span.c.path == actions.c.path))
-        .order_by(actions.c.epoch)
-    )
+    same = (span.c.epoch == actions.c.epoch) & (span.c.path == actions.c.path) & (span.c.action == actions.c.action)
+    query = sa.select(actions, span.c.first, span.c.last).outerjoin(span, same).order_by(actions.c.epoch)
     return [
         ActionFacts(
             epoch=row["epoch"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,7 @@ _MEMBER_LINES = for_each(
 )
 
 
-def _ranges() -> sa.Select[Any]:
+def _counted_ranges() -> sa.Select[Any]:
     """Members in some statuses, grouped by place and cut into ranges of paths: counted by the database."""
     numbered = (
         sa.select(
@@ -68,7 +69,7 @@ def _ranges() -> sa.Select[Any]:
     )
 
 
-_RANGES = _ranges()
+RANGES = _counted_ranges()
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,12 @@ class Granting:
         request, extra = self.claim.request, self.extra
         born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
         placed = [each for each in born if each.placement]
-        chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in _cut(placed, CHUNK_VMS)]
+        chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
         spec = request.spec or {} if extra.spec is None else extra.spec
         if self.kind.table.vacant:  # what was there before lives on in the history
             self.connection.execute(_GONE, {"which": request.path, "vacant": self.kind.table.vacant})
-        itself = _newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
+        itself = newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
         self._insert([itself], self.row, grant.epoch, extra.info)
         self._bear(born, grant)
         self._record(grant, many=bool(placed))
@@ -116,7 +117,7 @@ class Granting:
         which = {"which": path, "member": self.kind.member}
         ranges: Sequence[Any] = [(placement, path, path, 1)] if placement else []
         if members:
-            ranges = self.connection.execute(_RANGES, {**which, "statuses": list(members)}).all()
+            ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
         grant = self._grant(ranges)
         if self.row.hidden:  # it neither shows nor fences: others act on the object meanwhile, or wait to
             self._record(grant, many=False)
@@ -164,16 +165,7 @@ class Granting:
         return numbered(grant, int(self.connection.execute(_ACTION, kept).scalar_one()))
 
     def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
-        under_way = row.during is not None
-        return {
-            "status": row.during if under_way else row.success(came_from),
-            "previous_status": came_from,
-            "target_action": row.action if under_way else NONE,
-            "target_status": row.success(came_from) if under_way else NONE,
-            "epoch": epoch,
-            "changed_at": self.claim.at,
-            "error": "",
-        }
+        return begun(row, came_from, epoch, self.claim.at)
 
     def _news(self, found: sa.RowMapping) -> dict[str, Any]:
         """What the family wants to be kept with the object from now on."""
@@ -192,7 +184,7 @@ class Granting:
         for kind, some in by_kind.items():
             row = registry.kind(kind).table.birth(grant.action)
             assert row, f"no row lets {grant.action} bring a {kind} into being"
-            self._insert([_newborn(each) for each in some], row, grant.epoch)
+            self._insert([newborn(each) for each in some], row, grant.epoch)
             loose = [each for each in some if not each.placement]
             if loose:
                 to = str(row.during or row.then)
@@ -224,6 +216,20 @@ class Granting:
         self.connection.execute(_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()])
 
 
+def begun(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
+    """What an action writes to an object that it takes along by this row."""
+    under_way = row.during is not None
+    return {
+        "status": row.during if under_way else row.success(came_from),
+        "previous_status": came_from,
+        "target_action": row.action if under_way else NONE,
+        "target_status": row.success(came_from) if under_way else NONE,
+        "epoch": epoch,
+        "changed_at": at,
+        "error": "",
+    }
+
+
 def kept_grant(action: sa.RowMapping) -> Grant:
     """The grant that an action was given."""
     return numbered(Grant.model_validate(action["grant"]), action["epoch"])
@@ -235,7 +241,8 @@ def numbered(grant: Grant, epoch: int) -> Grant:
     return grant.model_copy(update={"epoch": epoch, "chunks": chunks})
 
 
-def _newborn(born: NewObject) -> dict[str, Any]:
+def newborn(born: NewObject) -> dict[str, Any]:
+    """What is written of a new object, whatever brings it into being."""
     return {
         "path": born.path,
         "kind": born.kind,
@@ -245,7 +252,7 @@ def _newborn(born: NewObject) -> dict[str, Any]:
     }
 
 
-def _cut(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
+def cut(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
     """Runs of objects in one place, none longer than `most`."""
     group: list[NewObject] = []
     for each in born:

@@ -37,19 +37,24 @@ from store import (
     takeover,
 )
 from store.engine import Database
+from store.families import FAMILIES
+from store.riders import RIDERS
+
+RIDERS.update(FAMILIES)
 
 
 class SqlInventory:
     """`domain.ports.Inventory` on SQLite or PostgreSQL."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, allowed: claims.Allowed = claims.anybody) -> None:
         self.database = database
+        self.allowed = allowed
 
     async def begin(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(claims.begin, claim=claim))
+        return await self.database.run(partial(claims.begin, claim=claim, allowed=self.allowed))
 
     async def check(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(claims.check, claim=claim))
+        return await self.database.run(partial(claims.check, claim=claim, allowed=self.allowed))
 
     async def advance(self, step: Step) -> Stepped:
         return await self.database.run(partial(steps.take, step=step))

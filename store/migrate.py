@@ -31,17 +31,29 @@ def newest() -> str:
     return _scripts().get_current_head() or ""
 
 
+def known_versions() -> set[str]:
+    """Every schema version that this code has known."""
+    return {script.revision for script in _scripts().walk_revisions()}
+
+
+def newer(found: str) -> Refused:
+    """What to say to a schema that this code does not know."""
+    return Refused(
+        Category.INVALID,
+        f"the store has schema {found}, which is newer than this program's {newest()}",
+        "upgrade this program, or point RATCHET_STORE_URL to another store",
+    )
+
+
 def _upgrade(connection: sa.Connection) -> tuple[str, str]:
     if connection.dialect.name == "postgresql":
+        # Whoever comes second waits for the first, however long its migration takes; nothing here is cut off halfway.
+        for patience in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
+            connection.exec_driver_sql(f"SET LOCAL {patience} = 0")
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     before = _version(connection)
-    known = {script.revision for script in _scripts().walk_revisions()}
-    if before and before not in known:
-        raise Refused(
-            Category.INVALID,
-            f"the store has schema {before}, which is newer than this program's {newest()}",
-            "upgrade this program, or point RATCHET_STORE_URL to another store",
-        )
+    if before and before not in known_versions():
+        raise newer(before)
     config = _config()
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

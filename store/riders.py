@@ -41,4 +41,4 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-RIDERS: dict[str, Rider] = {}  # by kind
+RIDERS: dict[str, Rider] = {}  # by kind; `store/families.py` fills it

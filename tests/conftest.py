@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from starter.asking import Asking
+from tests.faulty import PREFIX, Moto, running
 from tests.user import User
 from workers import embedded
 from workers.connection import connect
@@ -116,3 +117,12 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         running = get_server(tmp_path_factory.mktemp("postgres"))
     yield running.get_uri()
     running.cleanup()
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Moto]:
+    """EC2, as moto and our wrapper play it, for the whole session; every test has an owner's tag of its own."""
+    with pytest.MonkeyPatch.context() as patch, running("eu-central-1", "us-east-1") as server:
+        patch.setenv(f"{PREFIX}AWS_ACCESS_KEY_ID", "AKIATESTTESTTESTTEST")
+        patch.setenv(f"{PREFIX}AWS_SECRET_ACCESS_KEY", "a-secret-of-the-tests")
+        yield server

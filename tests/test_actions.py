@@ -262,7 +262,7 @@ async def test_thousands_of_vms_make_a_short_history_of_small_payloads(user: Use
 
 async def test_caps_hold_over_all_actions_at_once_and_are_reached(user: User) -> None:
     cloud = user.service.simulated["ncp"]
-    places = {f"{user.ns}-{n}" for n in range(5)}
+    places = {user.region(n) for n in range(5)}
     wide = {
         "subGroups": [
             {"name": f"g{n}", "subGroupSize": 40, "csp": "ncp", "region": region}

@@ -15,7 +15,23 @@ from domain import registry, rendering
 from domain.errors import Category, Refused
 from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI, Caps
 from domain.machine import NONE, Actor, Ruling
-from domain.mci import MCI, OBSERVED, ORDERS, TIE_ORDER, VM, WANTED, MciSpec, Status, aggregate, births, status_count
+from domain.mci import (
+    MCI,
+    OBSERVED,
+    ORDERS,
+    TIE_ORDER,
+    VM,
+    WANTED,
+    MciSpec,
+    Phase,
+    Scale,
+    Status,
+    aggregate,
+    status_count,
+)
+from domain.mci.messages import wants
+from domain.mci.spec import births
+from domain.mci.tables import ASKED, RECONCILED
 from domain.model import Request
 from domain.ports import VmState
 
@@ -208,9 +224,16 @@ def test_the_cloud_may_find_a_vm_under_way_anywhere_but_failed(status: str) -> N
 
 
 @pytest.mark.parametrize("status", VM.stable)
-def test_no_report_moves_a_vm_at_rest(status: str) -> None:
+def test_only_the_cloud_corrects_a_vm_at_rest_and_nobody_revives_a_terminated_one(status: str) -> None:
+    clear = {"Running", "Suspended", "Terminated", "Undefined"} - {status}
     for seen, actor in product(VM.statuses, Actor):
-        assert VM.step(status, seen, actor).ruling is not Ruling.GO
+        allowed = actor is Actor.CLOUD and status != "Terminated" and seen in clear
+        assert (VM.step(status, seen, actor).ruling is Ruling.GO) is allowed, (seen, actor)
+
+
+def test_a_status_read_believes_what_is_terminated_failed_or_suspended_and_a_reconciliation_only_the_first() -> None:
+    assert set(VM.statuses) - set(ASKED) == {"Terminated", "Failed", "Suspended"}
+    assert set(VM.statuses) - set(RECONCILED) == {"Terminated"}
 
 
 def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> None:
@@ -251,6 +274,34 @@ def test_the_mcis_statuses_are_among_the_documents_and_as_stable_as_it_says() ->
     computed = {"Suspended", "Terminated", "Undefined"}  # shown from the VMs, never stored
     assert computed.isdisjoint(MCI.statuses)
     assert MCI.final == ()  # Terminated is computed, and force leaves Failed
+
+
+STEPS = {
+    ("Preparing", "Prepared"),
+    ("Prepared", "Creating"),
+    ("Prepared", NONE),  # withdrawn
+    ("Creating", NONE),  # rolled back
+}
+
+
+def test_an_mci_goes_from_preparing_by_prepared_to_creating_and_only_we_move_it() -> None:
+    for source, to, actor in product((*MCI.statuses, NONE), (*MCI.statuses, NONE), Actor):
+        allowed = actor is Actor.CONTROLLER and (source, to) in STEPS
+        assert (MCI.step(source, to, actor).ruling is Ruling.GO) is allowed, (source, to, actor)
+    row = MCI.judge(NONE, "create").row
+    assert row
+    assert (row.during, row.then, row.otherwise) == ("Preparing", "Running", "Failed")
+
+
+def test_preparing_and_prepared_are_an_mcis_alone() -> None:
+    assert set(Phase) == set(MCI.statuses) - set(VM.statuses) == {"Preparing", "Prepared"}
+    assert set(Phase) <= set(MCI.transitional)
+
+
+@pytest.mark.parametrize("action", ["scale-out", "scale-in"])
+def test_only_an_mci_that_stands_changes_its_size(action: str) -> None:
+    for status in MCI.statuses:
+        assert (MCI.judge(status, action).ruling is Ruling.GO) is (status == "Running")
 
 
 @pytest.mark.parametrize("action", CONTROL)
@@ -371,7 +422,7 @@ def spec(*groups: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def test_vms_are_named_after_their_subgroup_and_counted_from_one() -> None:
     asked = MciSpec.model_validate(spec(group(label={"tier": "web"}), group(name="db", subGroupSize=1, csp="gcp")))
-    born = list(births("ns:a:mci:w", asked))
+    born = [vm for each in asked.subGroups for vm in births("ns:a:mci:w", each, 1, each.subGroupSize)]
     assert [(each.path, each.kind, each.placement) for each in born] == [
         ("ns:a:mci:w:vm:front-1", "vm", "aws/eu-1"),
         ("ns:a:mci:w:vm:front-2", "vm", "aws/eu-1"),
@@ -420,8 +471,48 @@ def test_a_request_that_is_wrong_in_itself_is_refused_and_says_where(bad: dict[s
     assert len(caught.value.message) < 2_000
 
 
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (spec(group(csp=None)), "say where: a connectionName, or csp and region"),
+        (spec(group(region=None)), "say where: a connectionName, or csp and region"),
+        (spec(group(connectionName="a b")), "bad name"),
+        (spec(policyOnPartialFailure="shrug"), "'continue', 'rollback' or 'refine'"),
+        (spec(option="wait"), "'' or 'hold'"),
+    ],
+)
+def test_where_and_how_must_be_said_in_known_words(bad: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        registry.parse_spec(Request(path="ns:a:mci:w", action="create", spec=bad))
+
+
+def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
+    asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
+    with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
+        wants(asked)
+    found = asked.located({"seoul": ("aws", "ap-northeast-2")})
+    assert [each.place for each in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
+
+
+def test_what_is_wanted_is_gathered_by_place() -> None:
+    groups = (group(), group(name="b", specId="large"), group(name="c", csp="gcp", imageId="debian-12"))
+    first, second = wants(MciSpec.model_validate(spec(*groups)))
+    assert (first.place, first.specs, first.images) == ("aws/eu-1", ["large", "small"], ["ubuntu-24.04"])
+    assert (second.place, second.specs, second.images) == ("gcp/eu-1", ["small"], ["debian-12"])
+
+
+@pytest.mark.parametrize(
+    "bad", [{}, {"subGroup": "a", "count": 0}, {"subGroup": "a", "count": 20_001}, {"subGroup": ""}]
+)
+def test_a_change_of_size_by_nothing_or_by_too_much_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="the spec is not valid"):
+        registry.parse_spec(Request(path="ns:a:mci:w", action="scale-out", spec=bad))
+    assert Scale(subGroup="a").count == 1
+
+
 def test_the_largest_request_is_taken() -> None:
-    assert len(list(births("ns:a:mci:w", MciSpec.model_validate(spec(group(subGroupSize=MAX_VMS_PER_MCI)))))) == 20_000
+    asked = MciSpec.model_validate(spec(group(subGroupSize=MAX_VMS_PER_MCI)))
+    assert len(list(births("ns:a:mci:w", asked.subGroups[0], 1, asked.size))) == 20_000
 
 
 def test_a_spec_for_an_action_that_takes_none_is_refused() -> None:

@@ -21,7 +21,7 @@ from domain import registry
 from starter import demo
 from starter import stack as up
 from starter.app import build
-from starter.command import run
+from starter.command import profile_in, run
 from workers import embedded
 from workers.service import Service
 from workflows import action, admission
@@ -78,7 +78,7 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, command:
     of_run = re.findall(r'case \["(\w+)"', (ROOT / "run.py").read_text())
     if command.startswith("python3 run.py") and (not words or words[0] in of_run):
         return
-    build().parse_args(words)
+    build().parse_args(profile_in(words)[1])
 
 
 def test_an_option_that_does_not_exist_would_be_found() -> None:

@@ -36,6 +36,29 @@ class User:
     service: Service
     ns: str
 
+    def region(self, n: int = 0) -> str:
+        """A region that no other test uses."""
+        number = self.ns.removeprefix("t")
+        return f"r{100 + 10 * int(number if number.isdigit() else 0) + n}"
+
+    def groups(self, *csps: str, size: int = 2, n: int = 0, **more: Any) -> dict[str, Any]:
+        """`size` VMs in this test's own region of each cloud."""
+        return {
+            "subGroups": [
+                {"name": csp, "subGroupSize": size, "csp": csp, "region": self.region(n)} for csp in csps or ("aws",)
+            ],
+            **more,
+        }
+
+    async def shared(self, csp: str = "aws", n: int = 0) -> dict[str, int]:
+        """What VMs share in this test's own region: what there is, and how often it was asked for."""
+        found = await self.service.simulated[csp].shared()
+        return {what: calls for region, what, calls in found if region == self.region(n)}
+
+    async def place_fault(self, kind: str, csp: str = "aws", n: int = 0, **more: Any) -> None:
+        """A fault of this test's own region."""
+        await self.service.simulated["aws"].add_fault(Fault(kind=kind, csp=csp, region=self.region(n), **more))
+
     def mci(self, name: str = "web") -> str:
         return f"ns:{self.ns}:mci:{name}"
 
@@ -68,7 +91,9 @@ class User:
     async def heal_faults(self) -> None:
         """Take back this test's faults."""
         cloud = self.service.simulated["aws"]
-        await cloud.set_faults([fault for fault in await cloud.faults() if f"ns:{self.ns}:" not in fault.vm])
+        mine = {self.region(n) for n in range(10)}
+        kept = [each for each in await cloud.faults() if f"ns:{self.ns}:" not in each.vm and each.region not in mine]
+        await cloud.set_faults(kept)
 
     async def see(self, path: str) -> ObjectView:
         return await self.service.inventory.get(path, members=True)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, Plugin
 from temporalio.envconfig import ClientConfig as Profiles
+from temporalio.runtime import Runtime
+
+from domain.errors import Category, Refused
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 EMBEDDED_FILE = "embedded.json"
@@ -15,11 +21,54 @@ EMBEDDED_FILE = "embedded.json"
 
 def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
     """Keyword arguments for `Client.connect`."""
-    config: dict[str, Any] = {**Profiles.load_client_connect_config(profile)}
+    config = configured(profile)
     if not config.get("target_host"):
         config["target_host"] = embedded(home).get("address", DEFAULT_ADDRESS)
     config.setdefault("namespace", "default")
     return config
+
+
+def configured(profile: str | None = None) -> dict[str, Any]:
+    """What profiles and TEMPORAL_* variables say. A profile that is asked for must be there, and say where to go."""
+    named = profile or os.environ.get("TEMPORAL_PROFILE", "")
+    try:
+        config: dict[str, Any] = {**Profiles.load_client_connect_config(profile)}
+    except OSError as error:
+        why = f"the profile {named or 'default'!r} names a file that cannot be read: {error.filename}"
+        raise Refused(
+            Category.INVALID, f"{why}: {error.strerror}", "mend it in temporal.toml, or TEMPORAL_TLS_*"
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        # Only the first line: the next ones show what is in the file, and that may be a key.
+        why = f"Temporal's configuration cannot be used: {str(error).splitlines()[0]}"
+        raise Refused(Category.INVALID, why, f"look at {_file()}, or see: temporal config list") from error
+    _check_certificate(config)
+    if named and not config.get("target_host"):
+        why = f"the profile {named!r} has no address"
+        raise Refused(Category.INVALID, why, f"put `address` into it, in {_file()}, or set TEMPORAL_ADDRESS")
+    return config
+
+
+def _check_certificate(config: dict[str, Any]) -> None:
+    """A server only hangs up on a certificate that has expired: say it before. Without the extra we cannot look."""
+    found = getattr(config.get("tls"), "client_cert", None)
+    if not found or not find_spec("cryptography"):
+        return
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        until = load_pem_x509_certificate(found).not_valid_after_utc
+    except ValueError:
+        return  # the connection will say it
+    if until < datetime.now(UTC):
+        why = f"the client certificate expired on {until:%Y-%m-%d %H:%M:%SZ}"
+        raise Refused(
+            Category.INVALID, why, "renew it: client_cert_path of the profile, or TEMPORAL_TLS_CLIENT_CERT_PATH"
+        )
+
+
+def _file() -> str:
+    return os.environ.get("TEMPORAL_CONFIG_FILE") or "temporal.toml (TEMPORAL_CONFIG_FILE)"
 
 
 def embedded(home: Path) -> dict[str, Any]:
@@ -31,6 +80,8 @@ def embedded(home: Path) -> dict[str, Any]:
     return found
 
 
-async def connect(home: Path, plugin: Plugin, profile: str | None = None, lazy: bool = False) -> Client:
+async def connect(
+    home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
+) -> Client:
     """A client. `lazy`: the first call connects."""
-    return await Client.connect(**connection(home, profile), plugins=[plugin], lazy=lazy)
+    return await Client.connect(**connection(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

@@ -72,6 +72,7 @@ class EmbeddedServer:
     home: Path
     address: str
     ui: str
+    http: str  # Temporal's HTTP API: signals and updates with one curl
 
     async def stop(self) -> None:
         """End the server; its data stays."""
@@ -83,13 +84,13 @@ class EmbeddedServer:
 
 async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     """Start the server with its data in `home` and wait until it answers."""
-    port, ui_port = port or _free_port(7233), ui_port or _free_port(8233)
+    port, ui_port, http_port = port or _free_port(7233), ui_port or _free_port(8233), _free_port()
     with _log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
             *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
             *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(_free_port())),
-            *("--http-port", str(_free_port()), "--log-level", "error"),
+            *("--http-port", str(http_port), "--log-level", "error"),
             *("--db-filename", str(home / "temporal.db")),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
             *server_arguments(),
@@ -97,8 +98,10 @@ async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
             stderr=log,
             start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
         )
-    server = EmbeddedServer(process, home, f"127.0.0.1:{port}", f"http://127.0.0.1:{ui_port}")
-    facts = {"address": server.address, "ui": server.ui, "pid": process.pid, "owner": os.getpid()}
+    places = (f"http://127.0.0.1:{number}" for number in (ui_port, http_port))
+    server = EmbeddedServer(process, home, f"127.0.0.1:{port}", *places)
+    told = {"address": server.address, "ui": server.ui, "http": server.http}
+    facts = {**told, "pid": process.pid, "owner": os.getpid()}
     try:
         await _until_it_answers(server)
         (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from activities.healing import Inspect
 from activities.verifying import Audit
-from workers import machines, mci
+from workers import edge, machines, mci
 from workers.parts import Parts
 from workflows.heal import Heal
 from workflows.line import DrainLine
@@ -28,7 +28,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci, machines)
+FAMILIES: tuple[Family, ...] = (mci, edge, machines)
 QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 
 WORKFLOWS: list[type] = [Heal, DrainLine, *(workflow for family in FAMILIES for workflow in family.WORKFLOWS)]

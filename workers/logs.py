@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
+from temporalio.common import SearchAttributeKey
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+_ACTION = SearchAttributeKey.for_keyword("Action")
 
 
 def configure(level: str = "info", style: str = "json") -> None:
@@ -15,6 +20,7 @@ def configure(level: str = "info", style: str = "json") -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
         add_action,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -37,6 +43,8 @@ def configure(level: str = "info", style: str = "json") -> None:
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.getLogger("alembic").setLevel("WARNING")
+    for name in ("boto3", "botocore", "urllib3"):  # they would log every request, with what authorises it
+        logging.getLogger(name).setLevel("WARNING")
 
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -46,7 +54,26 @@ def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
             raise structlog.DropEvent
         info = workflow.info()
         event.update(path=info.workflow_id, run=info.run_id, workflow=info.workflow_type)
+        if "action" not in event and (action := info.typed_search_attributes.get(_ACTION)):
+            event["action"] = action
     elif activity.in_activity():
         task = activity.info()
         event.update(path=task.workflow_id, run=task.workflow_run_id, activity=task.activity_type, attempt=task.attempt)
     return event
+
+
+class ActionInLogs(Interceptor):
+    """Lines that activities log say which action they are for."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        return _Bound(next)
+
+
+class _Bound(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        about = input.args[0] if input.args else None
+        action = getattr(getattr(about, "request", about), "action", None)
+        if not isinstance(action, str):
+            return await super().execute_activity(input)
+        with structlog.contextvars.bound_contextvars(action=action):
+            return await super().execute_activity(input)

@@ -6,24 +6,41 @@ from collections.abc import Callable
 from typing import Any
 
 from activities.books import CloudBooks
-from activities.mci import Patience, VmActivities
+from activities.mci.places import PlaceActivities
+from activities.mci.records import RecordActivities
+from activities.mci.survey import SurveyActivities
+from activities.mci.vms import Patience, VmActivities
 from activities.simulation import Simulation
 from activities.verifying import Audit
 from domain.limits import CLOUDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue
+from store.mci.book import SqlBook
 from workers.parts import Parts
-from workflows.mci import ControlVms, CreateMci, RemoveVms
+from workflows.mci.creation import CreateMci
+from workflows.mci.survey import SurveyVms
+from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
 
-WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms]
+WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms]
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
     patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
-    vms = VmActivities(parts.inventory, parts.clouds, parts.permits, patience)
+    book = SqlBook(parts.database)
+    vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, patience)
+    places = PlaceActivities(book, parts.clouds, parts.permits, patience)
+    surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
+    records = RecordActivities(book, parts.connections, parts.settings.max_vms)
     simulation = Simulation(next(iter(parts.simulated.values())))
-    on_clouds = {cloud_queue(csp): [vms.operate_vms, vms.settle_vms, vms.forget_vms] for csp in CLOUDS}
-    return {ACTIONS_QUEUE: [simulation.faults], **on_clouds}
+    on_clouds: list[Callable[..., Any]] = [
+        *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
+        *(places.validate_place, places.prepare_place, places.release_place),
+    ]
+    on_actions: list[Callable[..., Any]] = [
+        *(records.examine_mci, records.enrol_vms, records.plan_survey),
+        simulation.faults,
+    ]
+    return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
 
 
 def audits(parts: Parts) -> list[Audit]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from activities.permits import Permits
+from domain.connections import Connections
 from domain.ports import Cloud
 from providers.simulated import SimulatedCloud
 from store.engine import Database
@@ -23,5 +24,6 @@ class Parts:
     cloud_database: Database  # of what is simulated: outside the inventory, as the real world is
     inventory: SqlInventory
     simulated: Mapping[str, SimulatedCloud]
+    connections: Connections
     clouds: Mapping[str, Cloud]
     permits: Permits

@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 
 from pydantic import ValidationError
-from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from workers.logs import ActionInLogs
+from workers.payloads import converter
+from workers.settings import Settings
 
 # Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
 PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "domain", "activities")
 
 
-def plugin(sandbox: bool = False) -> SimplePlugin:
-    """Pydantic payloads and the workflow runner, for clients and workers alike."""
+def plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> SimplePlugin:
+    """The payloads and the workflow runner, for clients and workers alike."""
     return SimplePlugin(
         "ratchet",
-        data_converter=pydantic_data_converter,
+        data_converter=payloads or converter(Settings.model_construct()),
         workflow_runner=lambda _given: runner(sandbox),
+        interceptors=[ActionInLogs()],
         workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever
     )
 

@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
-from temporalio.client import Client
+from temporalio.client import Client, Plugin
 
 from domain.errors import Category, Refused
 from store.engine import Database
-from store.migrate import migrate
-from workers import embedded, logs
+from store.migrate import known_versions, migrate, newer, version
+from workers import embedded, logs, telemetry
 from workers.connection import connect
+from workers.connections import check
 from workers.home import occupied
+from workers.payloads import converter
 from workers.plugin import plugin
 from workers.service import ALL_QUEUES, Service
 from workers.settings import Settings, redacted
@@ -34,24 +36,30 @@ class Stack:
 async def work(settings: Settings, queues: Sequence[str]) -> None:
     """Serve these queues until SIGTERM or SIGINT."""
     check_queues(queues)
+    check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    async with _service(await connect(settings.home, plugin(settings.sandbox)), settings) as service:
+    client = await connect(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
+    async with _service(client, settings) as service:
         stop = stopped()
         async with service.serve(queues):
             log.info("serving", queues=list(queues), share=settings.share, store=redacted(settings.store()))
             await stop.wait()
             log.info("stopping: what runs is finished or handed over")
+    telemetry.flush(settings)
     log.info("stopped")
 
 
 @asynccontextmanager
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
     """The embedded server and a worker for every queue, for as long as the block lasts."""
+    check(settings.connections, ALL_QUEUES)
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port)
         try:
-            client = await Client.connect(server.address, plugins=[plugin(settings.sandbox)])
+            client = await Client.connect(
+                server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)
+            )
             async with _service(client, settings) as service, service.serve():
                 yield Stack(client, server.address, server.ui)
         finally:
@@ -63,6 +71,16 @@ def migrate_store(settings: Settings) -> tuple[str, str]:
     database = Database(settings.store())
     try:
         return migrate(database)
+    finally:
+        database.close()
+
+
+def check_store(settings: Settings) -> None:
+    """Refused or unavailable if the store cannot be used from here; the schema may be any that we know."""
+    database = Database(settings.store())
+    try:
+        if (found := version(database)) not in ("", *known_versions()):
+            raise newer(found)
     finally:
         database.close()
 
@@ -79,6 +97,10 @@ def stopped() -> asyncio.Event:
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, event.set)
     return event
+
+
+def _plugins(settings: Settings) -> list[Plugin]:
+    return [*telemetry.plugins(settings), plugin(settings.sandbox, converter(settings))]
 
 
 @asynccontextmanager

@@ -12,10 +12,13 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.connections import ConnectionReading
 from activities.healing import Healing
 from activities.inventory import ActionWrites
+from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
 from activities.verifying import Verifying
@@ -23,15 +26,20 @@ from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
+from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
+from store.claims import anybody
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
+from workers import policies
+from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
 from workers.families import QUEUES, WORKFLOWS, activities, audits, inspectors
 from workers.parts import Parts
 from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
+from workers.telemetry import span
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
@@ -43,10 +51,13 @@ class Service:
     def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
         self.client = client
         self.settings = settings
-        self.database = Database(settings.store())
-        self.cloud_database = Database(settings.cloud())
-        self.inventory = SqlInventory(self.database)
+        self.connections = load(settings.connections)
+        self._allowed = policies.load(settings.policy_file).check if settings.policy_file else anybody
+        self.database = Database(settings.store(), settings.store_pool)
+        self.cloud_database = Database(settings.cloud(), settings.store_pool)
+        self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.aws = {name: AwsCloud(each) for name, each in self.connections.real()}
         self.parts = Parts(
             client=client,
             settings=settings,
@@ -54,9 +65,11 @@ class Service:
             cloud_database=self.cloud_database,
             inventory=self.inventory,
             simulated=self.simulated,
-            clouds=clouds or self.simulated,
+            connections=self.connections,
+            clouds=self._watched(clouds or clouds_of(self.connections, self.simulated, self.aws)),
             permits=Permits(CLOUDS, settings.part()),
         )
+        self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
         self._interceptors = self._crashing()
 
@@ -72,14 +85,16 @@ class Service:
     async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
         """Poll these queues until the block ends; then finish what runs, or hand it over."""
         async with AsyncExitStack() as stack:
-            for queue in queues:
-                await stack.enter_async_context(self._worker(queue))
+            workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
                 await keep_schedule(self.client, self.settings.heal_interval)
             yield
+            await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
     async def close(self) -> None:
-        for cloud in self.simulated.values():
+        for simulated in self.simulated.values():
+            await simulated.close()
+        for cloud in self.aws.values():
             await cloud.close()
         self.database.close()
         self.cloud_database.close()
@@ -89,26 +104,43 @@ class Service:
         return Worker(
             self.client,
             task_queue=queue,
-            build_id=BUILD,  # without one the SDK hashes every loaded module, for each worker, at each start
+            # Without one the SDK hashes every loaded module, for each worker, at each start.
+            build_id=None if self.settings.deployment else BUILD,
+            deployment_config=self._deployment(),
             workflows=WORKFLOWS if on_actions else [],
-            activities=[*(self._kernel_activities() if on_actions else ()), *self._activities.get(queue, ())],
+            activities=[
+                self.inspection.read_connections,
+                *(self._kernel_activities() if on_actions else ()),
+                *self._activities.get(queue, ()),
+            ],
             interceptors=self._interceptors,
-            graceful_shutdown_timeout=timedelta(seconds=10),
+            graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
             max_heartbeat_throttle_interval=timedelta(seconds=2),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )
 
+    def _deployment(self) -> WorkerDeploymentConfig | None:
+        """Actions stay on the build that they began on; a companion that lives for years says otherwise itself."""
+        if not self.settings.deployment:
+            return None
+        return WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or BUILD),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        )
+
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory),
+            ActionWrites(self.inventory, self._allowed),
             Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.begin, writes.advance, writes.finish, writes.still_held, writes.close_line, writes.open_line),
+            *(writes.permit, writes.begin, writes.advance, writes.finish),
+            *(writes.still_held, writes.close_line, writes.open_line),
             *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(
                 reading.read_object,
@@ -137,6 +169,12 @@ class Service:
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)
         return StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
+
+    def _watched(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
+        """The clouds, measured if anybody looks."""
+        if not (self.settings.metrics or self.settings.traces):
+            return clouds
+        return {csp: Measured(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()}
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

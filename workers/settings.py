@@ -9,7 +9,11 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from domain.limits import MAX_VMS_PER_MCI
+
 Share = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
+
+Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
 
 class Settings(BaseSettings):
@@ -19,16 +23,26 @@ class Settings(BaseSettings):
 
     home: Path = Path(".ratchet")
     store_url: str = ""
+    store_pool: int = Field(8, ge=1, le=100)
     cloud_url: str = ""
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"
+    drain: float = Field(10.0, ge=0)
+    deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
+    build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
+    policy_file: str = ""  # who may do what
+    keys_file: str = ""  # with it, whatever goes through Temporal is encrypted
+    metrics: str = ""  # where Prometheus may ask, such as 127.0.0.1:9464
+    traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)
     patience: float = Field(900.0, gt=0)
     heal_interval: float = Field(300.0, ge=0)  # seconds between sweeps; 0: only when asked
     heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
+    connections: Path | None = None  # a file of connections by name; the simulated clouds' own if there is none
+    max_vms: int = Field(MAX_VMS_PER_MCI, ge=1, le=MAX_VMS_PER_MCI)  # in one MCI
     crash_file: Path | None = None
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
@@ -49,4 +63,5 @@ class Settings(BaseSettings):
 
 def redacted(url: str) -> str:
     """A database URL that may be printed."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden)

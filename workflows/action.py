@@ -40,7 +40,7 @@ with workflow.unsafe.imports_passed_through():
         Waiter,
     )
     from domain.paths import kind_of
-    from workflows import calls
+    from workflows import calls, measuring
     from workflows.admission import ask_for_admission, may_preempt, refused
     from workflows.line import Line
 
@@ -78,6 +78,10 @@ class Action(ABC):
     async def perform(self, request: Request, grant: Grant) -> Done:
         """What the action does between begin and finish. Returns what it leaves; raises `Failed` if it could not."""
 
+    async def examine(self, request: Request) -> Request | Refusal:
+        """Before admission: the request as it is to be carried out, or why not. Nothing is kept of it yet."""
+        return request
+
     async def settle(self, request: Request, grant: Grant) -> Done:
         """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
         return Done()
@@ -92,6 +96,9 @@ class Action(ABC):
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
         """End what runs here, let it clean up, then go on as this request under the same ID."""
+        if workflow.patched("permit-preempt") and (refusal := await calls.permit(request)):
+            raise refused(refusal)
+        self._refuse_a_second()
         self._successor = request
         if self._work:
             self._work.cancel()
@@ -100,12 +107,15 @@ class Action(ABC):
 
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
+        self._refuse_a_second()
+        if request.path != workflow.info().workflow_id or not may_preempt(request):
+            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+
+    def _refuse_a_second(self) -> None:
         if self._successor:
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
-        if request.path != workflow.info().workflow_id or not may_preempt(request):
-            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
 
     @workflow.signal(name=wire.LINE_UP)
     def line_up(self, waiter: Waiter) -> None:
@@ -125,9 +135,14 @@ class Action(ABC):
     async def carry_out(self, request: Request) -> Outcome:
         """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
         self._progress = Progress(path=request.path, action=request.action)
-        self._admission = admission = await ask_for_admission(request)
+        examined = await self.examine(request)
+        if isinstance(examined, Refusal):
+            self._admission = admission = Admission(refusal=examined)
+        else:
+            self._admission = admission = await ask_for_admission(request := examined)
         if admission.refusal:
             self._ended = True
+            measuring.refused(request, admission.refusal)
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
         if admission.outcome:  # the same request was made before, and this is what became of it
@@ -135,11 +150,11 @@ class Action(ABC):
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._close(_nothing_to_do(grant))
+            return await self._close(measuring.ended(_nothing_to_do(grant)))
         self.show(phase=grant.during, targets=grant.targets)
         self._providers = _providers(grant)
         result, done = await self._run(request, grant)
-        return await self._close(await calls.finish(grant, result, done))
+        return await self._close(measuring.ended(await calls.finish(grant, result, done)))
 
     def show(self, **seen: Any) -> None:
         """Say how far the action is: phase, step, targets, done, failed."""
@@ -173,8 +188,8 @@ class Action(ABC):
             if is_cancelled_exception(error):
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, _told_why(settled, why)
-            if isinstance(error, Failed) and error.done:
-                settled = error.done
+            if isinstance(error, Failed):
+                settled = (error.done or settled).model_copy(update={"failed": True})
             return Result.FAILED, _told_why(settled, _reason(error))
 
     async def _in_turn(self, request: Request, grant: Grant) -> Done:
@@ -258,7 +273,8 @@ def _nothing_to_do(grant: Grant) -> Outcome:
 
 
 def _reason(error: BaseException) -> str:
-    return brief(error.cause if isinstance(error, ActivityError) and error.cause else error)
+    found = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return brief(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
 
 
 def _told(outcome: Outcome) -> str:

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from domain import registry, wire
     from domain.errors import Category
     from domain.model import Admission, Holder, Holders, Refusal, Request
-    from workflows import calls
+    from workflows import calls, measuring
 
 FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
 
@@ -35,13 +35,14 @@ async def _clear_below(request: Request, admission: Admission) -> Admission:
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
     told: set[str] = set()
-    pause, until = 0.1, workflow.now() + FORCE_PATIENCE
-    while admission.refusal and admission.refusal.holders and workflow.now() < until:
+    pause, since = 0.1, workflow.now()
+    while admission.refusal and admission.refusal.holders and workflow.now() < since + FORCE_PATIENCE:
         await _cancel([holder for holder in admission.refusal.holders if holder.run not in told])
         told.update(holder.run for holder in admission.refusal.holders)
         await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
         pause = min(pause * 2, 5)
         admission = await calls.begin(request)
+    measuring.waited(request, since)
     return admission
 
 

@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         LineOrder,
         Move,
         Outcome,
+        Refusal,
         Request,
         Result,
         Step,
@@ -39,7 +40,7 @@ STORE_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=5)
 )
 STORE_ATTEMPT = timedelta(seconds=60)
-CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
+CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
 CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
 
 
@@ -49,6 +50,13 @@ async def begin(request: Request) -> Admission:
     claim = Claim(request=request, run=info.run_id, at=workflow.now(), workflow=info.workflow_id)
     return await workflow.execute_local_activity_method(
         ActionWrites.begin, claim, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def permit(request: Request) -> Refusal | None:
+    """Why whoever asks may not do this, if so."""
+    return await workflow.execute_local_activity_method(
+        ActionWrites.permit, request, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 
 import sqlalchemy as sa
@@ -11,12 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from domain.errors import ProviderError, Rejected, StoreUnavailable, Unavailable, brief
 from domain.faults import Fault, Kind
-from domain.ports import Answer, Order, Transactions, VmFacts
+from domain.ports import Answer, Order, Resource, Transactions, VmFacts
 from providers.simulated.batch import Batch
 from providers.simulated.faults import FaultScript
 from providers.simulated.ledger import Ledger, Peaks
 from providers.simulated.machines import VERBS, Vm, below, read_vms
-from providers.simulated.tables import lock_cloud, quotas, vms
+from providers.simulated.resources import Call, Preparation, Release, Result, Validation, answer
+from providers.simulated.tables import lock_cloud, quotas, resources, vms
 from providers.simulated.transaction import Delay, Found, Job, apply
 
 
@@ -66,6 +68,19 @@ class SimulatedCloud:
             _facts(*await self._settle([Job("list", region, Order(path=prefix, token=""))]))
             return [vm.facts() for vm in await self._read(vms.c.region == region, below(prefix))]
 
+    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        with self._ledger.reading(region):
+            found = await self._share(Validation(region, tuple(specs), tuple(images)))
+        return found if isinstance(found, list) else []
+
+    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+        with self._ledger.sharing(region):
+            return str(await self._share(Preparation(region, resource, made)))
+
+    async def release(self, region: str, resource: Resource) -> None:
+        with self._ledger.sharing(region):
+            await self._share(Release(region, resource))
+
     async def set_quota(self, region: str, limit: int | None) -> None:
         """At most this many VMs that are not terminated in a region; None: as many as you like."""
 
@@ -94,6 +109,13 @@ class SimulatedCloud:
         """Everything that this cloud knows: the truth against which the inventory is checked."""
         return await self._read()
 
+    async def shared(self) -> list[tuple[str, str, int]]:
+        """The shared resources that there are: region, what, how often it was asked for."""
+        query = sa.select(resources.c.region, resources.c.what, resources.c.calls).where(resources.c.csp == self.csp)
+        return await self._database.run(
+            lambda connection: [(str(row[0]), str(row[1]), int(row[2])) for row in connection.execute(query)]
+        )
+
     def peaks(self) -> Peaks:
         """The most that this process ever had in flight here at once."""
         return self._ledger.peaks()
@@ -115,6 +137,22 @@ class SimulatedCloud:
     async def _pause(self, seconds: float) -> None:
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
+
+    async def _share(self, call: Call) -> Result:
+        """One call about what a region shares. Delays are waited for, errors raised."""
+        await self._pause(self._latency)
+        after = 0
+        while True:
+            try:
+                found = await self._database.run(partial(answer, csp=self.csp, call=call, after=after))
+            except (StoreUnavailable, SQLAlchemyError) as error:
+                raise Unavailable(f"the simulated cloud's database failed: {brief(error, 200)}") from error
+            if isinstance(found, ProviderError):
+                raise found
+            if not isinstance(found, Delay):
+                return found
+            await self._wait([found.rule.fault])
+            after = found.rule.id
 
     async def _settle(self, jobs: Sequence[Job]) -> list[Found]:
         """Carry out the jobs; those that meet a delay wait for it, together, and go on."""

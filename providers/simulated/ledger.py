@@ -13,6 +13,7 @@ class Peaks:
     regions: int
     vms: dict[str, int]  # region -> VMs that were being changed
     reads: dict[str, int]  # region -> status reads
+    shared: dict[str, int]  # region -> calls that make or remove what its VMs share
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Ledger:
     def __init__(self) -> None:
         self._vms = Gauge()
         self._reads = Gauge()
+        self._shared = Gauge()
         self._most_regions = 0
 
     def changing(self, region: str, vms: int) -> Flight:
@@ -39,17 +41,22 @@ class Ledger:
         """One status read in flight in a region while this lasts."""
         return Flight(self, self._reads, region, 1)
 
+    def sharing(self, region: str) -> Flight:
+        """One change of a region's shared resources in flight while this lasts."""
+        return Flight(self, self._shared, region, 1)
+
     def count_regions(self) -> None:
         self._most_regions = max(self._most_regions, self._regions())
 
     def now(self) -> Peaks:
-        return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now))
+        return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
 
     def peaks(self) -> Peaks:
-        return Peaks(self._most_regions, dict(self._vms.peak), dict(self._reads.peak))
+        gauges = (self._vms, self._reads, self._shared)
+        return Peaks(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
 
     def _regions(self) -> int:
-        return len(self._vms.now.keys() | self._reads.now.keys())
+        return len(self._vms.now.keys() | self._reads.now.keys() | self._shared.now.keys())
 
 
 class Flight:

@@ -13,7 +13,7 @@ from operator import attrgetter
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from domain.errors import ProviderError, Rejected
+from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated.tables import quotas, vms
 
@@ -113,7 +113,7 @@ class Machines:
         if known := self._vms.get(cloud_id):
             return self._created_before(known, region, order)
         if self._room.get(region, 1) < 1:
-            return Rejected(f"quota of VMs in {self._csp}/{region} is exceeded")
+            return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
         if region in self._room:
             self._room[region] -= 1
         vm = self._newborn(cloud_id, region, order)
@@ -170,7 +170,9 @@ def no_such_vm(region: str, order: Order) -> Rejected:
 
 
 def below(prefix: str) -> sa.ColumnElement[bool]:
-    """Paths at or below `prefix`. A range, because LIKE has wildcards and SQLite's ignores case."""
+    """Paths at or below `prefix`; all, if it is empty. A range: LIKE has wildcards, and SQLite's ignores case."""
+    if not prefix:
+        return sa.true()
     return (vms.c.path == prefix) | ((vms.c.path > f"{prefix}:") & (vms.c.path < f"{prefix};"))  # ';' follows ':'
 
 

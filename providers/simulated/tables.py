@@ -58,6 +58,20 @@ quotas = sa.Table(
     sa.Column("vms", sa.Integer, nullable=False),
 )
 
+# What the VMs of a region share. What is released is gone.
+resources = sa.Table(
+    "sim_resources",
+    metadata,
+    sa.Column("cloud_id", sa.String, primary_key=True),
+    sa.Column("csp", sa.String, nullable=False),
+    sa.Column("region", sa.String, nullable=False),
+    sa.Column("what", sa.String, nullable=False),
+    sa.Column("token", sa.String, nullable=False),
+    sa.Column("beside", sa.String, nullable=False),  # the cloud id of the one before it
+    sa.Column("calls", sa.Integer, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),  # seconds since 1970
+)
+
 
 def create_tables(connection: sa.Connection) -> None:
     """Make the tables that are missing. Several processes may do this at once."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 from domain.faults import Fault, Kind
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated.faults import Rule, Rules
@@ -63,10 +63,6 @@ def _decide(job: Job, rules: Rules, machines: Machines) -> Found | Delay:
 def _suffer(job: Job, fault: Fault, machines: Machines) -> Found:
     reason = fault.message or f"simulated: {fault.kind} on {job.verb}"
     match fault.kind:
-        case Kind.THROTTLE:
-            return Throttled(reason, fault.retry_after)
-        case Kind.UNAVAILABLE:
-            return Unavailable(reason)
         case Kind.LOSE_ANSWER:
             _work(job, machines)
             return UnknownOutcome(reason)
@@ -74,6 +70,19 @@ def _suffer(job: Job, fault: Fault, machines: Machines) -> Found:
             return machines.describe(job.region, job.order, VmState.TERMINATED) or no_such_vm(job.region, job.order)
         case Kind.UNKNOWN_STATUS:
             return machines.describe(job.region, job.order, VmState.UNKNOWN)
+        case _:
+            return trouble(fault, reason)
+
+
+def trouble(fault: Fault, reason: str) -> ProviderError:
+    """The error of a fault that keeps a call from being carried out."""
+    match fault.kind:
+        case Kind.THROTTLE:
+            return Throttled(reason, fault.retry_after)
+        case Kind.UNAVAILABLE:
+            return Unavailable(reason)
+        case Kind.CAPACITY:
+            return NoCapacity(reason)
         case _:
             return Rejected(reason)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.records import kernel, machines, mci
+from tests.records import edge, kernel, machines, mci
 
 FAMILIES = {
     "kernel": kernel.record,
     "mci": mci.record,
+    "edge": edge.record,
     "machines": machines.record,
 }

@@ -1,8 +1,15 @@
-"""MCIs and VMs: every action, in every way that it can end."""
+"""MCIs and VMs: every action, in every way that it can end.
+
+The histories that end in `-unprepared` were recorded before there was a preparation, and are not recorded any more.
+"""
 
 from __future__ import annotations
 
+from domain import wire
+from domain.faults import Fault, Kind
+from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
 from starter.asking import Asking
+from starter.mci import steering
 from tests.records.keeper import Keeper
 from tests.user import User, spec
 from workers.service import Service
@@ -33,6 +40,9 @@ async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
     await recorder.keep(user.mci("bad"), "delete-forced")
     await user.do(web, "delete")
     await recorder.keep(web, "delete-succeeded")
+    await _record_preparations(recorder, user)
+    await _record_policies(recorder, user)
+    await _record_sizes(recorder, user)
 
 
 async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:
@@ -55,3 +65,45 @@ async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:
     await user.do(web, "resume", force=True)
     await recorder.keep(web, "control-forced")
     await user.heal_faults()
+
+
+async def _record_preparations(recorder: Keeper, user: User) -> None:
+    cloud = user.service.simulated["aws"]
+    await user.refused(user.mci("typo"), "create", spec=_in_region("r1", specId="gigantic"))
+    await recorder.keep(user.mci("typo"), "create-refused-by-cloud")
+    await cloud.add_fault(Fault(kind=Kind.FAIL, region="r1", verb="prepare", vm="sshKey", times=1))
+    await user.do(user.mci("unlucky"), "create", spec=_in_region("r1"))
+    await recorder.keep(user.mci("unlucky"), "create-preparation-failed")
+    for word in (CONTINUE, WITHDRAW):
+        ticket = await user.admitted(user.mci(word), "create", spec={**_in_region("r2"), "option": "hold"})
+        await user.until_status(user.mci(word), "Prepared")
+        await steering.decide(user.asking, user.mci(word), word, Decision(requested_by="recorder"))
+        await user.asking.outcome(ticket.path, ticket.run)
+        await recorder.keep(user.mci(word), f"create-held-{word}")
+    await user.do(user.mci("named"), "create", spec={"subGroups": [{"name": "a", "connectionName": "gcp-us-west1"}]})
+    await recorder.keep(user.mci("named"), "create-connection")
+
+
+async def _record_policies(recorder: Keeper, user: User) -> None:
+    for policy in ("refine", "rollback"):
+        await user.fault("fail", vm="a-2", verb="create", times=1)
+        path = user.mci(policy)
+        await user.do(path, "create", spec={**_in_region("r3", size=3), "policyOnPartialFailure": policy})
+        await recorder.keep(path, f"create-{policy}")
+
+
+async def _record_sizes(recorder: Keeper, user: User) -> None:
+    path = user.mci("wide")
+    await user.do(path, "create", spec=_in_region("r4"))
+    await user.do(path, "scale-out", spec={"subGroup": "a", "count": 2})
+    await recorder.keep(path, "scale-out")
+    await user.do(path, "scale-in", spec={"subGroup": "a"})
+    await recorder.keep(path, "scale-in")
+    await steering.survey(user.asking, Survey(path=path))
+    await recorder.keep(wire.companion(path, "refresh"), "refresh")
+    await steering.survey(user.asking, Survey(path=path, reconcile=True))
+    await recorder.keep(wire.companion(path, "reconcile"), "reconcile")
+
+
+def _in_region(region: str, size: int = 1, **more: object) -> dict[str, object]:
+    return {"subGroups": [{"name": "a", "subGroupSize": size, "csp": "aws", "region": region, **more}]}

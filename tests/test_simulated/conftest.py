@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from domain.ports import Cloud
 from providers.simulated import SimulatedCloud, create_tables
 from providers.simulated.tables import metadata
 from store.engine import Database
@@ -65,15 +64,3 @@ async def aws(database: Database) -> AsyncIterator[SimulatedCloud]:
     yield cloud
     await cloud.close()
     assert cloud.in_flight().regions == 0
-
-
-# Another provider joins the contract by a name in this list and a branch in `cloud`.
-@pytest.fixture(params=["simulated on sqlite", "simulated on postgres"])
-async def cloud(request: pytest.FixtureRequest) -> AsyncIterator[Cloud]:
-    """Every provider, empty, with room for a few VMs in the regions of the contract."""
-    database = Database(_empty_database(request.param.removeprefix("simulated on "), request))
-    database.run_here(create_tables)
-    simulated = SimulatedCloud("aws", database, bulk=100)
-    yield simulated
-    await simulated.close()
-    database.close()

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from domain.errors import Rejected
+from domain.errors import NoCapacity, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
-from tests.test_simulated.kit import PARENT, REGION, create, do, good, on, orders
+from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders
 
 
 @pytest.mark.parametrize("verb", ["suspend", "reboot", "terminate"])
@@ -63,7 +63,7 @@ async def test_creation_stops_at_the_quota_of_a_region(aws: SimulatedCloud) -> N
     await aws.set_quota(REGION, 3)
     names = orders("a", "b", "c", "d", "e")
     answers = await aws.perform("create", REGION, names)
-    assert [type(answer) for answer in answers] == [VmFacts] * 3 + [Rejected] * 2
+    assert [type(answer) for answer in answers] == [VmFacts] * 3 + [NoCapacity] * 2
     assert "quota" in str(answers[-1])
     assert isinstance(await do(aws, "create", names[3], region="us-1"), VmFacts), "other regions are free"
     good([await do(aws, "terminate", on(good(answers[:1]), "now"))])
@@ -84,7 +84,7 @@ async def test_two_processes_together_keep_to_the_quota_and_to_one_vm_per_token(
         own = [(cloud, order) for name, cloud in (("x", aws), ("y", twin)) for order in orders(f"{name}{turn}")]
         calls = [(cloud, order) for cloud in (aws, twin) for order in shared] + own
         answers += await asyncio.gather(*(do(cloud, "create", order) for cloud, order in calls))
-    assert {type(answer) for answer in answers} == {VmFacts, Rejected}
+    assert {type(answer) for answer in answers} == {VmFacts, NoCapacity}
     books = await aws.books()
     assert len({vm.token for vm in books}) == len(books) == 100
     assert {vm.effects for vm in books} == {1}

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from domain.errors import StoreUnavailable, Unavailable
 from providers.simulated import SimulatedCloud
 from store.engine import Database
-from tests.test_simulated.kit import PARENT, REGION, create, do, good, orders
+from tests.test_clouds.kit import PARENT, REGION, create, do, good, orders
 
 
 class Gate:

@@ -14,7 +14,7 @@ from domain.errors import ProviderError, Rejected, Throttled, Unavailable, Unkno
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated import Fault, Kind, SimulatedCloud
 from store.engine import Database
-from tests.test_simulated.kit import PARENT, REGION, create, do, good, on, orders, state_of
+from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders, state_of
 
 
 @pytest.mark.parametrize(("kind", "error"), [("fail", Rejected), ("throttle", Throttled), ("unavailable", Unavailable)])

@@ -9,9 +9,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from domain.mci.messages import Enrol
 from domain.model import Admission, Claim, Ending, Grant, HistoryLine, Landing, Outcome, Refusal, Request, Result
 from store.engine import Database
 from store.inventory import SqlInventory
+from store.mci.book import SqlBook
 from store.schema import metadata
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -38,6 +40,7 @@ class Scene:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         self.inventory = SqlInventory(self.database)
+        self.book = SqlBook(self.database)
         self._ticks = count()
 
     def close(self) -> None:
@@ -53,10 +56,16 @@ class Scene:
         return await self.inventory.check(claim(path, action, run, self.now(), **request))
 
     async def grant(self, path: str, action: str, run: str = "", **request: Any) -> Grant:
-        """Begin, which must succeed."""
+        """Begin, which must succeed; a creation goes on until its VMs are there."""
         admission = await self.begin(path, action, run, **request)
         assert admission.grant, admission
-        return admission.grant
+        return await self.born(admission.grant) if action == "create" else admission.grant
+
+    async def born(self, grant: Grant) -> Grant:
+        """The grant of a creation, with the VMs that have come into being."""
+        order = Enrol(path=grant.path, epoch=grant.epoch, action="create", at=self.now())
+        found = await self.book.enrol(order)
+        return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 
     async def refusal(self, path: str, action: str, run: str = "", **request: Any) -> Refusal:
         """Begin, which must be refused."""

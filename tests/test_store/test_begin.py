@@ -40,7 +40,8 @@ async def test_create_makes_the_mci_and_its_vms_and_shows_what_is_under_way(scen
 async def test_a_grant_says_everything_that_the_action_needs(scene: Scene) -> None:
     grant = await scene.grant(WEB, "create", spec=SPEC)
     assert (grant.path, grant.action, grant.ruling) == (WEB, "create", Ruling.GO)
-    assert (grant.came_from, grant.during, grant.then) == ("None", "Creating", "Running")
+    assert (grant.came_from, grant.during, grant.then) == ("None", "Preparing", "Running")
+    assert grant.details == {"places": ["aws/eu-1", "gcp/asia-1"], "prepare": ["aws/eu-1", "gcp/asia-1"]}
     assert (grant.targets, grant.skipped) == (3, {})
     assert [(chunk.placement, chunk.first, chunk.last, chunk.count) for chunk in grant.chunks] == [
         ("aws/eu-1", FRONT_1, FRONT_2, 2),
@@ -62,9 +63,9 @@ async def test_an_action_holds_x_on_its_path_and_ix_above(scene: Scene) -> None:
 
 async def test_the_beginning_is_kept_with_who_asked_and_why(scene: Scene) -> None:
     await scene.grant(WEB, "create", run="r1", spec=SPEC, requested_by="eve", reason="a test", request_id="q1")
-    for path in (WEB, FRONT_1):
-        line = await scene.last(path)
-        assert (line.actor, line.action, line.source, line.to) == ("User", "create", "None", "Creating")
+    for path, during in ((WEB, "Preparing"), (FRONT_1, "Creating")):
+        line = (await scene.inventory.history(path, limit=10))[0]
+        assert (line.actor, line.action, line.source, line.to) == ("User", "create", "None", during)
         assert (line.requested_by, line.reason, line.request_id) == ("eve", "a test", "q1")
         assert (line.workflow, line.run) == (WEB, "r1")
 
@@ -138,7 +139,7 @@ async def test_x_is_refused_to_those_above_and_below_and_names_the_holder(scene:
     before = await scene.dump()
     refusal = await scene.refusal(FRONT_1, "reboot")
     assert refusal.category is Category.CONFLICT
-    told = f"409 Conflict: other action currently happening on {WEB}: suspend since 2026-01-01 12:00:03Z"
+    told = f"409 Conflict: other action currently happening on {WEB}: suspend since 2026-01-01 12:00:04Z"
     assert refusal.message == told
     assert [(holder.owner, holder.action, holder.run) for holder in refusal.holders] == [(WEB, "suspend", "r1")]
     assert refusal.hint == f"wait for it with: starter attach {WEB}"

@@ -37,7 +37,9 @@ async def test_a_life_is_kept_from_beginning_to_end(scene: Scene) -> None:
         ("terminate", "Terminating", "Terminated"),
     ]
     assert await scene.told(WEB) == [
-        ("create", "None", "Creating"),
+        ("create", "None", "Preparing"),
+        ("create", "Preparing", "Prepared"),
+        ("create", "Prepared", "Creating"),
         ("create", "Creating", "Running"),
         ("terminate", "Running", "Terminating"),
         ("terminate", "Terminating", "Running"),  # its VMs speak for it

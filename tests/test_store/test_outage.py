@@ -49,7 +49,9 @@ async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -
 
 
 async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) -> None:
-    await impatient.make()
+    spec = {"subGroups": [{"name": "big", "subGroupSize": 2_000, "csp": "aws", "region": "eu-1"}]}
+    grant = (await impatient.begin("ns:default:mci:big", "create", spec=spec)).grant
+    assert grant
     before = await impatient.dump()
 
     def shrink(connection: sa.Connection) -> None:
@@ -59,13 +61,12 @@ async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) ->
     def grow(connection: sa.Connection) -> None:
         connection.exec_driver_sql("PRAGMA max_page_count=100000")
 
-    spec = {"subGroups": [{"name": "big", "subGroupSize": 2_000, "csp": "aws", "region": "eu-1"}]}
     await impatient.database.run(shrink)
     with pytest.raises(StoreUnavailable, match="database or disk is full"):
-        await impatient.begin("ns:default:mci:big", "create", spec=spec)
+        await impatient.born(grant)
     assert await impatient.dump() == before
     await impatient.database.run(grow)
-    assert (await impatient.begin("ns:default:mci:big", "create", spec=spec)).grant
+    assert (await impatient.born(grant)).targets == 2_000
 
 
 def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def test_times_come_back_as_they_went_in(scene: Scene) -> None:
     await scene.make()
     view = await scene.inventory.get(WEB)
     assert view.created_at.isoformat() == "2026-01-01T12:00:00+00:00"
-    assert view.changed_at.isoformat() == "2026-01-01T12:00:02+00:00"
+    assert view.changed_at.isoformat() == "2026-01-01T12:00:03+00:00"
 
 
 async def test_many_groups_are_listed_with_the_status_of_each(scene: Scene) -> None:

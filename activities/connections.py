@@ -1,0 +1,32 @@
+"""Which connections there are, and whether they work: asked of the worker that would use them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from temporalio import activity
+
+from domain import wire
+from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
+
+
+class Inspector(Protocol):
+    """Who knows the connections of this process."""
+
+    def names(self) -> list[ConnectionView]: ...
+
+    async def look(self, csp: str, ask: bool) -> list[ConnectionView]: ...
+
+
+class ConnectionReading:
+    """What `starter connections` asks for. On a cloud's own queue, because the credentials are there."""
+
+    def __init__(self, inspector: Inspector) -> None:
+        self._inspector = inspector
+
+    @activity.defn(name=wire.READ_CONNECTIONS)
+    async def read_connections(self, query: ConnectionsQuery) -> ConnectionsView:
+        """All names; or one cloud's connections with what is found out about them. Never a secret."""
+        if not query.csp:
+            return ConnectionsView(connections=self._inspector.names())
+        return ConnectionsView(connections=await self._inspector.look(query.csp, query.check))

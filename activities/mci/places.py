@@ -1,0 +1,191 @@
+"""What the VMs of a region share: validated, prepared and released, one connection at a time over all MCIs.
+
+What is ordered is written down before the call: whatever becomes of the answer, it is found by its token and removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from temporalio import activity
+
+from activities.mci.vms import Patience
+from activities.permits import Permits
+from activities.pulse import pulse
+from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, brief
+from domain.mci.messages import (
+    PREPARE_PLACE,
+    RELEASE_PLACE,
+    VALIDATE_PLACE,
+    Book,
+    Findings,
+    Hold,
+    Leave,
+    Visit,
+    Wants,
+)
+from domain.ports import SHARED, Cloud, Resource
+from domain.wire import split_placement
+
+T = TypeVar("T")
+
+HELD_FOR = timedelta(seconds=30)  # so long others wait for a holder that died
+RENEW_SECONDS = 10.0
+LOOK_AGAIN = 0.2  # a connection that another process holds
+AT_ONCE = 5.0  # how long a request waits for a cloud to say what it offers
+
+
+class PlaceActivities:
+    """One instance per worker process, so that all share its permits."""
+
+    def __init__(
+        self, book: Book, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience | None = None
+    ) -> None:
+        self._book = book
+        self._clouds = clouds
+        self._permits = permits
+        self._patience = patience or Patience()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @activity.defn(name=VALIDATE_PLACE)
+    async def validate_place(self, wants: Wants) -> Findings:
+        """Does the cloud offer this? If it cannot be asked now, that is no refusal."""
+        try:
+            return await self._validate(wants, min(AT_ONCE, self._patience.call))
+        except ProviderError as error:
+            return Findings(problems=[f"{wants.place}: {brief(error)}"], clear=False)
+
+    @activity.defn(name=PREPARE_PLACE)
+    async def prepare_place(self, visit: Visit) -> Findings:
+        """Validate first, so that a typo builds no network; then make what is missing, each beside the ones before."""
+        wants = visit.wants
+        try:
+            async with pulse():
+                if await self._book.unchecked([wants], datetime.now(UTC)):
+                    found = await self._validate(wants, self._patience.total)
+                    if found.problems:
+                        return found
+                async with self._holding(visit) as (generation, made):
+                    await self._make(visit, generation, made)
+        except ProviderError as error:
+            return Findings(problems=[f"{wants.place}: {brief(error)}"])
+        return Findings()
+
+    @activity.defn(name=RELEASE_PLACE)
+    async def release_place(self, visit: Visit) -> Findings:
+        """The MCI leaves the place; the last one removes what was shared there."""
+        place = visit.wants.place
+        try:
+            async with pulse():
+                while (leaving := await self._book.leave(self._wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_AGAIN)
+                if leaving is Leave.LAST:
+                    async with self._holding(visit) as (generation, made):
+                        await self._remove(visit, generation, made)
+        except ProviderError as error:
+            return Findings(problems=[f"{place}: what is shared there could not be removed: {brief(error)}"])
+        if leaving is Leave.OCCUPIED:
+            return Findings(problems=[f"{place}: there are VMs yet"])
+        return Findings()
+
+    async def _validate(self, wants: Wants, seconds: float) -> Findings:
+        csp, region = split_placement(wants.place)
+        async with self._permits.region(csp, region):
+            problems = await self._call(
+                wants.place, seconds, lambda: self._clouds[csp].validate(region, wants.specs, wants.images)
+            )
+        if not problems:
+            await self._book.remember(wants, datetime.now(UTC))
+        return Findings(problems=problems)
+
+    async def _make(self, visit: Visit, generation: int, made: dict[str, str]) -> None:
+        place = visit.wants.place
+        csp, region = split_placement(place)
+        for what in SHARED:
+            if made.get(what):
+                continue
+            resource = Resource(what, token_of(place, generation, what))
+            await self._keep(visit, what, "")
+            async with self._permits.region(csp, region):
+                made[what] = await self._call(
+                    place,
+                    self._patience.total,
+                    lambda resource=resource: self._clouds[csp].prepare(region, resource, made),  # type: ignore[misc]
+                )
+            await self._keep(visit, what, made[what])
+
+    async def _remove(self, visit: Visit, generation: int, made: dict[str, str]) -> None:
+        place = visit.wants.place
+        csp, region = split_placement(place)
+        for what in reversed(SHARED):
+            if what not in made:
+                continue
+            resource = Resource(what, token_of(place, generation, what), made[what])
+            async with self._permits.region(csp, region):
+                await self._call(
+                    place,
+                    self._patience.total,
+                    lambda resource=resource: self._clouds[csp].release(region, resource),  # type: ignore[misc]
+                )
+            await self._keep(visit, what, None)
+        await self._book.left(self._wish(visit), visit.path)
+
+    async def _keep(self, visit: Visit, what: str, cloud_id: str | None) -> None:
+        if not await self._book.keep(self._wish(visit), what, cloud_id):
+            raise Unavailable(f"{visit.wants.place} was taken over by another preparation")
+
+    @asynccontextmanager
+    async def _holding(self, visit: Visit) -> AsyncIterator[tuple[int, dict[str, str]]]:
+        """Alone with a connection: first come first served in this process, and by a hold that ends between them."""
+        async with self._turns[visit.wants.place]:
+            while (known := await self._book.hold(self._wish(visit))) is None:  # noqa: ASYNC110  another process's
+                await asyncio.sleep(LOOK_AGAIN)
+            renewing = asyncio.create_task(self._renew(visit))
+            try:
+                yield known
+            finally:
+                renewing.cancel()
+                await self._book.let_go(self._wish(visit))
+
+    async def _renew(self, visit: Visit) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self._book.hold(self._wish(visit))
+
+    def _wish(self, visit: Visit) -> Hold:
+        at = datetime.now(UTC)
+        holder = f"{visit.path}#{visit.epoch}"
+        return Hold(visit.wants.place, holder, at, at + HELD_FOR, visit.epoch)
+
+    async def _call(self, place: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+        """Call, and call again what was throttled, unavailable or unknown, until patience ends."""
+        csp, region = split_placement(place)
+        clock = asyncio.get_running_loop().time
+        deadline, pause = clock() + seconds, self._patience.first_pause
+        while True:
+            asked = 0.0
+            try:
+                async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
+                    return await call()
+            except Rejected:
+                raise
+            except TimeoutError:
+                error: ProviderError = UnknownOutcome(f"no answer within {self._patience.call:g} s")
+            except ProviderError as found:
+                error, asked = found, found.retry_after or 0.0 if isinstance(found, Throttled) else 0.0
+            wait = asked + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
+            if clock() + wait > deadline:
+                raise error
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, self._patience.longest_pause)
+
+
+def token_of(place: str, generation: int, what: str) -> str:
+    """One resource of each sort per connection and generation."""
+    return f"{place}#{generation}:{what}"

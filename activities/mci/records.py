@@ -1,0 +1,92 @@
+"""What MCIs ask of the inventory besides begin and finish. Local activities: they may run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from domain import registry, wire
+from domain.errors import Category, Refused
+from domain.mci import MciSpec, Scale
+from domain.mci.messages import (
+    ENROL,
+    EXAMINE,
+    PLAN_SURVEY,
+    Book,
+    Directory,
+    Enrol,
+    Enrolled,
+    Examination,
+    Survey,
+    SurveyPlan,
+    wants,
+)
+from domain.model import Refusal, Request
+
+SHOWN = 12  # connections that a refusal names
+
+
+class RecordActivities:
+    """`most` is how many VMs an MCI may have here."""
+
+    def __init__(self, book: Book, directory: Directory, most: int) -> None:
+        self._book = book
+        self._directory = directory
+        self._most = most
+
+    @activity.defn(name=EXAMINE)
+    async def examine_mci(self, request: Request) -> Examination:
+        """Is the request wrong in itself? What can only be told by a cloud is named."""
+        try:
+            spec = registry.parse_spec(request)
+            if isinstance(spec, Scale):
+                self._check_size(spec.count + await self._book.size(request.path))
+                return Examination()
+            assert isinstance(spec, MciSpec)
+            self._check_size(spec.size)
+            found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
+            unknown = await self._book.unchecked(wants(spec.located(found)), datetime.now(UTC))
+        except Refused as no:
+            return Examination(refusal=Refusal(category=no.category, message=no.message, hint=no.hint))
+        return Examination(connections=found, unknown=unknown)
+
+    @activity.defn(name=ENROL)
+    async def enrol_vms(self, order: Enrol) -> Enrolled:
+        """Bring VMs into a running action."""
+        try:
+            return await self._book.enrol(order)
+        except Refused as refused:
+            raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
+
+    @activity.defn(name=PLAN_SURVEY)
+    async def plan_survey(self, survey: Survey) -> SurveyPlan:
+        """Whom a survey must ask about."""
+        try:
+            return await self._book.plan(survey)
+        except Refused as no:
+            told = Refusal(category=no.category, message=no.message, hint=no.hint)
+            raise ApplicationError(
+                no.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            ) from no
+
+    def _check_size(self, size: int) -> None:
+        if size > self._most:
+            hint = "ask for fewer, or raise RATCHET_MAX_VMS where the worker runs"
+            raise Refused(Category.QUOTA, f"{size} VMs are too many: the limit here is {self._most} in one MCI", hint)
+
+    def _look_up(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        for name in names:
+            place = self._directory.find(name)
+            if place is None:
+                raise Refused(Category.INVALID, f"there is no connection {name!r}", _some(self._directory.names()))
+            found[name] = place
+        return found
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"connections are: {', '.join(names[:SHOWN])}{more}"

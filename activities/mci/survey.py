@@ -1,0 +1,134 @@
+"""Surveys: the records of an MCI held against what the clouds say, a place at a time, with one read for many VMs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from temporalio import activity
+
+from activities.mci.vms import Patience, token_of
+from activities.permits import Permits
+from activities.pulse import pulse
+from domain.errors import ProviderError, Unavailable, brief
+from domain.machine import NONE, Actor, Ruling
+from domain.mci import OBSERVED, VM, Status
+from domain.mci.messages import SURVEY_PLACE, Book, Correction, Known, Look, SurveyReport
+from domain.mci.tables import ASKED, RECONCILED
+from domain.model import Chunk
+from domain.paths import short
+from domain.ports import Cloud, Order, VmFacts, VmState
+from domain.wire import split_placement
+
+SHOWN = 20  # of each sort, from one place: reports must fit into a payload
+
+Answers = Sequence[VmFacts | None]
+
+
+class SurveyActivities:
+    """One instance per worker process, so that all share its permits."""
+
+    def __init__(self, book: Book, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience) -> None:
+        self._book = book
+        self._clouds = clouds
+        self._permits = permits
+        self._patience = patience
+
+    @activity.defn(name=SURVEY_PLACE)
+    async def survey_place(self, look: Look) -> SurveyReport:
+        """Ask the cloud of one place, and put right what it knows better. Nothing is written in a dry run."""
+        csp, region = split_placement(look.place)
+        report = SurveyReport()
+        async with pulse(), self._permits.region(csp, region):
+            for chunk in look.chunks:
+                report = report.plus(await self._chunk(look, chunk))
+            if look.survey.reconcile:
+                report = report.plus(await self._orphans(look))
+        return report
+
+    async def _chunk(self, look: Look, chunk: Chunk) -> SurveyReport:
+        known = await self._book.seen(chunk, RECONCILED if look.survey.reconcile else ASKED)
+        if not known:
+            return SurveyReport()
+        try:
+            answers: Answers = await self._describe(look.place, known)
+        except (ProviderError, TimeoutError) as error:
+            why = brief(str(error) or "no answer in time", 200)
+            stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
+            if not look.survey.dry_run:
+                await self._book.correct(stale, datetime.now(UTC))
+            errors = [f"{look.place}: {why}"]
+            return SurveyReport(calls=1, asked=len(known), stale=len(known), errors=errors)
+        found = [
+            correction
+            for one, facts in zip(known, answers, strict=True)
+            if one.target_action == NONE and (correction := judged(one, facts))
+        ]
+        made = found if look.survey.dry_run else await self._book.correct(found, datetime.now(UTC))
+        return _told(len(known), made)
+
+    async def _describe(self, place: str, known: Sequence[Known]) -> Answers:
+        csp, region = split_placement(place)
+        async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
+            return await self._clouds[csp].describe(region, [_order(one) for one in known])
+
+    async def _orphans(self, look: Look) -> SurveyReport:
+        """VMs that carry the MCI's path and that no record knows."""
+        csp, region = split_placement(look.place)
+        try:
+            async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
+                there = await self._clouds[csp].list_tagged(region, look.survey.path)
+        except (ProviderError, TimeoutError) as error:
+            return SurveyReport(calls=1, errors=[f"{look.place}: {brief(error or Unavailable('no answer'), 200)}"])
+        ours = await self._book.tagged(look.survey.path, look.place)
+        lost = [
+            f"{short(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
+            for vm in there
+            if vm.state is not VmState.TERMINATED and ours.get(vm.path) != vm.cloud_id
+        ]
+        return SurveyReport(calls=1, orphans=lost[:SHOWN], orphans_found=len(lost))
+
+
+def judged(known: Known, facts: VmFacts | None) -> Correction | None:
+    """What is to be corrected: the status, or what we know of the VM. Nothing, if all is as we thought."""
+    if facts is None:
+        return _gone(known)
+    info = {key: value for key, value in known.info.items() if key != "stale"}
+    info |= {"cloud_id": facts.cloud_id, "address": facts.address}
+    status = OBSERVED.get(facts.state)
+    if status is None:  # on its way, or a word that nobody knows: no clear answer
+        return None
+    if status != known.status and VM.step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
+        return None
+    if known.status == Status.FAILED:
+        info.pop("failure", None)
+    if status == known.status and info == known.info:
+        return None
+    return Correction(known, status, info, f"the cloud says that it is {facts.state}")
+
+
+def _gone(known: Known) -> Correction | None:
+    """Only a cloud that says "no such VM" makes Undefined. One that was never made has failed, and stays so."""
+    never_made = known.status == Status.FAILED and "cloud_id" not in known.info
+    if never_made or known.status == Status.UNDEFINED:
+        return None
+    info = {key: value for key, value in known.info.items() if key != "stale"}
+    return Correction(known, Status.UNDEFINED, info, "the cloud knows no such VM")
+
+
+def _stale(known: Known, why: str) -> dict[str, object]:
+    return {**known.info, "stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
+
+
+def _order(known: Known) -> Order:
+    token = token_of(known.path, known.info["generation"], "create", 0)
+    return Order(known.path, token, known.info.get("cloud_id", ""))
+
+
+def _told(asked: int, made: Sequence[Correction]) -> SurveyReport:
+    changed = [each for each in made if each.status != each.known.status]
+    words = [f"{each.known.status} to {each.status}" for each in changed]
+    lines = [f"{short(each.known.path)}: {word}" for each, word in zip(changed, words, strict=True)]
+    return SurveyReport(calls=1, asked=asked, changes=dict(Counter(words)), corrected=lines[:SHOWN])

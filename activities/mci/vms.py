@@ -1,0 +1,287 @@
+"""Calls to the clouds for VMs: a chunk at a time, each VM until the cloud has answered for it.
+
+A call ends in one of three ways: done, failed, unknown. Unknown is never taken for failed: the same order with the same
+token is given again, and the cloud does nothing twice for it. When a VM cannot be brought where it should be, the cloud
+is asked what it is now, and that becomes its status with the error beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+
+from temporalio import activity
+
+from activities.logbook import Logbook
+from activities.permits import Permits
+from activities.pulse import pulse
+from domain import mci, wire
+from domain.errors import NoCapacity, ProviderError, Throttled, Unavailable, UnknownOutcome, brief
+from domain.machine import NONE
+from domain.mci import Status
+from domain.mci.messages import Book
+from domain.model import Chunk, Landing, Tally, Target
+from domain.ports import Answer, Cloud, Inventory, Order, VmFacts
+
+MOST_FULL = 1_000  # places without room that are remembered; an action that was forgotten finds out again
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to bear with a cloud: one call, all tries for one VM, and the pauses between them."""
+
+    call: float = 300.0
+    total: float = 900.0
+    first_pause: float = 0.2
+    longest_pause: float = 20.0
+
+
+class VmActivities:
+    """Everything that is done to VMs. One instance per worker process, so that all share its permits."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        book: Book,
+        clouds: Mapping[str, Cloud],
+        permits: Permits,
+        patience: Patience | None = None,
+    ) -> None:
+        self._inventory = inventory
+        self._book = book
+        self._clouds = clouds
+        self._permits = permits
+        self._patience = patience or Patience()
+        self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
+
+    @activity.defn(name=wire.OPERATE_VMS)
+    async def operate_vms(self, chunk: Chunk) -> Tally:
+        """Carry the chunk's action out on every VM of it that is still to be done."""
+        async with self._crew(chunk) as crew:
+            if crew.verb == "create":
+                crew.network.update(await self._book.resources(chunk.placement))
+            todo = iter(await self._inventory.targets(chunk))
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(crew.width()):
+                    lanes.create_task(crew.work_through(todo))
+        return crew.logbook.tally
+
+    @activity.defn(name=wire.SETTLE_VMS)
+    async def settle_vms(self, chunk: Chunk) -> Tally:
+        """After a cancel or a breakdown: what is each VM now? Nothing is ordered any more."""
+        async with self._crew(chunk) as crew:
+            left = await self._inventory.targets(chunk)
+            await crew.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
+        return crew.logbook.tally
+
+    @activity.defn(name=wire.FORGET_VMS)
+    async def forget_vms(self, chunk: Chunk) -> Tally:
+        """Remove the records without asking the cloud."""
+        async with pulse(), Logbook(self._inventory, chunk) as logbook:
+            for target in await self._inventory.targets(chunk):
+                logbook.add(Landing(target.path, NONE))
+        return logbook.tally
+
+    @asynccontextmanager
+    async def _crew(self, chunk: Chunk) -> AsyncIterator[_Crew]:
+        csp, region = wire.split_placement(chunk.placement)
+        async with pulse(), self._permits.region(csp, region), Logbook(self._inventory, chunk) as logbook:
+            while len(self._full) > MOST_FULL:
+                self._full.popitem(last=False)
+            yield _Crew(self._clouds[csp], self._permits, self._patience, chunk, csp, region, logbook, self._full)
+
+
+@dataclass(frozen=True)
+class _Crew:
+    """The work on one chunk: lanes that take VMs from one list, side by side."""
+
+    cloud: Cloud
+    permits: Permits
+    patience: Patience
+    chunk: Chunk
+    csp: str
+    region: str
+    logbook: Logbook
+    full: MutableMapping[tuple[int, str], str]
+    adopted: set[str] = field(default_factory=set)
+    network: dict[str, str] = field(default_factory=dict)  # what new VMs share with the others of their region
+
+    @property
+    def removing(self) -> bool:
+        """Do records go together with their VMs?"""
+        return self.chunk.action in mci.REMOVING
+
+    @property
+    def verb(self) -> str:
+        """What the cloud is told to do."""
+        return mci.ORDERS.get(self.chunk.action, self.chunk.action)
+
+    @property
+    def wanted(self) -> Status:
+        """What the cloud should then say that each VM is."""
+        return mci.WANTED[self.chunk.action]
+
+    def width(self) -> int:
+        """Lanes: no more than the cloud lets run at once, no more than there is work for."""
+        return min(self.permits.vm_cap(self.csp), -(-self.chunk.count // self._bulk()))
+
+    def _bulk(self) -> int:
+        """VMs in one call: what the cloud takes, but never more than may be worked on at once."""
+        return min(self.cloud.bulk, self.permits.vm_cap(self.csp))
+
+    async def work_through(self, todo: Iterator[Target]) -> None:
+        """One lane: the next few VMs, until there are none."""
+        while batch := list(islice(todo, self._bulk())):
+            if self.verb != "create":
+                batch = await self._adopted(batch)
+            elif why := self.full.get(self._here()):
+                await self._give_up([*batch, *todo], why)
+                return
+            await self._bring_about(batch)
+
+    def _here(self) -> tuple[int, str]:
+        return self.chunk.epoch, self.chunk.placement
+
+    async def _give_up(self, rest: list[Target], why: str) -> None:
+        """There is no more room in the region: the rest is not tried. An earlier attempt of ours may have made some."""
+        error = f"not tried, there is no more room: {why}"
+        await self.ask(rest, dict.fromkeys((target.path for target in rest), error))
+
+    async def _adopted(self, batch: list[Target]) -> list[Target]:
+        """A VM whose creation was never answered may exist all the same: find it by its token before going on."""
+        unknown = [target for target in batch if "cloud_id" not in target.info]
+        if not unknown:
+            return batch
+        found = dict(zip((target.path for target in unknown), await self._describe(unknown), strict=True))
+        missing = [target for target in unknown if not isinstance(found[target.path], VmFacts)]
+        await self.ask(missing, dict.fromkeys((target.path for target in missing), "the cloud knows no such VM"))
+        self.adopted.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
+        return [_knowing(target, found.get(target.path)) for target in batch if target not in missing]
+
+    async def _bring_about(self, batch: list[Target]) -> None:
+        """Order, and order again what was throttled, unavailable or unknown, until patience ends."""
+        deadline, pause = _now() + self.patience.total, self.patience.first_pause
+        while batch:
+            answers = await self._order(batch)
+            again, lost = self._sort(batch, answers)
+            if again and _now() + pause > deadline:
+                again, lost = [], lost + again
+            if lost:
+                await self.ask(lost, {target.path: _complaint(answers[target.path]) for target in lost})
+            if again:
+                await asyncio.sleep(_pause(pause, [answers[target.path] for target in again]))
+                pause = min(pause * 2, self.patience.longest_pause)
+            batch = again
+
+    def _sort(self, batch: list[Target], answers: Mapping[str, Answer]) -> tuple[list[Target], list[Target]]:
+        """Done is logged; the rest is either worth another try, or lost, or to be confirmed before its record goes."""
+        again: list[Target] = []
+        lost: list[Target] = []
+        for target in batch:
+            match answers[target.path]:
+                case VmFacts() as facts if mci.OBSERVED.get(facts.state) == self.wanted and not self.removing:
+                    self._log(target, self.wanted, facts)
+                case Throttled() | Unavailable() | UnknownOutcome():
+                    again.append(target)
+                case NoCapacity() as answer:
+                    self.full[self._here()] = brief(answer, 200)
+                    lost.append(target)
+                case _:
+                    lost.append(target)
+        return again, lost
+
+    async def _order(self, batch: list[Target]) -> dict[str, Answer]:
+        orders = [self._one(target) for target in batch]
+        async with self.permits.vms(self.csp, self.region, len(batch)):
+            try:
+                async with asyncio.timeout(self.patience.call):
+                    answers: Sequence[Answer] = await self.cloud.perform(self.verb, self.region, orders)
+            except TimeoutError:
+                answers = [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
+        return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
+
+    def _one(self, target: Target) -> Order:
+        if self.verb != "create":
+            return _order(target, self.chunk.action, self.chunk.epoch)
+        order = _order(target, "create", self.chunk.epoch)
+        return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
+
+    async def ask(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
+        """The cloud's own word on VMs that could not be brought where they should be. No clear word: Failed."""
+        if not lost:
+            return
+        for target, facts in zip(lost, await self._describe(lost), strict=True):
+            seen = self._seen(facts)
+            done = seen == self.wanted and self.verb != "reboot"  # still Running says nothing about a reboot
+            error = "" if done else errors[target.path]
+            self._log(target, seen, facts, error)
+
+    def _log(self, target: Target, status: Status, facts: object, error: str = "") -> None:
+        """Tells what is known of the VM only where that is new: most landings then share one statement."""
+        if self.removing and status == self.wanted and not error:
+            self.logbook.add(Landing(target.path, NONE))
+            return
+        info = _knowing(target, facts).info
+        if error:
+            info = info | {"failure": {"phase": target.status, "at": datetime.now(UTC).isoformat(), "error": error}}
+        elif "failure" in info:
+            info = {key: value for key, value in info.items() if key != "failure"}
+        news = info != target.info or target.path in self.adopted
+        self.logbook.add(Landing(target.path, status, info if news else None, error))
+
+    def _seen(self, facts: VmFacts | ProviderError | None) -> Status:
+        if isinstance(facts, VmFacts):
+            return mci.OBSERVED.get(facts.state, Status.FAILED)
+        if isinstance(facts, ProviderError) or self.verb == "create":
+            return Status.FAILED
+        return Status.TERMINATED if self.verb == "terminate" else Status.UNDEFINED
+
+    async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
+        """By cloud id or, for want of one, by the token that each was created with."""
+        orders = [_order(target, "create", 0) for target in lost]
+        try:
+            async with self.permits.vms(self.csp, self.region), asyncio.timeout(self.patience.call):
+                return await self.cloud.describe(self.region, orders)
+        except (ProviderError, TimeoutError) as error:
+            return [UnknownOutcome(brief(error)) for _ in orders]
+
+
+def token_of(path: str, generation: int, action: str, epoch: int) -> str:
+    """Creating: one VM per path and generation. Else: one effect per action, however often it is tried."""
+    what = f"{path}#{generation}" if action == "create" else f"{path}#{generation}:{action}#{epoch}"
+    return hashlib.sha256(what.encode()).hexdigest()[:32]
+
+
+def _order(target: Target, action: str, epoch: int) -> Order:
+    token = token_of(target.path, target.info["generation"], action, epoch)
+    return Order(target.path, token, target.info.get("cloud_id", ""), target.spec)
+
+
+def _knowing(target: Target, facts: object) -> Target:
+    """The target with what the cloud says about it."""
+    if not isinstance(facts, VmFacts):
+        return target
+    return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})
+
+
+def _complaint(answer: Answer) -> str:
+    if isinstance(answer, VmFacts):
+        return f"the cloud called it {answer.state}, and that is not so"
+    return brief(answer)
+
+
+def _pause(pause: float, answers: Iterable[Answer]) -> float:
+    """Half of it is chance, so that VMs do not come back all at once; never earlier than the cloud asked for."""
+    asked = [answer.retry_after or 0.0 for answer in answers if isinstance(answer, Throttled)]
+    return max([0.0, *asked]) + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,96 @@
+"""Counting, timing and tracing what activities do. Where nobody collects it, it costs next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from temporalio import activity
+
+from domain import metrics
+from domain.errors import ProviderError
+from domain.ports import Answer, Cloud, Order, VmFacts
+
+T = TypeVar("T")
+Span = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
+
+
+def no_span(_name: str, _facts: Mapping[str, str]) -> AbstractContextManager[object]:
+    """Nobody traces."""
+    return nullcontext()
+
+
+def count(name: str, number: int = 1, **told: str) -> None:
+    """Add to a counter of `domain.metrics`."""
+    if activity.in_activity():
+        activity.metric_meter().create_counter(name, metrics.COUNTERS[name]).add(number, told)
+
+
+@contextmanager
+def timed(name: str, **told: str) -> Iterator[None]:
+    """Record how long the block takes, however it ends."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        if activity.in_activity():
+            took = timedelta(seconds=time.monotonic() - began)
+            activity.metric_meter().create_histogram_timedelta(name, metrics.TIMERS[name]).record(took, told)
+
+
+class Measured:
+    """A cloud whose calls are counted, timed and traced; apart from that it is the cloud itself."""
+
+    def __init__(self, csp: str, cloud: Cloud, span: Span = no_span) -> None:
+        self.bulk = cloud.bulk
+        self._csp = csp
+        self._cloud = cloud
+        self._span = span
+
+    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+        return await self._measure(verb, region, self._cloud.perform(verb, region, orders), len(orders))
+
+    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+        return await self._measure("describe", region, self._cloud.describe(region, orders), len(orders))
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        return await self._measure("list", region, self._cloud.list_tagged(region, prefix), 1)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a cloud can do."""
+        found = getattr(self._cloud, name)
+        return partial(self._other, name, found) if inspect.iscoroutinefunction(found) else found
+
+    async def _other(self, name: str, call: Callable[..., Awaitable[T]], *args: Any, **more: Any) -> T:
+        region = inspect.signature(call).bind(*args, **more).arguments.get("region", "")
+        return await self._measure(name, str(region), call(*args, **more), 1)
+
+    async def _measure(self, call: str, region: str, work: Awaitable[T], vms: int) -> T:
+        where = {"csp": self._csp, "region": region, "call": call}
+        with self._span(f"{self._csp} {call}", where), timed(metrics.PROVIDER_LATENCY, **where):
+            try:
+                answer = await work
+            except (ProviderError, TimeoutError, asyncio.CancelledError) as error:
+                count(metrics.PROVIDER_CALLS, vms, outcome=_word(error), **where)
+                raise
+        for word, number in _outcomes(answer).items():
+            count(metrics.PROVIDER_CALLS, number, outcome=word, **where)
+        return answer
+
+
+def _outcomes(answer: object) -> Mapping[str, int]:
+    return Counter(map(_word, answer)) if isinstance(answer, list) else {"ok": 1}
+
+
+def _word(answer: object) -> str:
+    """`ok`, `missing` for a VM that the cloud does not know, or the name of what went wrong."""
+    if answer is None:
+        return "missing"
+    return type(answer).__name__.lower() if isinstance(answer, BaseException) else "ok"

@@ -1,0 +1,60 @@
+"""MCI, SubGroup and VM: the tables, the request, and the status computed from the VMs.
+
+An MCI's stored status is only its phase: what it is shown as is computed from its VMs whenever somebody asks.
+"""
+
+from __future__ import annotations
+
+from domain.kinds import Kind, Verb
+from domain.mci.messages import SCALE_GROUP
+from domain.mci.spec import MciSpec, Scale, SubGroup
+from domain.mci.status import EMPTY, aggregate, status_count
+from domain.mci.tables import MCI, OBSERVED, ORDERS, REMOVING, TIE_ORDER, VM, WANTED, Phase, Status
+from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
+
+__all__ = [
+    "EMPTY",
+    "KINDS",
+    "MCI",
+    "OBSERVED",
+    "ORDERS",
+    "REMOVING",
+    "TIE_ORDER",
+    "VM",
+    "WANTED",
+    "MciSpec",
+    "Phase",
+    "Scale",
+    "Status",
+    "SubGroup",
+    "aggregate",
+    "status_count",
+]
+
+# fmt: off
+_CONTROL = (
+    Verb("suspend",   CONTROL_VMS, "Stop VMs without giving them up."),
+    Verb("resume",    CONTROL_VMS, "Start suspended VMs again."),
+    Verb("reboot",    CONTROL_VMS, "Restart running VMs."),
+    Verb("terminate", CONTROL_VMS, "End VMs for good."),
+)
+
+KINDS = (
+    Kind(
+        table=MCI,
+        scope=("ns", "mci"),
+        verbs=(
+            Verb("create",    CREATE_MCI,  "Create a group of VMs across clouds.", MciSpec),
+            *_CONTROL,
+            Verb("refine",    REMOVE_VMS,  "Remove failed and undefined VMs, here and in the cloud."),
+            Verb("scale-out", SCALE_GROUP, "Add VMs to a subgroup.", Scale, alone=True),
+            Verb("scale-in",  SCALE_GROUP, "Remove the last VMs of a subgroup.", Scale, alone=True),
+            Verb("delete",    REMOVE_VMS,  "Terminate all VMs and remove every record of the group."),
+        ),
+        help="Groups of VMs across clouds.",
+        member="vm",
+        aggregate=aggregate,
+    ),
+    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group."),
+)
+# fmt: on

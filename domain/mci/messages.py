@@ -1,0 +1,265 @@
+"""What travels between the workflows of this family and its activities."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from pydantic import Field
+
+from domain.mci.spec import MciSpec
+from domain.model import Chunk, Model, Refusal, ShortText, Trouble, Word
+
+# Workflow types, updates, signals.
+SCALE_GROUP = "ScaleGroup"
+SURVEY_VMS = "SurveyVms"
+CONTINUE = "continue"
+WITHDRAW = "withdraw"
+
+# Activities on the actions queue, and on the clouds' own.
+EXAMINE = "examine_mci"
+ENROL = "enrol_vms"
+PLAN_SURVEY = "plan_survey"
+VALIDATE_PLACE = "validate_place"
+PREPARE_PLACE = "prepare_place"
+RELEASE_PLACE = "release_place"
+SURVEY_PLACE = "survey_place"
+
+
+class Decision(Model):
+    """What `continue` and `withdraw` carry: who says so, and why."""
+
+    requested_by: Word = ""
+    reason: ShortText = ""
+
+
+class Wants(Model):
+    """What VMs of one place are made from."""
+
+    place: str
+    specs: list[str]
+    images: list[str]
+
+
+class Examination(Model):
+    """A look at a request before anything is kept: wrong in itself, or what only a cloud can tell."""
+
+    refusal: Refusal | None = None
+    connections: dict[str, tuple[str, str]] = {}  # name -> cloud and region
+    unknown: list[Wants] = []
+
+
+class Findings(Model):
+    """What a cloud says to what is wanted of it. `clear` is false if it could not be asked."""
+
+    problems: list[str] = []
+    clear: bool = True
+
+
+class Visit(Model):
+    """An MCI at one place: to prepare it, or to leave it."""
+
+    path: str
+    epoch: int
+    wants: Wants
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A wish to prepare or release a connection, alone, until some time."""
+
+    place: str
+    holder: str
+    at: datetime
+    until: datetime
+    generation: int = 0
+
+
+class Leave(StrEnum):
+    """What it means that an MCI leaves a place."""
+
+    SHARED = "shared"  # others use what is there
+    LAST = "last"  # nobody else does: remove it
+    BUSY = "busy"  # somebody prepares or releases it just now
+    OCCUPIED = "occupied"  # it has VMs yet, and does not leave
+
+
+class Enrol(Model):
+    """Bring VMs into a running action: those to be born, or those to be removed."""
+
+    path: str
+    epoch: int
+    action: str
+    at: datetime
+    group: str = ""
+    count: int = 0
+
+
+class Enrolled(Model):
+    """The VMs that came in, in chunks; and for those that had failed before, how many and the first reasons."""
+
+    chunks: list[Chunk] = []
+    targets: int = 0
+    lost: int = 0
+    troubles: list[Trouble] = []
+
+
+class Survey(Model):
+    """Compare the records of an MCI with the clouds. A reconciliation asks about more, and looks for orphans."""
+
+    path: str
+    reconcile: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A VM as a survey finds it in the inventory."""
+
+    path: str
+    status: str
+    epoch: int
+    target_action: str
+    info: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What a cloud says of a VM, against what we thought. The same status with other facts is one, too."""
+
+    known: Known
+    status: str
+    info: dict[str, Any]
+    message: str = ""
+
+
+class SurveyPlan(Model):
+    """Which VMs to ask about, in chunks; how many need not be asked; where to look for orphans."""
+
+    path: str = ""
+    chunks: list[Chunk] = []
+    saved: int = 0
+    places: list[str] = []
+
+
+class Look(Model):
+    """One place of a survey."""
+
+    survey: Survey
+    place: str
+    chunks: list[Chunk] = []
+
+
+class SurveyReport(Model):
+    """What a survey found. `changes` counts corrections by what they were; the lists are cut, the numbers are not."""
+
+    calls: int = 0
+    asked: int = 0
+    saved: int = 0
+    changes: dict[str, int] = {}
+    stale: int = 0
+    errors: list[str] = Field(default=[], max_length=50)
+    corrected: list[str] = Field(default=[], max_length=100)
+    orphans: list[str] = Field(default=[], max_length=100)
+    orphans_found: int = 0
+
+    def plus(self, other: SurveyReport) -> SurveyReport:
+        """Both together."""
+        changes: defaultdict[str, int] = defaultdict(int, self.changes)
+        for word, number in other.changes.items():
+            changes[word] += number
+        return SurveyReport(
+            calls=self.calls + other.calls,
+            asked=self.asked + other.asked,
+            saved=self.saved + other.saved,
+            changes=dict(sorted(changes.items())),
+            stale=self.stale + other.stale,
+            errors=[*self.errors, *other.errors][:50],
+            corrected=[*self.corrected, *other.corrected][:100],
+            orphans=[*self.orphans, *other.orphans][:100],
+            orphans_found=self.orphans_found + other.orphans_found,
+        )
+
+
+class Directory(Protocol):
+    """Connections by name. The built-in ones are the simulated clouds'; a file can replace them."""
+
+    def find(self, name: str) -> tuple[str, str] | None:
+        """The cloud and the region of a connection; None: there is none of that name."""
+        ...
+
+    def names(self) -> list[str]: ...
+
+
+class Book(Protocol):
+    """What is kept for this family besides objects. Every method is one transaction."""
+
+    async def unchecked(self, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+        """Of what is wanted, what no cloud was lately seen to offer."""
+        ...
+
+    async def remember(self, wanted: Wants, at: datetime) -> None:
+        """A cloud offers all of this."""
+        ...
+
+    async def resources(self, place: str) -> dict[str, str]:
+        """What the VMs of a place share: what -> cloud id."""
+        ...
+
+    async def hold(self, wish: Hold) -> tuple[int, dict[str, str]] | None:
+        """Hold a connection: its generation and its resources. None: another one holds it."""
+        ...
+
+    async def keep(self, wish: Hold, what: str, cloud_id: str | None) -> bool:
+        """A resource was ordered (empty id), made, or removed (None). False: the connection is not ours any more."""
+        ...
+
+    async def let_go(self, wish: Hold) -> None: ...
+
+    async def leave(self, wish: Hold, path: str) -> Leave:
+        """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
+        ...
+
+    async def left(self, wish: Hold, path: str) -> None:
+        """Everything there is removed."""
+        ...
+
+    async def size(self, path: str) -> int:
+        """How many VMs an MCI has."""
+        ...
+
+    async def enrol(self, order: Enrol) -> Enrolled:
+        """Bring VMs into a running action. Asked again: the same answer."""
+        ...
+
+    async def plan(self, survey: Survey) -> SurveyPlan:
+        """Whom a survey must ask about."""
+        ...
+
+    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+        """The VMs of a chunk that are in one of these statuses."""
+        ...
+
+    async def tagged(self, path: str, place: str) -> dict[str, str]:
+        """The VMs that we have in a place: path -> cloud id."""
+        ...
+
+    async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+        """Write what clouds say of VMs at rest. Returns what was written: an action that came between wins."""
+        ...
+
+
+def wants(spec: MciSpec) -> list[Wants]:
+    """What is needed in each place, in the order of the places."""
+    found: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    for group in spec.subGroups:
+        found[group.place][0].add(group.specId)
+        found[group.place][1].add(group.imageId)
+    return [
+        Wants(place=place, specs=sorted(specs), images=sorted(images))
+        for place, (specs, images) in sorted(found.items())
+    ]

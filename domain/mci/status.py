@@ -1,0 +1,37 @@
+"""The status of an MCI: computed from its VMs whenever somebody asks, never stored as truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from domain.mci.tables import TIE_ORDER, S, Status
+
+EMPTY = "Empty"  # an MCI of which everything was refined away
+
+
+def counts_by_status(counts: Mapping[str, int]) -> dict[Status, int]:
+    """VMs per status, in tie order; a word that we do not know counts as Undefined."""
+    known = {status.value for status in TIE_ORDER}
+    tidy = dict.fromkeys(TIE_ORDER, 0)
+    for word, number in counts.items():
+        tidy[Status(word) if word in known else S.UNDEFINED] += number
+    return tidy
+
+
+def aggregate(phase: str, counts: Mapping[str, int]) -> str:
+    """The MCI's status: `Running:5 (R:5/5)`, `Partial-Running:3 (R:3/5)`, or the bare phase while there is no VM."""
+    tidy = counts_by_status(counts)
+    total = sum(tidy.values())
+    if total == 0 and phase == S.RUNNING:
+        return EMPTY
+    if total == 0 or (phase == S.FAILED and tidy[S.FAILED] == total):
+        return phase
+    dominant = max(TIE_ORDER, key=lambda status: tidy[status])  # max keeps the first of equals
+    partial = "" if tidy[dominant] == total else "Partial-"
+    return f"{partial}{dominant}:{tidy[dominant]} (R:{tidy[S.RUNNING]}/{total})"
+
+
+def status_count(counts: Mapping[str, int]) -> dict[str, int]:
+    """The source document's StatusCountInfo."""
+    tidy = counts_by_status(counts)
+    return {"countTotal": sum(tidy.values())} | {f"count{status}": number for status, number in tidy.items()}

@@ -1,0 +1,89 @@
+"""Who may do what: roles that allow actions on kinds at or below some paths, and the users that have them.
+
+A request carries the name of whoever asks, as the client says it. A policy keeps people and programs from doing what
+they are not there for; whoever can write to the Temporal namespace could still give another name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.model import Model, Request
+from domain.paths import ObjectPath
+
+ANY = "*"  # any kind, any action; as a user: everybody who is not named
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+
+
+class Role(Model):
+    """What somebody with this role may do. No paths: everywhere."""
+
+    kinds: list[Name] = Field(min_length=1)
+    actions: list[Name] = Field(min_length=1)
+    paths: list[ObjectPath] = []
+    force: bool = False
+
+    @model_validator(mode="after")
+    def _known(self) -> Role:
+        """A word that there is not would silently allow nothing."""
+        if unknown := [kind for kind in self.kinds if kind != ANY and kind not in registry.KINDS]:
+            raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
+        kinds = registry.KINDS if ANY in self.kinds else self.kinds
+        actions = {verb.action for kind in kinds for verb in registry.KINDS[kind].verbs}
+        for action in self.actions:
+            if action != ANY and action not in actions:
+                raise ValueError(f"no such action {action!r}; actions are: {', '.join(sorted(actions))}")
+        return self
+
+    def allows(self, request: Request) -> bool:
+        kind = registry.kind_at(request.path).name
+        return (
+            (ANY in self.kinds or kind in self.kinds)
+            and (ANY in self.actions or request.action in self.actions)
+            and (self.force or not request.force)
+            and (not self.paths or any(_covers(path, request.path) for path in self.paths))
+        )
+
+
+class Policy(Model):
+    """The whole file. `*` among the users is everybody who is not named; without it they may do nothing."""
+
+    roles: dict[Name, Role]
+    users: dict[Name, list[Name]]
+
+    @model_validator(mode="after")
+    def _roles_exist(self) -> Policy:
+        for user, roles in self.users.items():
+            for role in roles:
+                if role not in self.roles:
+                    raise ValueError(f"users.{user}: no such role {role!r}; roles are: {', '.join(self.roles)}")
+        return self
+
+    def check(self, request: Request) -> None:
+        """Refused if nobody gave whoever asks the right to do this."""
+        names = self.users.get(request.requested_by, self.users.get(ANY, []))
+        if any(self.roles[name].allows(request) for name in names):
+            return
+        who = request.requested_by or "somebody without a name"
+        force = " with force" if request.force else ""
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{who} may not {request.action} {request.path}{force}: {_having(names)} does not allow it",
+            "ask whoever looks after RATCHET_POLICY_FILE on the workers",
+        )
+
+
+def _covers(prefix: str, path: str) -> bool:
+    """At it or below it: `ns:a` does not cover `ns:ab`."""
+    return path == prefix or path.startswith(f"{prefix}:")
+
+
+def _having(names: list[str]) -> str:
+    if not names:
+        return "the policy, which gives no role,"
+    return f"the role {names[0]}" if len(names) == 1 else f"none of the roles {', '.join(names)}"

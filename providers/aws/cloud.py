@@ -1,0 +1,107 @@
+"""One region of an AWS account, as the port wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from domain.connections import AwsConnection
+from domain.errors import Rejected
+from domain.ports import Answer, Order, Resource, VmFacts
+from providers.aws import tags
+from providers.aws.credentials import found
+from providers.aws.ec2 import Ec2
+from providers.aws.instances import VERBS
+from providers.aws.machines import Machines
+from providers.aws.network import Network
+
+
+class AwsCloud:
+    """VMs that cost money. Answers only for the region of its connection."""
+
+    bulk = 50
+
+    def __init__(self, connection: AwsConnection) -> None:
+        self.region = connection.region
+        self._options = connection.options
+        self._credentials = connection.credentials
+        self._ec2 = Ec2(connection)
+        self._network = Network(self._ec2, connection.options)
+        self._machines = Machines(self._ec2, self._network, connection.options)
+
+    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+        if complaint := self._complaint(verb, region, orders):
+            return [Rejected(complaint) for _ in orders]
+        return await self._machines.perform(verb, orders)
+
+    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+        self._check(region)
+        return await self._machines.describe(orders)
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        """As the port says. Terminated VMs are in it for an hour or so."""
+        self._check(region)
+        return await self._machines.tagged(prefix)
+
+    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        self._check(region)
+        types = {name: self._options.specs.get(name, name) for name in specs}
+        amis = {name: self._options.images.get(name, name) for name in images}
+        offered, there = await self._offered(types.values()), await self._available(amis.values())
+        absent = [f"instance type {_told(name, real)}" for name, real in types.items() if real not in offered]
+        absent += [f"image {_told(name, real)}" for name, real in amis.items() if real not in there]
+        return [f"aws/{region} has no {what}" for what in absent]
+
+    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+        self._check(region)
+        return await self._network.prepare(resource, made)
+
+    async def release(self, region: str, resource: Resource) -> None:
+        self._check(region)
+        await self._network.release(resource)
+
+    async def credentials(self) -> str:
+        """Where they were found, in words. Refused: nowhere."""
+        return await asyncio.to_thread(found, self._credentials, self.region)
+
+    async def check(self) -> str:
+        """Ask EC2 something harmless: are the credentials good? Returns a few words; raises a ProviderError."""
+        zones = (await self._ec2.read("describe_availability_zones"))["AvailabilityZones"]
+        return f"EC2 answers: {len(zones)} zones in {self.region}"
+
+    async def close(self) -> None:
+        await self._ec2.close()
+
+    async def _offered(self, types: Iterable[str]) -> set[str]:
+        """Those of the instance types that the region has."""
+        if not (wanted := sorted(set(types))):
+            return set()
+        where = tags.where({"instance-type": wanted})
+        operation = "describe_instance_type_offerings"
+        found = await self._ec2.every(operation, "InstanceTypeOfferings", LocationType="region", Filters=where)
+        return {each["InstanceType"] for each in found}
+
+    async def _available(self, images: Iterable[str]) -> set[str]:
+        """Those of the images that can be used. As a filter, a word that is no image's id is no error."""
+        if not (wanted := sorted(set(images))):
+            return set()
+        where = tags.where({"image-id": wanted, "state": "available"})
+        return {each["ImageId"] for each in await self._ec2.every("describe_images", "Images", Filters=where)}
+
+    def _check(self, region: str) -> None:
+        if region != self.region:
+            raise Rejected(f"this connection is for aws/{self.region}, not for aws/{region}")
+
+    def _complaint(self, verb: str, region: str, orders: Sequence[Order]) -> str:
+        if verb not in VERBS:
+            return f"unknown verb {verb!r}: aws knows {', '.join(VERBS)}"
+        if region != self.region:
+            return f"this connection is for aws/{self.region}, not for aws/{region}"
+        if len(orders) > self.bulk:
+            return f"{len(orders)} VMs in one call are too many: aws takes {self.bulk}"
+        return ""
+
+
+def _told(name: str, real: str) -> str:
+    """What was asked for, and what the connection's options make of it."""
+    return f"{real!r}" if name == real else f"{real!r} (the file's word for it is {name!r})"

@@ -1,0 +1,116 @@
+"""Calls to EC2 in one region: in threads of its own, so that a region that hangs holds no other up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from domain.connections import AwsConnection
+from domain.errors import Refused, Rejected
+from providers.aws.credentials import session
+from providers.aws.errors import Declined, mapped
+
+THREADS = 32  # the most VMs of a region that are worked on at once, and a few reads
+PAGE = 1_000
+FIRST_PAUSE = 0.1
+
+
+class Ec2:
+    """Never retries by itself: whoever calls knows better when to."""
+
+    def __init__(self, connection: AwsConnection) -> None:
+        self._connection = connection
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"ec2-{connection.region}")
+        self._making = threading.Lock()
+        self._client: Any = None
+        self._secrets: list[str] = []
+
+    async def read(self, operation: str, /, **arguments: Any) -> Any:
+        """A call that changes nothing."""
+        return await self._call(operation, arguments, changing=False)
+
+    async def change(self, operation: str, /, **arguments: Any) -> Any:
+        """A call after whose failure it may be unknown whether it was carried out."""
+        return await self._call(operation, arguments, changing=True)
+
+    async def soon(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
+        """A change of what was made a moment ago: EC2 may need some seconds until it knows of it everywhere."""
+        clock = asyncio.get_running_loop().time
+        deadline, pause = clock() + seconds, FIRST_PAUSE
+        while True:
+            try:
+                return await self.change(operation, **arguments)
+            except Declined as error:
+                if not error.missing or clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def every(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
+        """All that a `describe_…` finds, page by page."""
+        found: list[Any] = []
+        token: dict[str, str] = {}
+        while True:
+            page = await self.read(operation, MaxResults=PAGE, **arguments, **token)
+            found += page[key]
+            if not page.get("NextToken"):
+                return found
+            token = {"NextToken": page["NextToken"]}
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client:
+            self._client.close()
+
+    async def _call(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
+        work: Callable[[], Any] = partial(self._in_thread, operation, arguments, changing)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
+        client = self._connected()
+        try:
+            return getattr(client, operation)(**arguments)
+        except Exception as error:
+            known = mapped(error, changing, self._secrets)
+            if known is None:
+                raise
+            raise known from None  # the original holds the request, and that its signature
+
+    def _connected(self) -> Any:
+        with self._making:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> Any:
+        options = self._connection.options
+        try:
+            account = session(self._connection.credentials, self._connection.region)
+        except Refused as refused:
+            raise Rejected(f"{refused.message}; {refused.hint}") from refused
+        config = import_module("botocore.config").Config(
+            connect_timeout=options.connect_seconds,
+            read_timeout=options.read_seconds,
+            retries={"total_max_attempts": 1},
+            max_pool_connections=THREADS,
+            tcp_keepalive=True,
+            user_agent_extra="ratchet",
+        )
+        self._secrets = _secrets(account)
+        return account.client("ec2", config=config, endpoint_url=options.endpoint_url or None)
+
+
+def _secrets(account: Any) -> list[str]:
+    """What must never be in a message."""
+    try:
+        keys = account.get_credentials()
+        frozen = keys.get_frozen_credentials() if keys else None
+    except Exception as error:
+        known = mapped(error, changing=False)
+        raise known or error from None
+    return [word for word in (frozen.secret_key, frozen.token, frozen.access_key) if word] if frozen else []

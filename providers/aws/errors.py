@@ -1,0 +1,106 @@
+"""EC2's errors in our words: will it help to try again, and is it known whether the call had an effect?
+
+What EC2 says about a failed signature repeats parts of the request: such messages are replaced, all others scrubbed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, brief
+
+MAX_TEXT = 300
+
+# fmt: off
+THROTTLED = {
+    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
+    "RequestThrottledException", "TooManyRequestsException", "EC2ThrottledException", "SlowDown",
+}
+NO_CAPACITY = {
+    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+    "InsufficientCapacity", "InsufficientFreeAddressesInSubnet", "InstanceLimitExceeded", "VcpuLimitExceeded",
+    "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded", "Server.InsufficientInstanceCapacity",
+}
+OVERLOADED = {"Unavailable", "ServiceUnavailable"}  # EC2 says that it did not take the call
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+NOT_TRUSTED = {
+    "AuthFailure", "InvalidClientTokenId", "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature",
+    "MissingAuthenticationToken", "UnrecognizedClientException", "OptInRequired", "Blocked", "PendingVerification",
+}
+NOT_PERMITTED = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
+# fmt: on
+
+# EC2's word on a token: what the first call with it made is to be looked up.
+USED_TOKENS = {"IdempotentParameterMismatch", "IdempotentInstanceTerminated"}
+
+_ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
+
+
+class Declined(Rejected):
+    """EC2 said no; its own code says why."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def missing(self) -> bool:
+        """Is it about something that is not there?"""
+        return self.code.endswith((".NotFound", ".NotAttached"))
+
+
+def mapped(error: Exception, changing: bool, secrets: Iterable[str] = ()) -> ProviderError | None:
+    """The error as activities know it. None: it is nothing of EC2's or of the way to it, but a bug of ours."""
+    botocore = import_module("botocore.exceptions")
+    not_reached = (botocore.EndpointConnectionError, botocore.ConnectTimeoutError, botocore.ProxyConnectionError)
+    if isinstance(error, botocore.ClientError):
+        return _answered(error, changing, secrets)
+    said = scrubbed(f"{type(error).__name__}: {error}", secrets)
+    if isinstance(error, botocore.ProfileNotFound | botocore.NoCredentialsError | botocore.PartialCredentialsError):
+        return Rejected(f"AWS credentials: {said}")
+    if isinstance(error, not_reached):
+        return Unavailable(f"EC2 cannot be reached: {said}")
+    broken_off = isinstance(error, botocore.HTTPClientError | botocore.ConnectionError)
+    if broken_off or type(error).__name__ == "ResponseParserError":
+        return UnknownOutcome(f"no answer from EC2: {said}") if changing else Unavailable(f"no answer from EC2: {said}")
+    if isinstance(error, botocore.BotoCoreError):
+        return Rejected(said)
+    return None
+
+
+def _answered(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
+    told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
+    code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
+    said = scrubbed(f"{code}: {told.get('Message', '')}", secrets)
+    if code in THROTTLED or status == 429:
+        return Throttled(said, _retry_after(meta.get("HTTPHeaders", {})))
+    if code in NO_CAPACITY:
+        return NoCapacity(said)
+    if code in EXPIRED:
+        return Unavailable(f"{code}: the AWS credentials have expired; renew them")
+    if code in NOT_TRUSTED:
+        return Declined(f"{code}: AWS does not accept these credentials; see: starter connections --check", code)
+    if code in NOT_PERMITTED:
+        return Declined(f"{code}: these AWS credentials may not do this; docs/aws.md lists what they need", code)
+    if code in OVERLOADED:
+        return Unavailable(said)
+    if status >= 500 or not code:
+        return UnknownOutcome(said) if changing else Unavailable(said)
+    return Declined(said, code)
+
+
+def scrubbed(text: str, secrets: Iterable[str]) -> str:
+    """One short line without any of these secrets, and without access keys."""
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return brief(_ACCESS_KEY.sub("***", text), MAX_TEXT)
+
+
+def _retry_after(headers: dict[str, str]) -> float | None:
+    try:
+        return float(headers["retry-after"])
+    except (KeyError, ValueError):
+        return None

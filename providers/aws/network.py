@@ -1,0 +1,287 @@
+"""What the VMs of a region share on AWS: a VPC with one subnet, a security group, an SSH key.
+
+EC2 has no client token for these: each is looked for by its tags before it is made. What the connection's options name
+is used as it is; it is not ours, so it is neither made nor removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from domain.connections import AwsOptions, Ingress
+from domain.errors import Rejected, UnknownOutcome
+from domain.ports import Resource
+from providers.aws import tags
+from providers.aws.ec2 import Ec2
+from providers.aws.errors import Declined
+
+NO_KEY = "none"  # the cloud id of a key that nobody wanted
+EVERYWHERE = "0.0.0.0/0"
+PARTING = 5  # times the lag of reads: how long what has ended may hold on to what it used
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a VM is made, and who may enter it."""
+
+    subnet: str
+    groups: tuple[str, ...]
+    key: str
+
+    def arguments(self) -> dict[str, Any]:
+        key = {"KeyName": self.key} if self.key else {}
+        return {"SubnetId": self.subnet, "SecurityGroupIds": list(self.groups), **key}
+
+
+class Network:
+    def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
+        self._ec2 = ec2
+        self._options = options
+        self._known: dict[str, str] = {}  # VPC -> our subnet in it
+
+    async def prepare(self, resource: Resource, made: Mapping[str, str]) -> str:
+        """Make it, or find it made. Returns its id in EC2; a key's is its name."""
+        match resource.what:
+            case "vnet":
+                return self._options.subnet or await self._vnet(resource.token)
+            case "securityGroup":
+                given = ",".join(self._options.security_groups)
+                return given or await self._security_group(resource.token, made.get("vnet", ""))
+            case "sshKey":
+                return self._options.key_name or await self._key(resource.token)
+            case _:
+                raise Rejected(f"EC2 shares no {resource.what!r}")
+
+    async def release(self, resource: Resource) -> None:
+        """Remove it, and whatever a lost answer made twice. Not ours, or gone already: done."""
+        removals = {"vnet": self._drop_vnet, "securityGroup": self._drop_security_group, "sshKey": self._drop_key}
+        if resource.what not in removals:
+            raise Rejected(f"EC2 shares no {resource.what!r}")
+        await removals[resource.what](resource)
+
+    async def home(self, network: Mapping[str, str]) -> Home:
+        """Where VMs are made: in what was prepared, or else in what the options name."""
+        given = ",".join(self._options.security_groups)
+        vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
+        key = network.get("sshKey") or self._options.key_name
+        if not (vnet and groups):
+            raise Rejected("nothing is prepared for VMs in this region, and the connection's options name no subnet")
+        subnet = vnet if vnet.startswith("subnet-") else await self._subnet_of(vnet)
+        return Home(subnet, tuple(groups.split(",")), "" if key == NO_KEY else key)
+
+    async def _subnet_of(self, vpc: str) -> str:
+        if vpc not in self._known:
+            found = await self._subnets({"vpc-id": vpc})
+            if not found:
+                raise Rejected(f"there is no subnet of ours in {vpc}: somebody removed it")
+            self._known[vpc] = min(each["SubnetId"] for each in found)
+        return self._known[vpc]
+
+    async def _vnet(self, token: str) -> str:
+        owned = tags.of_shared(self._options.owner, "vnet", token)
+
+        async def make() -> str:
+            made = await self._ec2.change(
+                "create_vpc", CidrBlock=self._options.cidr, TagSpecifications=tags.specification(owned, "vpc")
+            )
+            return str(made["Vpc"]["VpcId"])
+
+        vpc = await self._once(lambda: self._first_vpc(token), make)
+        await self._subnet_in(vpc, owned)
+        if self._options.public_addresses:
+            await self._open(vpc, owned)
+        return vpc
+
+    async def _first_vpc(self, token: str) -> str:
+        return min((vpc["VpcId"] for vpc in await self._ours("describe_vpcs", "Vpcs", {tags.TOKEN: token})), default="")
+
+    async def _subnet_in(self, vpc: str, owned: tags.Tags) -> None:
+        async def find() -> str:
+            return min((each["SubnetId"] for each in await self._subnets({"vpc-id": vpc})), default="")
+
+        async def make() -> str:
+            zone = {"AvailabilityZone": self._options.zone} if self._options.zone else {}
+            specification = tags.specification(owned, "subnet")
+            made = await self._soon(
+                "create_subnet", VpcId=vpc, CidrBlock=self._options.cidr, TagSpecifications=specification, **zone
+            )
+            return str(made["Subnet"]["SubnetId"])
+
+        subnet = await self._once(find, make)
+        public = {"Value": self._options.public_addresses}
+        await self._soon("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
+
+    async def _open(self, vpc: str, owned: tags.Tags) -> None:
+        """A way to the internet: without it public addresses lead nowhere."""
+
+        async def find() -> str:
+            found = await self._ours("describe_internet_gateways", "InternetGateways", {tags.TOKEN: owned[tags.TOKEN]})
+            return min((each["InternetGatewayId"] for each in found), default="")
+
+        async def make() -> str:
+            specification = tags.specification(owned, "internet-gateway")
+            made = await self._ec2.change("create_internet_gateway", TagSpecifications=specification)
+            return str(made["InternetGateway"]["InternetGatewayId"])
+
+        gateway = await self._once(find, make)
+        attach = self._soon("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
+        await _unless(attach, "Resource.AlreadyAssociated")
+        main = {"vpc-id": vpc, "association.main": "true"}
+        [table] = (await self._ec2.read("describe_route_tables", Filters=tags.where(main)))["RouteTables"]
+        if not any(route.get("GatewayId") == gateway for route in table["Routes"]):
+            way = {"DestinationCidrBlock": EVERYWHERE, "GatewayId": gateway}
+            route = self._soon("create_route", RouteTableId=table["RouteTableId"], **way)
+            await _unless(route, "RouteAlreadyExists")
+
+    async def _security_group(self, token: str, vnet: str) -> str:
+        """Its name is unique in a VPC: EC2 itself keeps us from making it twice."""
+        vpc = await self._vpc_of(vnet)
+        name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "securityGroup", token)
+
+        async def find() -> str:
+            wanted = {"vpc-id": vpc, tags.TOKEN: token}
+            found = await self._ours("describe_security_groups", "SecurityGroups", wanted)
+            return min((each["GroupId"] for each in found), default="")
+
+        async def make() -> str:
+            specification = tags.specification(owned, "security-group")
+            told = {"Description": "VMs of Ratchet", "VpcId": vpc, "TagSpecifications": specification}
+            await _unless(self._soon("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate")
+            return await self._seen(find, f"the security group {name}")
+
+        group = await self._once(find, make)
+        for rule in self._options.ingress:  # one by one: EC2 adds none of several if one of them is there
+            allow = self._soon("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
+            await _unless(allow, "InvalidPermission.Duplicate")
+        return group
+
+    async def _key(self, token: str) -> str:
+        if not self._options.public_key:
+            return NO_KEY
+        name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "sshKey", token)
+        imported = self._ec2.change(
+            "import_key_pair",
+            KeyName=name,
+            PublicKeyMaterial=self._options.public_key.encode(),
+            TagSpecifications=tags.specification(owned, "key-pair"),
+        )
+        await _unless(imported, "InvalidKeyPair.Duplicate")
+        return name
+
+    async def _drop_vnet(self, resource: Resource) -> None:
+        for vpc in await self._ours("describe_vpcs", "Vpcs", self._named(resource, "vpc-id")):
+            await self._drop_vpc(vpc["VpcId"])
+        # A gateway whose VPC never came to be attached to it has only its token.
+        for gateway in await self._ours("describe_internet_gateways", "InternetGateways", {tags.TOKEN: resource.token}):
+            await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
+
+    async def _drop_vpc(self, vpc: str) -> None:
+        """All of it or nothing: what EC2 would refuse in the end is found before the beginning."""
+        where = tags.where({"vpc-id": vpc})
+        groups = await self._ec2.every("describe_security_groups", "SecurityGroups", Filters=where)
+        if used := [each["GroupId"] for each in groups if each["GroupName"] != "default"]:  # that one is the VPC's own
+            raise Rejected(f"{vpc} is in use by the security group {used[0]}")
+        attached = {"attachment.vpc-id": vpc}
+        for subnet in await self._subnets({"vpc-id": vpc}):
+            await self._remove("delete_subnet", SubnetId=subnet["SubnetId"])
+        for gateway in await self._ours("describe_internet_gateways", "InternetGateways", attached):
+            name = {"InternetGatewayId": gateway["InternetGatewayId"]}
+            await self._remove("detach_internet_gateway", VpcId=vpc, **name)
+            await self._remove("delete_internet_gateway", **name)
+        await self._remove("delete_vpc", VpcId=vpc)
+
+    async def _drop_security_group(self, resource: Resource) -> None:
+        wanted = self._named(resource, "group-id")
+        for group in await self._ours("describe_security_groups", "SecurityGroups", wanted):
+            await self._remove("delete_security_group", GroupId=group["GroupId"])
+
+    async def _drop_key(self, resource: Resource) -> None:
+        for pair in await self._pairs():
+            if tags.read(pair).get(tags.TOKEN) == resource.token or pair["KeyName"] == resource.cloud_id:
+                await self._remove("delete_key_pair", KeyName=pair["KeyName"])
+
+    async def _remove(self, operation: str, **arguments: str) -> None:
+        """Gone already is done. What a VM that has just ended still holds is let go of in a moment."""
+        deadline = _now() + self._options.lag_seconds * PARTING
+        while True:
+            try:
+                await self._ec2.change(operation, **arguments)
+            except Declined as error:
+                if error.missing:
+                    return
+                if error.code != "DependencyViolation" or _now() > deadline:
+                    raise
+            else:
+                return
+            await asyncio.sleep(min(self._options.poll_seconds, 1.0))
+
+    async def _soon(self, operation: str, **arguments: Any) -> Any:
+        return await self._ec2.soon(operation, self._options.lag_seconds, **arguments)
+
+    async def _once(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
+        """Find it or make it. After a lost answer it is looked for as long as reads may be behind."""
+        if found := await find():
+            return found
+        try:
+            return await make()
+        except UnknownOutcome as error:
+            return await self._seen(find, str(error))
+
+    async def _seen(self, find: Callable[[], Awaitable[str]], what: str) -> str:
+        deadline = _now() + self._options.lag_seconds
+        while not (found := await find()):
+            if _now() > deadline:
+                raise UnknownOutcome(f"not to be seen after {self._options.lag_seconds:g} s: {what}")
+            await asyncio.sleep(min(self._options.poll_seconds, 1.0))
+        return found
+
+    async def _vpc_of(self, vnet: str) -> str:
+        """The VPC of a vnet, which is the VPC itself or a subnet that the options name."""
+        if not vnet.startswith("subnet-"):
+            return vnet
+        found = await self._ec2.every("describe_subnets", "Subnets", Filters=tags.where({"subnet-id": vnet}))
+        if not found:
+            raise Rejected(f"there is no subnet {vnet} in this region")
+        return str(found[0]["VpcId"])
+
+    async def _pairs(self) -> list[Any]:
+        """Key pairs come all at once: EC2 has no pages of them."""
+        wanted = tags.where({tags.OWNER: self._options.owner, tags.SHARED: "sshKey"})
+        found: list[Any] = (await self._ec2.read("describe_key_pairs", Filters=wanted))["KeyPairs"]
+        return found
+
+    async def _subnets(self, wanted: Mapping[str, str]) -> list[Any]:
+        return await self._ours("describe_subnets", "Subnets", wanted)
+
+    async def _ours(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
+        return await self._ec2.every(operation, key, Filters=tags.where({tags.OWNER: self._options.owner, **wanted}))
+
+    def _named(self, resource: Resource, field: str) -> dict[str, str]:
+        """By its token, which also finds a second one that a lost answer left; by its id if there is no token."""
+        return {tags.TOKEN: resource.token} if resource.token else {field: resource.cloud_id}
+
+
+async def _unless(call: Awaitable[T], code: str) -> T | None:
+    """The call's answer; None if EC2 says that it was done before."""
+    try:
+        return await call
+    except Declined as error:
+        if error.code != code:
+            raise
+        return None
+
+
+def _rule(rule: Ingress) -> dict[str, Any]:
+    """An entry of a security group. EC2 has a field of its own for the newer kind of address."""
+    kind, field = ("Ipv6Ranges", "CidrIpv6") if ":" in rule.source else ("IpRanges", "CidrIp")
+    last = rule.to_port or rule.port
+    return {"IpProtocol": rule.protocol, "FromPort": rule.port, "ToPort": last, kind: [{field: rule.source}]}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

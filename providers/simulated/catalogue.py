@@ -1,0 +1,41 @@
+"""What the simulated clouds offer: regions, specs and images. The same everywhere, but for the names of the regions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+# fmt: off
+REGIONS: dict[str, tuple[str, ...]] = {
+    "aws":       ("us-east-1", "us-west-2", "eu-central-1", "eu-west-1", "ap-northeast-2", "ap-southeast-1"),
+    "azure":     ("eastus", "westus2", "germanywestcentral", "westeurope", "koreacentral", "southeastasia"),
+    "gcp":       ("us-central1", "us-west1", "europe-west3", "europe-west1", "asia-northeast3", "asia-southeast1"),
+    "ncp":       ("kr", "jp", "sg"),
+    "alibaba":   ("eu-central-1", "us-east-1", "ap-northeast-2", "cn-beijing"),
+    "tencent":   ("eu-frankfurt", "na-siliconvalley", "ap-seoul"),
+    "nhn":       ("kr1", "kr2", "jp1"),
+    "openstack": ("regionone",),
+    "other":     ("here",),
+}
+# fmt: on
+SPECS = ("small", "medium", "large", "xlarge", "gpu")
+IMAGES = ("ubuntu-22.04", "ubuntu-24.04", "debian-12", "rocky-9")
+
+_NUMBERED = re.compile(r"r[0-9]{1,4}")  # every simulated cloud has these besides: r0, r1, and so on
+
+
+def missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+    """What is asked for and not there, in words that name what there is."""
+    if region not in REGIONS.get(csp, ()) and not _NUMBERED.fullmatch(region):
+        return [f"{csp} has no region {region!r}; it has {', '.join(REGIONS.get(csp, ()))} and r0, r1, ..."]
+    asked = [("spec", name, SPECS) for name in specs] + [("image", name, IMAGES) for name in images]
+    return [
+        f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}"
+        for word, name, known in asked
+        if name not in known
+    ]
+
+
+def connections() -> dict[str, tuple[str, str]]:
+    """A name for each cloud and region: `aws-eu-central-1`."""
+    return {f"{csp}-{region}": (csp, region) for csp, regions in REGIONS.items() for region in regions}

@@ -1,0 +1,123 @@
+"""What the VMs of a region share, in a simulated cloud: networks, security groups, keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+import sqlalchemy as sa
+
+from domain.errors import ProviderError, Rejected, UnknownOutcome
+from domain.faults import Fault, Kind
+from domain.ports import SHARED, Order, Resource
+from providers.simulated.catalogue import missing
+from providers.simulated.faults import Rules
+from providers.simulated.tables import lock_cloud, resources
+from providers.simulated.transaction import Delay, trouble
+
+Result = str | list[str] | ProviderError | None
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One call: does the region offer this?"""
+
+    region: str
+    specs: tuple[str, ...]
+    images: tuple[str, ...]
+    verb = "validate"
+    path = ""
+
+    def carry_out(self, _connection: sa.Connection, csp: str) -> Result:
+        return missing(csp, self.region, self.specs, self.images)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """One call: make a shared resource."""
+
+    region: str
+    resource: Resource
+    made: Mapping[str, str]
+    verb = "prepare"
+
+    @property
+    def path(self) -> str:
+        return path_of(self.region, self.resource)
+
+    def carry_out(self, connection: sa.Connection, csp: str) -> Result:
+        cloud_id = id_for(csp, self.resource)
+        if connection.execute(_again(cloud_id)).rowcount:
+            return cloud_id
+        before = SHARED[: SHARED.index(self.resource.what)]
+        if absent := [what for what in before if not _is_there(connection, self.made.get(what, ""))]:
+            return Rejected(f"no {absent[0]} in {csp}/{self.region} for the {self.resource.what}")
+        row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
+        beside = self.made[before[-1]] if before else ""
+        told = {"what": self.resource.what, "token": self.resource.token, "beside": beside}
+        connection.execute(sa.insert(resources).values(row | told))
+        return cloud_id
+
+
+@dataclass(frozen=True)
+class Release:
+    """One call: remove a shared resource."""
+
+    region: str
+    resource: Resource
+    verb = "release"
+
+    @property
+    def path(self) -> str:
+        return path_of(self.region, self.resource)
+
+    def carry_out(self, connection: sa.Connection, csp: str) -> Result:
+        cloud_id = self.resource.cloud_id or id_for(csp, self.resource)
+        needed = sa.select(resources.c.what).where(resources.c.beside == cloud_id)
+        if other := connection.execute(needed).scalar():
+            return Rejected(f"{self.resource.what} {cloud_id} is in use by a {other}")
+        connection.execute(sa.delete(resources).where(resources.c.cloud_id == cloud_id))
+        return None
+
+
+Call = Validation | Preparation | Release
+
+
+def answer(connection: sa.Connection, csp: str, call: Call, after: int) -> Result | Delay:
+    """What becomes of a call that has met the rules of the fault script up to number `after`."""
+    lock_cloud(connection, csp)
+    rules = Rules.read(connection, csp)
+    rule = rules.strike(call.verb, call.region, Order(path=call.path, token=""), after)
+    rules.save(connection)
+    if rule is None:
+        return call.carry_out(connection, csp)
+    if rule.fault.kind in (Kind.HANG, Kind.SLOW):
+        return Delay(rule)
+    return _suffer(connection, csp, call, rule.fault)
+
+
+def _suffer(connection: sa.Connection, csp: str, call: Call, fault: Fault) -> Result:
+    reason = fault.message or f"simulated: {fault.kind} on {call.verb}"
+    if fault.kind is Kind.LOSE_ANSWER:
+        call.carry_out(connection, csp)
+        return UnknownOutcome(reason)
+    return trouble(fault, reason)
+
+
+def path_of(region: str, resource: Resource) -> str:
+    """By this the fault script knows it: its name is what it is."""
+    return f"region:{region}:shared:{resource.what}"
+
+
+def id_for(csp: str, resource: Resource) -> str:
+    return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
+
+
+def _again(cloud_id: str) -> sa.Update:
+    return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(calls=resources.c.calls + 1)
+
+
+def _is_there(connection: sa.Connection, cloud_id: str) -> bool:
+    return bool(connection.execute(sa.select(resources.c.what).where(resources.c.cloud_id == cloud_id)).scalar())

@@ -1,0 +1,104 @@
+"""Builds of the workers: which there are, and which one new actions begin on. Only for workers that are versioned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from domain.errors import Category, Refused
+from starter import terminal
+from starter.errors import Exit
+from starter.output import OutputOption, Sheet, show
+from starter.session import load_settings, session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+HEADINGS = ("BUILD", "STATUS", "SINCE")
+UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
+
+
+async def list_builds(*, output: OutputOption = "table") -> Exit:
+    """Builds that workers serve or have served. A build that is `drained` has no action left: its workers can go.
+
+    Example: starter build list
+    """
+    name = _deployment()
+    async with session() as asking:
+        found = await _describe(asking, name)
+    builds = [_told(each) for each in found.worker_deployment_info.version_summaries]
+    cells = [(each["build"], each["status"], each["since"]) for each in builds]
+    show(Sheet(builds, HEADINGS, cells, [each["build"] for each in builds]), output)
+    return Exit.DONE
+
+
+async def promote(build: Annotated[str, Parameter(help="The build, as `starter build list` shows it.")], /) -> Exit:
+    """Let new actions begin on a build whose workers run. Those in flight end on the build that they began on.
+
+    Example: starter build promote 0.2.0
+    """
+    name = _deployment()
+    async with session() as asking:
+        await make_current(asking, name, build)
+    terminal.story(f"new actions begin on build {build}; those in flight end where they began")
+    terminal.story(f"stop older workers when this says that they are drained: {terminal.command('starter build list')}")
+    return Exit.DONE
+
+
+async def make_current(asking: Asking, deployment: str, build: str) -> None:
+    """Refused, naming the builds that there are, if no worker of that build ever polled."""
+    from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
+
+    found = await _describe(asking, deployment)
+    known = [each.deployment_version.build_id for each in found.worker_deployment_info.version_summaries]
+    if build not in known:
+        raise Refused(
+            Category.NOT_FOUND, f"no worker of build {build[:100]!r} was seen", f"builds are: {', '.join(known)}"
+        )
+    request = SetWorkerDeploymentCurrentVersionRequest(
+        namespace=asking.client.namespace,
+        deployment_name=deployment,
+        build_id=build,
+        conflict_token=found.conflict_token,
+        identity=asking.client.identity,
+    )
+    await asking.client.workflow_service.set_worker_deployment_current_version(request)
+
+
+async def current(asking: Asking, deployment: str) -> str:
+    """The build that new actions begin on; nothing if there is none."""
+    found = await _describe(asking, deployment)
+    return str(found.worker_deployment_info.routing_config.current_deployment_version.build_id)
+
+
+def _deployment() -> str:
+    if name := load_settings().deployment:
+        return name
+    raise Refused(Category.INVALID, "no deployment is named", UNVERSIONED)
+
+
+async def _describe(asking: Asking, deployment: str) -> Any:
+    from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
+    from temporalio.service import RPCError, RPCStatusCode
+
+    request = DescribeWorkerDeploymentRequest(namespace=asking.client.namespace, deployment_name=deployment)
+    try:
+        return await asking.client.workflow_service.describe_worker_deployment(request)
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        why = f"no worker of the deployment {deployment!r} was ever seen"
+        raise Refused(Category.NOT_FOUND, why, "start one with that RATCHET_DEPLOYMENT: starter worker") from error
+
+
+def _told(summary: Any) -> dict[str, str]:
+    from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
+
+    word = WorkerDeploymentVersionStatus.Name(summary.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
+    since = summary.create_time.ToDatetime()
+    return {
+        "build": summary.deployment_version.build_id,
+        "status": word.lower(),
+        "since": f"{since:%Y-%m-%d %H:%M:%SZ}",
+    }

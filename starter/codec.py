@@ -1,0 +1,41 @@
+"""`starter codec`: encrypted payloads made readable in the Web UI, for the person who has the keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from domain.errors import Category, Refused
+from starter import terminal
+from starter.errors import Exit
+from starter.session import load_settings
+
+Port = Annotated[int, Parameter(help="Where, on 127.0.0.1.")]
+Origin = Annotated[
+    str, Parameter(help="The Web UI, as the browser's address line begins. The one we know if not said.")
+]
+
+
+async def codec(*, port: Port = 8234, origin: Origin = "") -> Exit:
+    """Decrypt payloads for the Web UI until Ctrl-C; it needs RATCHET_KEYS_FILE. On this machine only.
+
+    Example: starter codec --origin http://127.0.0.1:8233
+    """
+    from workers import payloads, process
+    from workers.codec import CodecServer, serving
+    from workers.connection import embedded
+
+    settings = load_settings()
+    if not settings.keys_file:
+        raise Refused(Category.INVALID, "there are no keys to decrypt with", "set RATCHET_KEYS_FILE")
+    known = origin or settings.ui_url or str(embedded(settings.home).get("ui", ""))
+    if not known:
+        raise Refused(Category.INVALID, "it is not known where the Web UI is", "say it with --origin or RATCHET_UI_URL")
+    server = CodecServer(port, payloads.Encryption(payloads.load(settings.keys_file)), [known])
+    with serving(server):
+        terminal.story(f"decrypting for {known} at {server.url}", "bold green")
+        terminal.story("  in the Web UI: the glasses at the top right, *Codec Server*, this address")
+        terminal.story("  stop           Ctrl-C")
+        await process.stopped().wait()
+    return Exit.DONE

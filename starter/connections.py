@@ -1,0 +1,68 @@
+"""`starter connections`: names for places in clouds, as the workers know them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from domain import wire
+from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
+from domain.errors import RatchetError
+from starter import terminal
+from starter.errors import Exit, problem
+from starter.output import OutputOption, Sheet, show
+from starter.session import session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+HEADINGS = ("NAME", "PROVIDER", "CLOUD", "REGION", "CREDENTIALS", "STATE")
+LOOK_SECONDS = 60.0  # a cloud that cannot be reached is given up by then
+
+
+async def connections(
+    *,
+    check: Annotated[bool, Parameter(negative="", help="Ask each real cloud whether it accepts them.")] = False,
+    output: OutputOption = "table",
+) -> Exit:
+    """Where VMs can be: every connection, who serves it, and whether its credentials are found. Never what they are.
+
+    Example: starter connections --check
+    """
+    async with session() as asking:
+        named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
+        real = sorted({view.csp for view in named if view.provider != "simulated"})
+        looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
+    views = [looked.get(view.name, view) for view in named]
+    cells = [(view.name, view.provider, view.csp, view.region, view.credentials, _state(view)) for view in views]
+    data = [view.model_dump(mode="json") for view in views]
+    show(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
+    return _told([view for view in views if view.trouble])
+
+
+async def _look(asking: Asking, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
+    """What the cloud's own worker finds; if none polls, that is the trouble."""
+    query = ConnectionsQuery(csp=csp, check=check)
+    try:
+        found = await asking.read(
+            wire.READ_CONNECTIONS, query, ConnectionsView, seconds=LOOK_SECONDS, queue=wire.cloud_queue(csp)
+        )
+    except RatchetError as error:
+        why = problem(error).why
+        return [view.model_copy(update={"trouble": why}) for view in named if view.csp == csp]
+    return found.connections
+
+
+def _state(view: ConnectionView) -> str:
+    if view.provider == "simulated":
+        return "needs none"
+    return view.trouble or view.answer or "found; --check asks the cloud"
+
+
+def _told(ill: list[ConnectionView]) -> Exit:
+    for view in ill:
+        terminal.say(f"{view.name}: {view.trouble}", "red")
+    if ill:
+        terminal.say("  hint: mend the file, the credentials, or the way to the cloud; docs/aws.md describes them")
+    return Exit.FAILED if ill else Exit.DONE

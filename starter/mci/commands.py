@@ -1,0 +1,133 @@
+"""Commands of MCIs that are not actions: status with its cache, surveys, and the words to one that holds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from domain import registry
+from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyReport
+from domain.paths import expand
+from starter import actions, reads, terminal
+from starter.errors import Exit
+from starter.kinds import Command, Target, described
+from starter.naming import user
+from starter.output import Output, OutputOption, Sheet, show
+from starter.session import session
+
+WATCH_SECONDS = 1.0
+
+Refresh = Annotated[
+    bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
+]
+Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
+DryRun = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
+Wait = Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the creation.")]
+Timeout = Annotated[
+    str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m. The creation goes on.")
+]
+Reason = Annotated[str, Parameter(help="Why, for the history.")]
+
+
+def extend(app: App) -> None:
+    """Add them to the noun."""
+    noun = app["mci"]
+    del noun["status"]  # ours can do more
+    noun.command(status)
+    noun.command(reconcile)
+    go_on = "Go on with an MCI that holds: its VMs are made."
+    noun.command(described(_deciding(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
+    give_up = "Give up an MCI that holds: what was prepared for it is undone."
+    noun.command(described(_deciding(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
+
+
+async def status(
+    target: Target, /, *, refresh: Refresh = False, watch: Watch = False, output: OutputOption = "table"
+) -> Exit:
+    """The status of one MCI and of each VM.
+
+    Example: starter mci status default/web --refresh
+    """
+    path = _path(target)
+    if refresh:
+        _tell(await _survey(Survey(path=path)))
+    return await _watch(path, output) if watch else await reads.status(registry.kind("mci"), path, output)
+
+
+async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
+    """Hold the records of an MCI against the clouds: adopt what was lost, mark what is gone, report orphans.
+
+    Example: starter mci reconcile default/web --dry-run
+    """
+    report = await _survey(Survey(path=_path(target), reconcile=True, dry_run=dry_run))
+    word = "would be corrected" if dry_run else "corrected"
+    lines = [
+        *((word, each) for each in report.corrected),
+        *(("orphan", each) for each in report.orphans),
+        *(("not asked", each) for each in report.errors),
+    ]
+    show(Sheet(report.model_dump(mode="json"), ("FOUND", "WHAT"), lines, [_path(target)]), output)
+    _tell(report)
+    return Exit.PARTLY if report.errors else Exit.DONE
+
+
+def _deciding(word: str) -> Command:
+    async def decide(
+        target: Target,
+        /,
+        *,
+        wait: Wait = True,
+        within: Timeout = "",
+        reason: Reason = "",
+        output: OutputOption = "table",
+    ) -> Exit:
+        from starter.mci import steering  # Temporal's SDK is imported late
+
+        path, decision = _path(target), Decision(requested_by=user(), reason=reason)
+        async with session() as asking:
+            await steering.decide(asking, path, word, decision)
+        if not wait:
+            terminal.say(f"told; wait for it with: {terminal.command(f'starter attach {path}')}")
+            return Exit.DONE
+        return await actions.attach(path, actions.duration(within), output)
+
+    return decide
+
+
+async def _survey(wish: Survey) -> SurveyReport:
+    from starter.mci import steering
+
+    async with session() as asking:
+        return await steering.survey(asking, wish)
+
+
+async def _watch(path: str, output: Output) -> Exit:
+    """Until Ctrl-C, or until the MCI is gone."""
+    kind, last = registry.kind("mci"), None
+    async with session() as asking:
+        while True:
+            seen = await reads.look(asking, kind, path)
+            if seen != last:
+                reads.print_status(kind, seen, output)
+                terminal.out("")
+                last = seen
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+def _tell(report: SurveyReport) -> None:
+    """For people: what it cost, what it saved, what was found."""
+    told = f"asked the clouds about {report.asked} VMs in {report.calls} calls; {report.saved} VMs needed none"
+    changes = [f"{number} {word}" for word, number in report.changes.items()]
+    if changes:
+        told += f"; changed: {', '.join(changes)}"
+    if report.stale:
+        told += f"; {report.stale} are as last known: {'; '.join(report.errors[:3])}"
+    if report.orphans_found:
+        told += f"; {report.orphans_found} orphans"
+    terminal.say(told)
+
+
+def _path(target: str) -> str:
+    return expand(target, registry.kind("mci").scope)

@@ -1,0 +1,45 @@
+"""MCIs and VMs as the source system shows them: its field names, its order, its word `None`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from domain.mci import status_count
+from domain.model import ObjectView
+from domain.paths import name_of
+from domain.wire import split_placement
+
+
+def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
+    """The answer of the source system's `?option=status`."""
+    name = name_of(view.path)
+    return {
+        "id": name,
+        "name": name,
+        "status": view.status,
+        "statusCount": status_count(view.counts),
+        "targetStatus": view.target_status,
+        "targetAction": view.target_action,
+        "vm": [vm_document(vm) for vm in vms],
+    }
+
+
+def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[str, Any]:
+    """One element of its `vm` list."""
+    csp, region = split_placement(view.placement)
+    name = name_of(view.path)
+    return {
+        "id": name,
+        "name": name,
+        "subGroupId": view.spec.get("subGroup", ""),
+        "status": view.status,
+        "targetStatus": view.target_status,
+        "targetAction": view.target_action,
+        "csp": csp,
+        "region": region,
+        "cspResourceId": view.info.get("cloud_id", ""),
+        "publicIp": view.info.get("address", ""),
+        "systemMessage": view.error,
+        **{word: view.info[word] for word in ("failure", "stale") if word in view.info},
+    }

@@ -1,0 +1,64 @@
+"""What is asked of an MCI besides actions: a word while it holds, and a survey."""
+
+from __future__ import annotations
+
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ActivityError
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain import wire
+from domain.errors import Category, Refused
+from domain.mci.messages import SURVEY_VMS, Decision, Survey, SurveyReport
+from domain.model import ObjectView, Query
+from starter.answers import refusal_in
+from starter.asking import Asking
+from starter.errors import Unanswered
+
+
+async def decide(asking: Asking, path: str, word: str, decision: Decision) -> str:
+    """Tell an MCI that holds what is to become of it. Returns the run; Refused if it does not hold."""
+    running = await asking.running(path)
+    if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
+        raise await _not_holding(asking, path, word)
+    await asking.someone_polls(wire.ACTIONS_QUEUE)
+    handle = asking.client.get_workflow_handle(path, run_id=running.run_id)
+    try:
+        await handle.execute_update(word, decision, result_type=str)
+    except WorkflowUpdateFailedError as error:
+        if refusal := refusal_in(error.cause):
+            raise refusal.error() from error
+        raise await _not_holding(asking, path, word) from error  # another action runs, which knows no such word
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
+            raise
+        raise await _not_holding(asking, path, word) from error
+    return running.run_id
+
+
+async def survey(asking: Asking, wish: Survey) -> SurveyReport:
+    """Hold an MCI's records against the clouds. Asked for twice at once, it is done once."""
+    await asking.someone_polls(wire.ACTIONS_QUEUE)
+    role = ("reconcile" if wish.reconcile else "refresh") + ("-dry-run" if wish.dry_run else "")
+    try:
+        report: SurveyReport = await asking.client.execute_workflow(
+            SURVEY_VMS,
+            wish,
+            id=wire.companion(wish.path, role),
+            task_queue=wire.ACTIONS_QUEUE,
+            result_type=SurveyReport,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            static_summary=f"{role} {wish.path}",
+        )
+    except WorkflowFailureError as failure:
+        cause = failure.cause.cause if isinstance(failure.cause, ActivityError) else failure.cause
+        if refusal := refusal_in(cause):
+            raise refusal.error() from failure
+        raise Unanswered(f"the clouds could not be asked: {cause}") from failure
+    return report
+
+
+async def _not_holding(asking: Asking, path: str, word: str) -> Refused:
+    view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+    message = f"{word} is not allowed for MCI under {view.status}: it is not holding"
+    return Refused(Category.NOT_ALLOWED, message, f"starter mci status {path}")

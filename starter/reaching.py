@@ -1,0 +1,86 @@
+"""Why Temporal could not be reached, told from the long story that the connection tells: what, why, what next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.errors import brief
+from starter.errors import Unreachable
+
+START = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
+PROFILE = "look at the profile in temporal.toml (--profile), or at the TEMPORAL_* variables"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Words in the story, what they mean, and the way out."""
+
+    words: tuple[str, ...]
+    why: str
+    next: str
+    there: bool = True  # is somebody there who does not want us? else nobody is there
+
+
+# The first that fits.
+SIGNS = (
+    Sign(("Connection refused", "ConnectionRefused"), "connection refused", START, there=False),
+    Sign(("dns error", "failed to lookup"), "unknown host", PROFILE, there=False),
+    Sign(
+        ("Unauthenticated", "PermissionDenied"),
+        "it does not accept our API key or certificate",
+        "a new key in TEMPORAL_API_KEY or in the profile; and is it for this namespace?",
+    ),
+    Sign(
+        ("InconsistentKeys", "KeyMismatch"),
+        "the client certificate and its key do not belong together",
+        "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
+    ),
+    Sign(
+        ("PrivateKeyParseError", "CertificateParseError", "NoCertificatesPresented", "InvalidPem"),
+        "the client certificate or its key is no PEM file",
+        "client_cert_path and client_key_path of the profile, or TEMPORAL_TLS_CLIENT_*",
+    ),
+    Sign(
+        ("ExpiredContext", "InvalidCertificate(Expired"),
+        "its certificate has expired",
+        "whoever runs the server must renew its certificate",
+    ),
+    Sign(
+        ("UnknownIssuer", "InvalidCertificate(BadSignature"),
+        "its certificate is signed by nobody whom we trust",
+        "server_ca_cert_path of the profile, or TEMPORAL_TLS_SERVER_CA_CERT_PATH: the authority that signed it",
+    ),
+    Sign(
+        ("NotValidForName",),
+        "its certificate is for another name",
+        "the address by that name, or server_name of the profile (TEMPORAL_TLS_SERVER_NAME)",
+    ),
+    Sign(("InvalidCertificate",), "its certificate is not valid", PROFILE),
+    Sign(("InvalidContentType",), "it does not speak TLS, and we do", "no [tls] in the profile, or TEMPORAL_TLS=false"),
+    Sign(
+        ("fatal alert", "AlertReceived"),
+        "it does not accept our certificate",
+        "a client certificate that it trusts and that has not expired: client_cert_path of the profile",
+    ),
+    Sign(
+        (
+            "ConnectionReset",
+            "UnexpectedEof",
+            "BrokenPipe",
+            "IncompleteMessage",
+            "ConnectionAborted",
+            "connection closed",
+        ),
+        "it hung up at once",
+        "it may want TLS, or a client certificate that it trusts and that has not expired: see the profile's [tls]",
+    ),
+)
+
+
+def unreachable_at(address: str, said: str) -> Unreachable:
+    """The error for a connection that failed with this story."""
+    for sign in SIGNS:
+        if any(words in said for words in sign.words):
+            why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
+            return Unreachable(why + sign.why, sign.next)
+    return Unreachable(f"no Temporal server at {address}: {brief(said, 160)}", START)

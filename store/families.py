@@ -1,0 +1,12 @@
+"""The families that ride along in the inventory's transactions: a line for each."""
+
+from __future__ import annotations
+
+from store.edge import admission as edge
+from store.mci import riding as mci
+from store.riders import Rider
+
+FAMILIES: dict[str, Rider] = {
+    "mci": mci.RIDER,
+    **edge.RIDERS,
+}

@@ -1,0 +1,71 @@
+"""What is kept for MCIs besides objects, as the activities use it: every method one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from domain.mci.messages import (
+    Correction,
+    Enrol,
+    Enrolled,
+    Hold,
+    Known,
+    Leave,
+    Survey,
+    SurveyPlan,
+    Wants,
+)
+from domain.model import Chunk
+from store.engine import Database
+from store.mci import connections, enrolment, groups, surveys
+
+
+class SqlBook:
+    """`domain.mci.messages.Book` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._run = database.run
+
+    async def unchecked(self, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+        return await self._run(partial(connections.unchecked, wanted=wanted, at=at))
+
+    async def remember(self, wanted: Wants, at: datetime) -> None:
+        await self._run(partial(connections.remember, wanted=wanted, at=at))
+
+    async def resources(self, place: str) -> dict[str, str]:
+        return await self._run(partial(connections.resources, place=place))
+
+    async def hold(self, wish: Hold) -> tuple[int, dict[str, str]] | None:
+        return await self._run(partial(connections.hold, wish=wish))
+
+    async def keep(self, wish: Hold, what: str, cloud_id: str | None) -> bool:
+        return await self._run(partial(connections.keep, wish=wish, what=what, cloud_id=cloud_id))
+
+    async def let_go(self, wish: Hold) -> None:
+        await self._run(partial(connections.let_go, wish=wish))
+
+    async def leave(self, wish: Hold, path: str) -> Leave:
+        return await self._run(partial(connections.leave, wish=wish, path=path))
+
+    async def left(self, wish: Hold, path: str) -> None:
+        await self._run(partial(connections.left, wish=wish, path=path))
+
+    async def size(self, path: str) -> int:
+        return await self._run(partial(groups.size, path=path))
+
+    async def enrol(self, order: Enrol) -> Enrolled:
+        return await self._run(partial(enrolment.enrol, order=order))
+
+    async def plan(self, survey: Survey) -> SurveyPlan:
+        return await self._run(partial(surveys.plan, survey=survey))
+
+    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+        return await self._run(partial(surveys.seen, chunk=chunk, statuses=statuses))
+
+    async def tagged(self, path: str, place: str) -> dict[str, str]:
+        return await self._run(partial(surveys.tagged, path=path, place=place))
+
+    async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+        return await self._run(partial(surveys.correct, corrections=corrections, at=at))

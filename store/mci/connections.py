@@ -1,0 +1,151 @@
+"""Connections: what the VMs of a cloud's region share. Made once, used by many MCIs, removed with the last of them.
+
+Whoever prepares or releases a connection holds it meanwhile: one at a time, over all MCIs and processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from domain.mci.messages import Hold, Leave, Wants
+from domain.ports import SHARED
+from store.mci.tables import connections, uses
+from store.schema import objects
+
+CHECKED_FOR = timedelta(hours=24)  # so long a cloud is believed to offer what it was seen to offer
+
+_NAMED = sa.select(connections).where(connections.c.place.in_(sa.bindparam("places", expanding=True)))
+_ONE = sa.select(connections).where(connections.c.place == sa.bindparam("at_place")).with_for_update()
+_CHANGE = sa.update(connections).where(connections.c.place == sa.bindparam("at_place"))
+_ADD_USE = sa.text("INSERT INTO connection_uses (place, path) VALUES (:place, :path) ON CONFLICT DO NOTHING")
+_ADD_CONNECTION = sa.text(
+    "INSERT INTO connections (place, generation, resources, checked, holder) "
+    "VALUES (:place, 0, '{}', '{}', '') ON CONFLICT DO NOTHING"
+)
+_OTHERS = sa.select(uses.c.path).where(uses.c.place == sa.bindparam("at_place"), uses.c.path != sa.bindparam("mine"))
+_PLACES = sa.select(uses.c.place).where(uses.c.path == sa.bindparam("mine")).order_by(uses.c.place)
+_FORGET = sa.delete(uses).where(uses.c.path == sa.bindparam("mine"))
+_VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
+
+
+def unchecked(connection: sa.Connection, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+    """Of what is wanted, what no cloud was lately seen to offer."""
+    known = {row["place"]: row["checked"] for row in _rows(connection, [each.place for each in wanted])}
+    return [each for each in wanted if not _offered(known.get(each.place, {}), each, at)]
+
+
+def remember(connection: sa.Connection, wanted: Wants, at: datetime) -> None:
+    """The cloud offers all of this."""
+    row = _lock(connection, wanted.place)
+    seen = {word: at.isoformat() for word in _words(wanted)}
+    connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row["checked"], **seen}})
+
+
+def enter(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
+    """The MCI uses these places from now on. Returns those that are not prepared."""
+    connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
+    ready = {row["place"] for row in _rows(connection, places) if not row["holder"] and _complete(row["resources"])}
+    return [place for place in places if place not in ready]
+
+
+def places_of(connection: sa.Connection, path: str) -> list[str]:
+    """Where the MCI uses something."""
+    return list(connection.execute(_PLACES, {"mine": path}).scalars())
+
+
+def used_alone(connection: sa.Connection, path: str) -> list[str]:
+    """Where the MCI uses something that nobody else does."""
+    others = {"mine": path}
+    return [
+        place
+        for place in places_of(connection, path)
+        if connection.execute(_OTHERS, {**others, "at_place": place}).first() is None
+    ]
+
+
+def forget(connection: sa.Connection, path: str) -> None:
+    """The MCI is gone, and uses nothing any more."""
+    connection.execute(_FORGET, {"mine": path})
+
+
+def resources(connection: sa.Connection, place: str) -> dict[str, str]:
+    """What the VMs of a place share."""
+    return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
+
+
+def hold(connection: sa.Connection, wish: Hold) -> tuple[int, dict[str, str]] | None:
+    """Hold a connection, or go on holding it. Its generation and resources; None if another one holds it."""
+    row = _lock(connection, wish.place)
+    if row["holder"] not in ("", wish.holder) and row["held_until"] and row["held_until"] > wish.at:
+        return None
+    generation = row["generation"] if row["resources"] else wish.generation  # made anew: other tokens than before
+    held = {"holder": wish.holder, "held_until": wish.until, "generation": generation}
+    connection.execute(_CHANGE, {"at_place": wish.place, **held})
+    return generation, dict(row["resources"])
+
+
+def keep(connection: sa.Connection, wish: Hold, what: str, cloud_id: str | None) -> bool:
+    """Ordered (no id yet), made, or removed (None). False if the connection is no longer ours to change."""
+    row = _lock(connection, wish.place)
+    if row["holder"] != wish.holder:
+        return False
+    known = {name: kept for name, kept in row["resources"].items() if name != what}
+    if cloud_id is not None:
+        known[what] = cloud_id
+    connection.execute(_CHANGE, {"at_place": wish.place, "resources": known, "held_until": wish.until})
+    return True
+
+
+def let_go(connection: sa.Connection, wish: Hold) -> None:
+    """Nobody holds the connection any more, if it was us who did."""
+    mine = connections.c.holder == wish.holder
+    connection.execute(_CHANGE.where(mine), {"at_place": wish.place, "holder": "", "held_until": None})
+
+
+def leave(connection: sa.Connection, wish: Hold, path: str) -> Leave:
+    """The MCI uses the place no more, unless it still has VMs. The last one to leave removes what is shared."""
+    if connection.execute(_VMS, {"mine": path}).first():
+        return Leave.OCCUPIED
+    _lock(connection, wish.place)
+    named = {"at_place": wish.place, "mine": path}
+    if connection.execute(_OTHERS, named).first() is None and hold(connection, wish) is None:
+        return Leave.BUSY
+    if connection.execute(_OTHERS, named).first() is None:
+        return Leave.LAST
+    connection.execute(sa.delete(uses).where(uses.c.place == wish.place, uses.c.path == path))
+    return Leave.SHARED
+
+
+def left(connection: sa.Connection, wish: Hold, path: str) -> None:
+    """Everything shared there is removed, and the MCI has left."""
+    connection.execute(sa.delete(uses).where(uses.c.place == wish.place, uses.c.path == path))
+    let_go(connection, wish)
+
+
+def _rows(connection: sa.Connection, places: Iterable[str]) -> Sequence[sa.RowMapping]:
+    return connection.execute(_NAMED, {"places": list(places)}).mappings().all()
+
+
+def _lock(connection: sa.Connection, place: str) -> sa.RowMapping:
+    """The line of a place, made if it is not there, locked until the transaction ends."""
+    found = connection.execute(_ONE, {"at_place": place}).mappings().one_or_none()
+    if found is None:
+        connection.execute(_ADD_CONNECTION, {"place": place})
+        found = connection.execute(_ONE, {"at_place": place}).mappings().one()
+    return found
+
+
+def _complete(resources: Mapping[str, str]) -> bool:
+    return all(resources.get(what) for what in SHARED)
+
+
+def _words(wanted: Wants) -> list[str]:
+    return [*(f"spec:{name}" for name in wanted.specs), *(f"image:{name}" for name in wanted.images)]
+
+
+def _offered(checked: Mapping[str, str], wanted: Wants, at: datetime) -> bool:
+    oldest = (at - CHECKED_FOR).isoformat()
+    return all(checked.get(word, "") > oldest for word in _words(wanted))

@@ -1,0 +1,183 @@
+"""VMs that come into an action that is under way: born by it, or taken along to be removed. One transaction each.
+
+Asked again, it finds its own work and gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused, brief
+from domain.limits import CHUNK_VMS, FAILURES_SHOWN
+from domain.machine import Actor, Row, Ruling
+from domain.mci import MCI, VM, MciSpec, Phase, Status
+from domain.mci.messages import Enrol, Enrolled
+from domain.mci.spec import births
+from domain.model import Chunk, Grant, NewObject, Trouble
+from store.granting import begun, cut, kept_grant, newborn
+from store.mci.groups import highest_ever, vms_of
+from store.recording import LINES, for_each, line, merged
+from store.schema import actions, objects
+
+_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_GRANT = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
+_MCI = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
+_BIRTHS = sa.insert(objects)
+_BIRTH_LINES = for_each(
+    objects.c.parent == sa.bindparam("which"),
+    objects.c.epoch == sa.bindparam("mine"),
+    objects.c.target_action == sa.bindparam("doing"),
+    source=objects.c.previous_status,
+    to=objects.c.status,
+)
+
+
+def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
+    """Bring VMs into the action, as its row for them says."""
+    action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one()
+    mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
+    if action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
+        raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
+    return _WAYS[order.action](connection, order, mci, kept_grant(action))
+
+
+def _born(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+    """`create` makes every VM of the spec, `scale-out` some more of one subgroup."""
+    if grant.targets:
+        return Enrolled(chunks=grant.chunks, targets=grant.targets)
+    spec = MciSpec.model_validate(mci["spec"])
+    highest: dict[str, int] = dict(mci["info"].get("highest", {}))
+    born: list[NewObject] = []
+    for group in spec.subGroups if order.action == "create" else [spec.group(order.group)]:
+        size = group.subGroupSize if order.action == "create" else order.count
+        first = _next(connection, order, highest, group.name)
+        born += births(order.path, group, first, size)
+        highest[group.name] = first + size - 1
+    born.sort(key=lambda each: (each.placement, each.path))
+    row = VM.birth(order.action)
+    assert row
+    fresh = begun(row, row.source, order.epoch, order.at)
+    fresh |= {"created_at": order.at, "info": {"generation": order.epoch}}
+    _provision(connection, order, mci, {"highest": highest})
+    connection.execute(_BIRTHS, [newborn(each) | fresh for each in born])
+    _tell(connection, order, row.actor)
+    parts = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(born, CHUNK_VMS)]
+    return _keep(connection, order, grant, _chunks(order, parts))
+
+
+def _next(connection: sa.Connection, order: Enrol, highest: dict[str, int], group: str) -> int:
+    if order.action == "create":
+        return 1
+    known = highest.get(group)
+    return 1 + (highest_ever(connection, order.path, group) if known is None else known)
+
+
+def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news: dict[str, Any]) -> None:
+    """The MCI goes on to Creating, step by step, each by a row."""
+    status, lines = mci["status"], []
+    for to in (Phase.PREPARED, Status.CREATING):
+        if MCI.step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
+            lines.append(line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch))
+            status = to
+    if status != Status.CREATING:
+        raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")
+    told = {"name": order.path, "status": status, "changed_at": order.at, "info": merged(mci["info"], news)}
+    connection.execute(_CHANGE, told)
+    if lines:
+        connection.execute(LINES, lines)
+
+
+def _shrunk(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+    """`scale-in` takes the highest numbers of a subgroup."""
+    if grant.targets:
+        return Enrolled(chunks=grant.chunks, targets=grant.targets)
+    found = vms_of(connection, order.path, order.group)[-order.count :]
+    return _keep(connection, order, grant, _take_along(connection, order, found))
+
+
+def _cleared(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+    """After a creation that failed in part: `refine` takes what failed, `delete` takes everything. Else nothing."""
+    members = connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}).mappings().all()
+    taken = [row for row in members if row["target_action"] == order.action]  # by ourselves, before
+    failed = [row for row in members if row["status"] == Status.FAILED or row["previous_status"] == Status.FAILED]
+    if not failed:
+        return Enrolled()
+    todo = taken or (failed if order.action == "refine" else members)
+    chunks = _parts(order, todo) if taken else _take_along(connection, order, todo)
+    troubles = [_trouble(row, order) for row in failed[:FAILURES_SHOWN]]
+    return Enrolled(chunks=chunks, targets=len(todo), lost=len(failed), troubles=troubles)
+
+
+_MEMBERS = (
+    sa.select(objects)
+    .where(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
+    .order_by(objects.c.placement, objects.c.path)
+)
+_WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled]] = {
+    "create": _born,
+    "scale-out": _born,
+    "scale-in": _shrunk,
+    "refine": _cleared,
+    "delete": _cleared,
+}
+
+
+def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -> list[Chunk]:
+    """VMs at rest go under way by the row of the action that takes them."""
+    changes = []
+    for each in found:
+        row = _row(order, each["status"])
+        changes.append({"name": each["path"], **begun(row, each["status"], order.epoch, order.at)})
+    if changes:
+        connection.execute(_CHANGE, changes)
+        _tell(connection, order, Actor.GROUP)
+    return _parts(order, found)
+
+
+def _row(order: Enrol, status: str) -> Row:
+    verdict = VM.judge_member(status, order.action)
+    if verdict.row is None:
+        raise Refused(Category.NOT_ALLOWED, verdict.reason)
+    return verdict.row
+
+
+def _parts(order: Enrol, found: Sequence[Any]) -> list[Chunk]:
+    placed = sorted((NewObject(each["path"], "", each["placement"], {}) for each in found), key=_where)
+    return _chunks(
+        order, [(some[0].placement, some[0].path, some[-1].path, len(some)) for some in cut(placed, CHUNK_VMS)]
+    )
+
+
+def _where(each: NewObject) -> tuple[str, str]:
+    return each.placement, each.path
+
+
+def _chunks(order: Enrol, parts: Sequence[tuple[str, str, str, int]]) -> list[Chunk]:
+    return [
+        Chunk(epoch=order.epoch, placement=place, action=order.action, first=first, last=last, count=count)
+        for place, first, last, count in parts
+    ]
+
+
+def _keep(connection: sa.Connection, order: Enrol, grant: Grant, chunks: list[Chunk]) -> Enrolled:
+    """The targets are the action's own: finish counts what became of them."""
+    targets = sum(chunk.count for chunk in chunks)
+    kept = grant.model_copy(update={"chunks": chunks, "targets": targets})
+    connection.execute(_GRANT, {"mine": order.epoch, "grant": kept.model_dump(mode="json")})
+    return Enrolled(chunks=chunks, targets=targets)
+
+
+def _tell(connection: sa.Connection, order: Enrol, actor: str) -> None:
+    which = {"which": order.path, "mine": order.epoch, "doing": order.action}
+    told = {"at": order.at, "actor": str(actor), "action": order.action, "message": ""}
+    connection.execute(_BIRTH_LINES, which | told)
+
+
+def _trouble(row: sa.RowMapping, order: Enrol) -> Trouble:
+    failure = row["info"].get("failure", {})
+    error = brief(failure.get("error") or row["error"] or "it failed", 200)
+    return Trouble(path=row["path"], status=Status.FAILED, error=error, at=failure.get("at") or order.at)

@@ -1,0 +1,39 @@
+"""The VMs of an MCI as a whole, and of one subgroup."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from domain.mci import VM
+from domain.paths import name_of
+from store.schema import history, objects
+
+_OF_MCI = sa.select(objects.c.path, objects.c.placement, objects.c.status).where(
+    objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind
+)
+_SIZE = sa.select(sa.func.count()).where(objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind)
+
+
+def size(connection: sa.Connection, path: str) -> int:
+    """How many VMs an MCI has."""
+    return int(connection.execute(_SIZE, {"which": path}).scalar_one())
+
+
+def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
+    """The VMs of a subgroup, in the order of their numbers."""
+    rows = connection.execute(_OF_MCI, {"which": path}).mappings()
+    found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
+    return sorted(found, key=lambda row: index(row["path"], group))
+
+
+def highest_ever(connection: sa.Connection, path: str, group: str) -> int:
+    """The highest number that a VM of the subgroup ever had, also if it is long gone."""
+    first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' follows the digits
+    seen = sa.select(history.c.path).where(history.c.path >= first, history.c.path < last).distinct()
+    return max((index(found, group) for found in connection.execute(seen).scalars()), default=0)
+
+
+def index(path: str, group: str) -> int:
+    """The number in a VM's name."""
+    number = name_of(path).removeprefix(f"{group}-")
+    return int(number) if number.isdigit() else 0

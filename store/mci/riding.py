@@ -1,0 +1,75 @@
+"""What MCIs add to begin and finish: which connections they use, and what a change of size may be about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.machine import Row
+from domain.mci import MciSpec, Scale
+from domain.mci.spec import check_length
+from domain.model import Claim, Grant, Outcome
+from store.mci.connections import enter, forget, places_of, used_alone
+from store.mci.groups import highest_ever, vms_of
+from store.riders import Extra, Found, Rider
+from store.schema import objects
+
+_THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
+
+
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    """What the action needs to know of connections; or why it cannot be."""
+    way = _WAYS.get(claim.request.action)
+    return way(connection, claim.request.path, spec, found) if way else Extra()
+
+
+def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
+    """An MCI that is gone uses nothing any more."""
+    if grant.action in ("create", "delete") and not connection.execute(_THERE, {"at_path": grant.path}).first():
+        forget(connection, grant.path)
+
+
+def _create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: Found) -> Extra:
+    assert isinstance(spec, MciSpec)
+    places = sorted({group.place for group in spec.subGroups})
+    return Extra(details={"places": places, "prepare": enter(connection, path, places)})
+
+
+def _scale_out(connection: sa.Connection, path: str, spec: BaseModel | None, found: Found) -> Extra:
+    assert isinstance(spec, Scale)
+    assert found
+    group = MciSpec.model_validate(found["spec"]).group(spec.subGroup)
+    try:
+        check_length(group.name, highest_ever(connection, path, group.name) + spec.count)
+    except ValueError as error:
+        raise Refused(Category.INVALID, str(error)) from error
+    return Extra(details={"places": [group.place], "prepare": enter(connection, path, [group.place])})
+
+
+def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, found: Found) -> Extra:
+    assert isinstance(spec, Scale)
+    assert found
+    MciSpec.model_validate(found["spec"]).group(spec.subGroup)
+    there = len(vms_of(connection, path, spec.subGroup))
+    if there < spec.count:
+        message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
+        raise Refused(Category.NOT_ALLOWED, message, f"see them with: starter mci status {path}")
+    return Extra()
+
+
+def _delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: Found) -> Extra:
+    return Extra(details={"places": places_of(connection, path), "alone": used_alone(connection, path)})
+
+
+_WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, Found], Extra]] = {
+    "create": _create,
+    "scale-out": _scale_out,
+    "scale-in": _scale_in,
+    "delete": _delete,
+}
+
+RIDER: Rider = Rider(admit=admit, ended=ended)

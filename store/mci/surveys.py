@@ -1,0 +1,100 @@
+"""What surveys read and write. Writing is compare and set: an action that came between wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.machine import NONE, Actor
+from domain.mci import VM
+from domain.mci.messages import Correction, Known, Survey, SurveyPlan
+from domain.mci.tables import ASKED, RECONCILED
+from domain.model import Chunk
+from store.granting import RANGES
+from store.mci.connections import places_of
+from store.mci.groups import size
+from store.recording import LINES, line
+from store.schema import objects
+
+_SEEN = (
+    sa.select(objects.c.path, objects.c.status, objects.c.epoch, objects.c.target_action, objects.c.info)
+    .where(
+        objects.c.path.between(sa.bindparam("first"), sa.bindparam("last")),
+        objects.c.kind == VM.kind,
+        objects.c.placement == sa.bindparam("place"),
+        objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
+    )
+    .order_by(objects.c.path)
+)
+_IN_PLACE = sa.select(objects.c.path, objects.c.info).where(
+    objects.c.parent == sa.bindparam("which"), objects.c.placement == sa.bindparam("place"), objects.c.kind == VM.kind
+)
+_PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam("which")).distinct()
+_NOW = (
+    sa.select(objects.c.path, objects.c.status, objects.c.epoch)
+    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
+    .with_for_update()
+)
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
+
+
+def plan(connection: sa.Connection, survey: Survey) -> SurveyPlan:
+    """Which VMs to ask about: counted by the database, cut into ranges of paths."""
+    registry.kind_at(survey.path)
+    found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()
+    if found is None:
+        hint = "see what there is: starter mci list"
+        raise Refused(Category.NOT_FOUND, f"there is no such MCI: {survey.path}", hint)
+    statuses = RECONCILED if survey.reconcile else ASKED
+    which = {"which": survey.path, "member": VM.kind, "statuses": [str(status) for status in statuses]}
+    chunks = [
+        Chunk(epoch=0, placement=place, action="observe", first=first, last=last, count=count)
+        for place, first, last, count in connection.execute(RANGES, which)
+    ]
+    saved = size(connection, survey.path) - sum(chunk.count for chunk in chunks)
+    places = {*connection.execute(_PLACES, {"which": survey.path}).scalars(), *places_of(connection, survey.path)}
+    return SurveyPlan(path=survey.path, chunks=chunks, saved=saved, places=sorted(places))
+
+
+def seen(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+    """The VMs of a chunk that are in one of these statuses."""
+    which = {"first": chunk.first, "last": chunk.last, "place": chunk.placement, "statuses": list(map(str, statuses))}
+    return [Known(*row) for row in connection.execute(_SEEN, which)]
+
+
+def tagged(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
+    """The VMs that we have in a place: path -> cloud id."""
+    rows = connection.execute(_IN_PLACE, {"which": path, "place": place})
+    return {found: info.get("cloud_id", "") for found, info in rows}
+
+
+def correct(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+    """Write those of them that are about a VM which is still as it was, and at rest."""
+    if not corrections:
+        return []
+    names = [each.known.path for each in corrections]
+    now = {path: (status, epoch) for path, status, epoch in connection.execute(_NOW, {"names": names})}
+    made = [each for each in corrections if now.get(each.known.path) == (each.known.status, each.known.epoch)]
+    told = [{"name": each.known.path, "info": each.info} for each in made if each.status == each.known.status]
+    moved = [each for each in made if each.status != each.known.status]
+    if told:
+        connection.execute(_CHANGE, told)
+    if moved:
+        connection.execute(_CHANGE, [_moved(each, at) for each in moved])
+        connection.execute(LINES, [_line(each, at) for each in moved])
+    return made
+
+
+def _moved(each: Correction, at: datetime) -> dict[str, Any]:
+    error = each.message if each.status == "Undefined" else ""
+    return {"name": each.known.path, "status": each.status, "info": each.info, "changed_at": at, "error": error}
+
+
+def _line(each: Correction, at: datetime) -> dict[str, Any]:
+    known = each.known
+    return line(known.path, at, Actor.CLOUD, "observe", known.status, each.status, known.epoch, each.message)

@@ -1,0 +1,76 @@
+"""A stack of its own whose connections lead to moto, and single clouds with options of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from providers.aws import AwsCloud
+from starter.asking import Asking
+from tests.faulty import Moto
+from tests.user import User
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
+
+REGION = "eu-central-1"
+OWNER = "lives"  # of everything that the stack makes
+_numbers = count(1)
+
+CloudMaker = Callable[..., AwsCloud]
+
+
+@pytest.fixture
+async def cloud(moto: Moto) -> AsyncIterator[CloudMaker]:
+    """Makes a cloud with options; all have one owner's tag, which no other test uses."""
+    owner = f"aws-{next(_numbers)}"
+    async with AsyncExitStack() as closing:
+
+        def make(**options: Any) -> AwsCloud:
+            made = AwsCloud(moto.furnished(REGION, options.pop("owner", owner), **options))
+            closing.push_async_callback(made.close)
+            return made
+
+        yield make
+    moto.ec2.clear()
+
+
+@dataclass(frozen=True)
+class AwsStack:
+    home: Path
+    address: str
+    service: Service
+    asking: Asking
+
+
+@pytest.fixture(scope="package")
+async def aws_stack(moto: Moto, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AwsStack]:
+    """A server and a worker whose connections `frankfurt` and `virginia` lead to moto."""
+    home = tmp_path_factory.mktemp("aws")
+    file = home / "connections.yaml"
+    places = {"frankfurt": moto.document(REGION, OWNER), "virginia": moto.document("us-east-1", OWNER)}
+    file.write_text(yaml.safe_dump({"connections": places}))
+    server = await embedded.start(home)
+    client = await connect(home, plugin(sandbox=True))
+    settings = Settings(home=home, connections=file, simulated_latency=0, call_timeout=10, patience=30, sandbox=True)
+    service = Service(client, settings)
+    service.prepare()
+    async with service.serve():
+        yield AwsStack(home, server.address, service, Asking(client))
+    await service.close()
+    await server.stop()
+
+
+@pytest.fixture
+async def user(aws_stack: AwsStack, moto: Moto, ns: str) -> AsyncIterator[User]:
+    yield User(aws_stack.asking, aws_stack.service, ns)
+    moto.ec2.clear()

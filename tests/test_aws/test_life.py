@@ -1,0 +1,140 @@
+"""An MCI on EC2, through the real workflows: the inventory says what EC2 has, whatever went wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from domain.faults import Fault, Kind
+from domain.model import Result
+from domain.ports import SHARED
+from tests.faulty import Moto
+from tests.test_aws.conftest import OWNER
+from tests.user import User
+
+STATUS = {"running": "Running", "stopped": "Suspended", "terminated": "Terminated"}
+
+
+def spec(size: int = 2, *places: str) -> dict[str, Any]:
+    groups = [{"name": place, "connectionName": place, "subGroupSize": size} for place in places or ("frankfurt",)]
+    return {"subGroups": groups}
+
+
+def real(moto: Moto, user: User) -> dict[str, list[str]]:
+    """What EC2 has, by path: the states of the VMs that carry it."""
+    found: dict[str, list[str]] = {}
+    for each in moto.ec2.instances(OWNER):
+        tags = {tag["key"]: tag["value"] for tag in each.get_tags()}
+        if tags["ratchet:path"].startswith(f"ns:{user.ns}:"):
+            found.setdefault(tags["ratchet:path"], []).append(each._state.name)
+    return found
+
+
+async def books_agree(moto: Moto, user: User) -> None:
+    """One VM in EC2 for each record, in the same state; nothing else."""
+    members = (await user.see(user.mci())).members
+    assert {vm.path: [vm.status] for vm in members} == {
+        path: [STATUS[state] for state in states] for path, states in real(moto, user).items()
+    }
+
+
+async def test_an_mci_lives_its_life_in_two_regions_of_ec2(user: User, moto: Moto) -> None:
+    moto.ec2.settle_seconds = 0.1
+    made = await user.do(user.mci(), "create", spec=spec(3, "frankfurt", "virginia"))
+    assert (made.result, made.status) == (Result.SUCCEEDED, "Running:6 (R:6/6)")
+    await books_agree(moto, user)
+    for action, status in (
+        ("suspend", "Suspended:6 (R:0/6)"),
+        ("resume", "Running:6 (R:6/6)"),
+        ("reboot", "Running:6 (R:6/6)"),
+        ("terminate", "Terminated:6 (R:0/6)"),
+    ):
+        outcome = await user.do(user.mci(), action)
+        assert (outcome.result, outcome.status) == (Result.SUCCEEDED, status)
+        await books_agree(moto, user)
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert {state for states in real(moto, user).values() for state in states} == {"terminated"}
+    assert moto.ec2.shared(OWNER) == Counter(), "what VMs shared went with the last of them"
+
+
+async def test_what_vms_share_is_made_before_them_and_tagged(user: User, moto: Moto) -> None:
+    await user.do(user.mci(), "create", spec=spec(1))
+    shared = moto.ec2.shared(OWNER)
+    assert {what: shared[what] for what in SHARED} == {
+        "vnet": 3,
+        "securityGroup": 1,
+        "sshKey": 1,
+    }
+    [vm] = (await user.see(user.mci())).members
+    assert vm.info["cloud_id"].startswith("i-")
+    assert vm.info["address"]
+    await user.do(user.mci(), "delete")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(kind=Kind.LOSE_ANSWER, times=3),
+        Fault(kind=Kind.THROTTLE, times=3, retry_after=0.1),
+        Fault(kind=Kind.UNAVAILABLE, times=3),
+        Fault(kind=Kind.SLOW, seconds=0.3, times=4),
+        Fault(kind=Kind.LOSE_ANSWER, verb="prepare", times=2),
+    ],
+    ids=lambda fault: f"{fault.kind} {fault.verb}",
+)
+async def test_trouble_that_passes_fails_nothing_and_makes_nothing_twice(user: User, moto: Moto, fault: Fault) -> None:
+    moto.ec2.add_fault(fault)
+    made = await user.do(user.mci(), "create", spec=spec(4))
+    assert (made.result, made.status) == (Result.SUCCEEDED, "Running:4 (R:4/4)")
+    await books_agree(moto, user)
+    moto.ec2.add_fault(fault)
+    gone = await user.do(user.mci(), "delete")
+    assert gone.result is Result.SUCCEEDED, gone
+    assert sorted(real(moto, user).values()) == [["terminated"]] * 4
+
+
+async def test_a_vm_that_cannot_be_made_fails_alone_with_ec2s_reason(user: User, moto: Moto) -> None:
+    moto.ec2.add_fault(Fault(kind=Kind.FAIL, vm="frankfurt-2", verb="create", message="no such luck"))
+    made = await user.do(user.mci(), "create", spec=spec(3))
+    assert (made.result, made.status) == (Result.PARTIAL, "Partial-Running:2 (R:2/3)")
+    failed = await user.service.inventory.get(user.vm("frankfurt-2"))
+    assert failed.status == "Failed"
+    assert "no such luck" in failed.error
+    moto.ec2.clear()
+    assert (await user.do(user.mci(), "refine")).result is Result.SUCCEEDED
+    await books_agree(moto, user)
+    await user.do(user.mci(), "delete")
+
+
+async def test_what_ec2_does_not_offer_is_refused_before_anything_is_made(user: User, moto: Moto) -> None:
+    wrong = spec(1)
+    wrong["subGroups"][0] |= {"specId": "t9.mega", "imageId": "ami-0123456789abcdef0"}
+    message = await user.refused(user.mci(), "create", spec=wrong)
+    assert "aws/eu-central-1 has no instance type 't9.mega'" in message
+    assert "aws/eu-central-1 has no image 'ami-0123456789abcdef0'" in message
+    assert real(moto, user) == {}
+
+
+async def test_a_region_without_a_connection_is_refused_and_never_simulated(user: User) -> None:
+    elsewhere = {"subGroups": [{"name": "a", "csp": "aws", "region": "ap-northeast-2"}]}
+    message = await user.refused(user.mci(), "create", spec=elsewhere)
+    assert "no connection leads to aws/ap-northeast-2" in message
+    simulated = {"subGroups": [{"name": "a", "csp": "gcp", "region": "r1"}]}
+    assert (await user.do(user.mci(), "create", spec=simulated)).result is Result.SUCCEEDED
+
+
+async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User, moto: Moto) -> None:
+    moto.ec2.settle_seconds = 2.0
+    ticket = await user.admitted(user.mci(), "create", spec=spec(4))
+    async with asyncio.timeout(20):
+        while len(real(moto, user)) < 4:
+            await asyncio.sleep(0.02)
+    await user.asking.cancel(user.mci())
+    await user.asking.outcome(ticket.path, ticket.run)
+    moto.ec2.clear()
+    await asyncio.sleep(0)
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert {state for states in real(moto, user).values() for state in states} == {"terminated"}

@@ -1,0 +1,218 @@
+"""What is particular to EC2: its slowness, its lag, its tokens, its tags, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from dataclasses import replace
+
+import pytest
+
+from domain.errors import Rejected, Unavailable, UnknownOutcome
+from domain.faults import Fault, Kind
+from domain.ports import Order, VmFacts, VmState
+from providers.aws.instances import VERBS, Step, step
+from providers.aws.pace import Pace
+from tests.faulty import Moto
+from tests.test_aws.conftest import REGION, CloudMaker
+from tests.test_clouds.kit import PARENT, SPEC, create, do, good, on, orders, prepare
+
+
+async def test_an_order_returns_when_ec2_has_done_it_not_when_it_has_taken_note(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    vm = VmFacts("", "", VmState.PENDING)
+    moto.ec2.settle_seconds = 0.3
+    for verb, state in (
+        ("create", VmState.RUNNING),
+        ("suspend", VmState.STOPPED),
+        ("resume", VmState.RUNNING),
+        ("terminate", VmState.TERMINATED),
+    ):
+        start = time.perf_counter()
+        order = orders("a")[0] if verb == "create" else on(vm, verb)
+        vm = good([await do(ec2, verb, order)])
+        assert vm.state is state
+        assert time.perf_counter() - start >= 0.3
+
+
+async def test_what_takes_too_long_is_unknown_and_the_next_order_goes_on_waiting(cloud: CloudMaker, moto: Moto) -> None:
+    impatient, patient = cloud(wait_seconds=0.1), cloud()
+    [vm] = await create(patient, "a")
+    moto.ec2.settle_seconds = 60
+    answer = await do(impatient, "suspend", on(vm, "now"))
+    assert isinstance(answer, UnknownOutcome)
+    assert "is still stopping after 0.1 s" in str(answer)
+    waiting = asyncio.create_task(do(patient, "suspend", on(vm, "now")))
+    moto.ec2.settle()
+    assert good([await waiting]).state is VmState.STOPPED
+    assert moto.ec2.calls_for("StopInstances", vm.cloud_id) == 1
+
+
+async def test_a_vm_on_its_way_is_waited_for_before_it_is_told_the_opposite(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    [vm] = await create(ec2, "a")
+    moto.ec2.settle_seconds = 0.4
+    stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop")))
+    async with asyncio.timeout(10):
+        while (await ec2.describe(REGION, [on(vm, "")])) == [vm]:
+            await asyncio.sleep(0.02)
+    assert good([await do(ec2, "resume", on(vm, "start"))]).state is VmState.RUNNING
+    await stopping
+
+
+async def test_a_vm_that_reads_do_not_show_yet_is_not_made_again(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    moto.ec2.lag_seconds = 0.5
+    moto.ec2.add_fault(Fault(kind=Kind.LOSE_ANSWER, verb="create", times=1))
+    [order] = orders("a")
+    assert isinstance(await do(ec2, "create", order), UnknownOutcome)
+    assert await ec2.describe(REGION, [order]) == [None], "it is there, and EC2 does not show it"
+    again = good([await do(ec2, "create", order)])
+    assert again.state is VmState.RUNNING
+    assert len(await ec2.list_tagged(REGION, PARENT)) == 1
+
+
+async def test_an_order_whose_words_changed_on_the_way_adopts_what_the_first_made(
+    cloud: CloudMaker, moto: Moto
+) -> None:
+    ec2 = cloud()
+    moto.ec2.lag_seconds = 0.3
+    [order] = orders("a")
+    moto.ec2.add_fault(Fault(kind=Kind.LOSE_ANSWER, verb="create", times=1))
+    await do(ec2, "create", order)
+    changed = replace(order, spec={**SPEC, "label": {"team": "red"}})
+    adopted = good([await do(ec2, "create", changed)])
+    assert await ec2.list_tagged(REGION, PARENT) == [adopted]
+
+
+async def test_a_terminate_that_only_says_so_is_never_believed(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud(wait_seconds=0.3)
+    [vm] = await create(ec2, "a")
+    moto.ec2.add_fault(Fault(kind=Kind.LIE))
+    answer = await do(ec2, "terminate", on(vm, "end"))
+    assert isinstance(answer, UnknownOutcome)
+    assert "is still running" in str(answer)
+
+
+async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    moto.ec2.settle_seconds = 0.5
+    making = asyncio.create_task(do(ec2, "create", orders("a")[0]))
+    async with asyncio.timeout(10):
+        while not (found := await ec2.list_tagged(REGION, PARENT)):
+            await asyncio.sleep(0.02)
+    moto.ec2.end(found[0].cloud_id, "Client.VolumeLimitExceeded: too many volumes")
+    answer = await making
+    assert isinstance(answer, Rejected)
+    assert "too many volumes" in str(answer)
+
+
+async def test_a_vm_without_our_tag_is_never_touched(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    [vm] = await create(ec2, "a")
+    stranger = Order(f"{PARENT}:vm:b", "t", vm.cloud_id)
+    answer = await do(ec2, "terminate", stranger)
+    assert isinstance(answer, Rejected)
+    assert "not touched" in str(answer)
+    assert moto.ec2.calls_for("TerminateInstances", vm.cloud_id) == 0
+
+
+async def test_installations_with_different_owners_do_not_see_or_adopt_each_others_vms(cloud: CloudMaker) -> None:
+    ours, theirs = cloud(), cloud(owner="somebody else")
+    [mine], [other] = await create(ours, "a"), await create(theirs, "a")
+    assert mine.cloud_id != other.cloud_id
+    assert await ours.list_tagged(REGION, PARENT) == [mine]
+    assert await theirs.describe(REGION, orders("a")) == [other]
+
+
+async def test_many_vms_are_told_and_looked_at_in_few_calls(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    made = await ec2.perform("create", REGION, orders(*(f"vm{number}" for number in range(20))))
+    vms = [good([answer]) for answer in made]
+    moto.ec2.calls.clear()
+    answers = await ec2.perform("suspend", REGION, [on(vm, "s") for vm in vms])
+    assert {good([answer]).state for answer in answers} == {VmState.STOPPED}
+    assert moto.ec2.calls["StopInstances"] == 1
+    assert moto.ec2.calls["DescribeInstances"] <= 3
+
+
+async def test_labels_become_tags_unless_they_pretend_to_be_ours(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud(owner="labels")
+    labels = {"team": "blue", "ratchet:path": "ns:other", "aws:x": "y"} | {f"k{number}": "v" for number in range(60)}
+    [order] = orders("a")
+    good([await do(ec2, "create", replace(order, spec={**SPEC, "label": labels}))])
+    [instance] = moto.ec2.instances("labels")
+    tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+    assert len(tags) <= 50
+    assert (tags["Name"], tags["ratchet:path"]) == ("a", order.path)
+    assert "aws:x" not in tags
+
+
+async def test_a_path_that_no_tag_can_hold_is_rejected(cloud: CloudMaker) -> None:
+    answer = await do(cloud(), "create", Order("ns:" + "x" * 260, "t", spec=SPEC))
+    assert isinstance(answer, Rejected)
+    assert "256 characters" in str(answer)
+
+
+async def test_the_security_group_lets_in_only_who_was_named(cloud: CloudMaker, moto: Moto) -> None:
+    rules = [{"port": 22, "from": "203.0.113.0/24"}, {"port": 80, "to_port": 81, "from": "2001:db8::/32"}]
+    given = {"subnet": "", "security_groups": [], "key_name": "", "ingress": rules}
+    ec2 = cloud(**given)
+    made = await prepare(ec2)
+    assert await prepare(ec2) == made
+    [group] = [each for each in moto.ec2.groups() if each.id == made["securityGroup"]]
+    opened = [(rule.from_port, rule.to_port, *rule.ip_range.values()) for rule in group.ingress_rules]
+    assert sorted(opened) == [(22, 22, "203.0.113.0/24"), (80, 81, "2001:db8::/32")]
+
+
+async def test_what_ec2_does_not_know_everywhere_yet_is_tried_again(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud(subnet="", security_groups=[], key_name="", lag_seconds=5)
+    moto.ec2.lag_seconds = 0.3
+    made = await prepare(ec2)
+    [order] = orders("a")
+    assert good([await do(ec2, "create", replace(order, spec={**SPEC, "network": made}))]).state is VmState.RUNNING
+    assert moto.ec2.calls["CreateSubnet"] > 1
+
+
+async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: CloudMaker) -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        port = mute.getsockname()[1]
+        refusing = cloud(endpoint_url=f"http://127.0.0.1:{port}")
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await refusing.describe(REGION, orders("a"))
+        mute.listen()
+        silent = cloud(endpoint_url=f"http://127.0.0.1:{port}", read_seconds=0.2)
+        with pytest.raises(Unavailable, match="no answer"):
+            await silent.describe(REGION, orders("a"))
+        with pytest.raises(UnknownOutcome):
+            await silent._ec2.change("stop_instances", InstanceIds=["i-0123"])
+
+
+async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="create", vm="slow-*", seconds=1.0))
+    hanging = asyncio.create_task(ec2.perform("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
+    await create(ec2, "quick")
+    assert not hanging.done()
+    assert all(isinstance(answer, VmFacts) for answer in await hanging)
+
+
+def test_every_verb_has_a_way_in_every_state_or_is_refused() -> None:
+    """The states and verbs in which nothing is possible, written down apart from the table."""
+    refused = {(verb, state) for verb in VERBS for state in VmState if step(verb, state) is Step.REFUSE}
+    dead = {VmState.TERMINATING, VmState.TERMINATED}
+    expected = {(verb, state) for verb in ("suspend", "resume", "reboot") for state in dead}
+    assert refused == expected | {("reboot", VmState.STOPPED), ("reboot", VmState.STOPPING)}
+
+
+async def test_launches_keep_to_their_pace_after_a_burst() -> None:
+    pace = Pace(per_second=50, burst=5)
+    start = time.perf_counter()
+    for _ in range(5):
+        await pace.turn()
+    assert time.perf_counter() - start < 0.05
+    for _ in range(10):
+        await pace.turn()
+    assert time.perf_counter() - start >= 0.18

@@ -1,0 +1,63 @@
+"""Words that the tests of providers are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from domain.errors import ProviderError
+from domain.ports import SHARED, Cloud, Order, Resource, VmFacts, VmState
+
+REGION = "eu-central-1"
+ELSEWHERE = "us-east-1"
+PARENT = "ns:default:mci:web"
+SPEC = {"specId": "small", "imageId": "ubuntu-24.04", "label": {"team": "blue"}}
+
+
+def orders(*names: str, token: str = "create") -> list[Order]:
+    return [Order(f"{PARENT}:vm:{name}", f"{name}/{token}", spec=SPEC) for name in names]
+
+
+def shared(what: str, token: str = "first", cloud_id: str = "") -> Resource:
+    return Resource(what, f"{what}/{token}", cloud_id)
+
+
+async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> dict[str, str]:
+    """All that VMs share, by name."""
+    made: dict[str, str] = {}
+    for what in SHARED:
+        made[what] = await cloud.prepare(region, shared(what, token), made)
+    return made
+
+
+def on(vm: VmFacts, token: str) -> Order:
+    return Order(vm.path, f"{vm.path}/{token}", vm.cloud_id)
+
+
+async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
+    answers = [await cloud.perform("create", REGION, [order]) for order in orders(*names)]
+    return [good(answer) for answer in answers]
+
+
+def good(answers: Sequence[VmFacts | ProviderError]) -> VmFacts:
+    [answer] = answers
+    assert isinstance(answer, VmFacts), answer
+    return answer
+
+
+async def do(cloud: Cloud, verb: str, order: Order, region: str = REGION) -> VmFacts | ProviderError:
+    [answer] = await cloud.perform(verb, region, [order])
+    return answer
+
+
+async def state_of(cloud: Cloud, vm: VmFacts) -> VmState:
+    [facts] = await cloud.describe(REGION, [on(vm, "")])
+    assert facts is not None
+    return facts.state
+
+
+async def bring_to(cloud: Cloud, state: VmState) -> VmFacts:
+    [vm] = await create(cloud, "a")
+    if state is not VmState.RUNNING:
+        verb = {VmState.STOPPED: "suspend", VmState.TERMINATED: "terminate"}[state]
+        good([await do(cloud, verb, on(vm, "prepare"))])
+    return vm

@@ -1,0 +1,133 @@
+"""What the activities rely on, whatever the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from domain.errors import Rejected
+from domain.ports import Cloud, Order, VmFacts, VmState
+from tests.test_clouds.kit import ELSEWHERE, PARENT, REGION, SPEC, bring_to, create, do, good, on, orders, state_of
+
+
+async def test_a_created_vm_runs_and_says_so_under_its_path(cloud: Cloud) -> None:
+    [vm] = await create(cloud, "a")
+    assert vm.path == f"{PARENT}:vm:a"
+    assert vm.state is VmState.RUNNING
+    assert vm.cloud_id
+    assert vm.address
+    assert await cloud.describe(REGION, [on(vm, "")]) == [vm]
+
+
+async def test_the_same_creation_token_again_gives_the_same_vm(cloud: Cloud) -> None:
+    assert await create(cloud, "a") == await create(cloud, "a")
+    assert len(await cloud.list_tagged(REGION, PARENT)) == 1
+
+
+async def test_racing_creations_with_one_token_give_one_vm(cloud: Cloud) -> None:
+    answers = await asyncio.gather(*(create(cloud, "a") for _ in range(10)))
+    assert len({vm.cloud_id for [vm] in answers}) == 1
+    assert len(await cloud.list_tagged(REGION, PARENT)) == 1
+
+
+async def test_a_creation_token_stays_used_after_the_vm_is_gone(cloud: Cloud) -> None:
+    vm = await bring_to(cloud, VmState.TERMINATED)
+    [again] = await create(cloud, "a")
+    assert (again.cloud_id, again.state) == (vm.cloud_id, VmState.TERMINATED)
+
+
+async def test_another_generation_of_the_same_path_is_another_vm(cloud: Cloud) -> None:
+    old = await bring_to(cloud, VmState.TERMINATED)
+    [order] = orders("a", token="second")
+    new = good([await do(cloud, "create", order)])
+    assert new.path == old.path
+    assert new.cloud_id != old.cloud_id
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after"),
+    [
+        ("suspend", VmState.RUNNING, VmState.STOPPED),
+        ("suspend", VmState.STOPPED, VmState.STOPPED),
+        ("resume", VmState.STOPPED, VmState.RUNNING),
+        ("resume", VmState.RUNNING, VmState.RUNNING),
+        ("reboot", VmState.RUNNING, VmState.RUNNING),
+        ("terminate", VmState.RUNNING, VmState.TERMINATED),
+        ("terminate", VmState.STOPPED, VmState.TERMINATED),
+        ("terminate", VmState.TERMINATED, VmState.TERMINATED),
+    ],
+)
+async def test_a_possible_verb_leads_to_its_state(cloud: Cloud, verb: str, before: VmState, after: VmState) -> None:
+    vm = await bring_to(cloud, before)
+    answer = good([await do(cloud, verb, on(vm, "now"))])
+    assert (answer.cloud_id, answer.path, answer.state) == (vm.cloud_id, vm.path, after)
+    assert await state_of(cloud, vm) is after
+
+
+@pytest.mark.parametrize(
+    ("verb", "before"),
+    [
+        ("suspend", VmState.TERMINATED),
+        ("resume", VmState.TERMINATED),
+        ("reboot", VmState.TERMINATED),
+        ("reboot", VmState.STOPPED),
+    ],
+)
+async def test_an_impossible_verb_is_rejected_and_changes_nothing(cloud: Cloud, verb: str, before: VmState) -> None:
+    vm = await bring_to(cloud, before)
+    assert isinstance(await do(cloud, verb, on(vm, "now")), Rejected)
+    assert await state_of(cloud, vm) is before
+
+
+@pytest.mark.parametrize("verb", ["suspend", "resume", "reboot", "terminate"])
+async def test_a_vm_that_is_not_there_is_rejected_by_name(cloud: Cloud, verb: str) -> None:
+    [order] = orders("a")
+    for unknown in (order, Order(order.path, "t", "no-such-id")):
+        answer = await do(cloud, verb, unknown)
+        assert isinstance(answer, Rejected)
+        assert "no such VM" in str(answer)
+
+
+async def test_an_unknown_verb_is_rejected(cloud: Cloud) -> None:
+    [vm] = await create(cloud, "a")
+    assert isinstance(await do(cloud, "explode", on(vm, "now")), Rejected)
+
+
+async def test_a_vm_is_found_in_its_own_region_only(cloud: Cloud) -> None:
+    [vm] = await create(cloud, "a")
+    assert await cloud.describe(ELSEWHERE, [on(vm, "")]) == [None]
+    assert await cloud.list_tagged(ELSEWHERE, PARENT) == []
+    assert isinstance(await do(cloud, "suspend", on(vm, "now"), region=ELSEWHERE), Rejected)
+
+
+async def test_a_vm_is_described_by_its_creation_token_when_its_id_was_lost(cloud: Cloud) -> None:
+    [vm] = await create(cloud, "a")
+    assert await cloud.describe(REGION, orders("a", "b")) == [vm, None]
+
+
+async def test_many_vms_are_described_in_the_order_asked(cloud: Cloud) -> None:
+    a, b, c = await create(cloud, "a", "b", "c")
+    nobody = Order(f"{PARENT}:vm:x", "", "no-such-id")
+    assert await cloud.describe(REGION, [on(c, ""), nobody, on(a, ""), on(b, "")]) == [c, None, a, b]
+    assert await cloud.describe(REGION, []) == []
+
+
+async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_it(cloud: Cloud) -> None:
+    names = ["ns:d:mci:a:vm:x", "ns:d:mci:ab:vm:x", "ns:d:mci:A:vm:x", "ns:d:mci:a.b:vm:x", "ns:d:mci:a"]
+    for name in names:
+        good([await do(cloud, "create", Order(name, name, spec=SPEC))])
+    assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d:mci:a")} == {names[0], names[4]}
+    assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d")} == set(names)
+    assert {vm.path for vm in await cloud.list_tagged(REGION, "")} == set(names)
+    assert await cloud.list_tagged(REGION, "ns:d:mci:%") == []
+    assert await cloud.list_tagged(REGION, "ns:d:mci:_") == []
+
+
+async def test_a_failure_with_one_vm_leaves_the_others_of_the_call_alone(cloud: Cloud) -> None:
+    if cloud.bulk < 3:
+        pytest.skip("this cloud takes fewer VMs in one call")
+    a, b = await create(cloud, "a", "b")
+    answers = await cloud.perform("suspend", REGION, [on(a, "s"), Order(a.path, "t", "no-such-id"), on(b, "s")])
+    assert [type(answer) for answer in answers] == [VmFacts, Rejected, VmFacts]
+    assert [await state_of(cloud, vm) for vm in (a, b)] == [VmState.STOPPED] * 2

@@ -1,0 +1,83 @@
+"""What VMs share: made once per token, in order, removed when nobody needs it. And what a region offers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from domain.errors import Rejected, UnknownOutcome
+from domain.faults import Fault, Kind
+from domain.ports import SHARED, Cloud, Order, VmFacts
+from tests.test_clouds.conftest import Subject
+from tests.test_clouds.kit import ELSEWHERE, REGION, do, on, orders, prepare, shared
+
+
+def within(made: dict[str, str]) -> Order:
+    """A VM in what was prepared."""
+    [order] = orders("a")
+    return replace(order, spec={**order.spec, "network": made})
+
+
+pytestmark = pytest.mark.bare
+
+
+async def test_what_is_offered_passes_and_what_is_not_is_named(cloud: Cloud) -> None:
+    assert await cloud.validate(REGION, ["small"], ["ubuntu-24.04"]) == []
+    problems = await cloud.validate(REGION, ["small", "huge"], ["ubuntu-24.04", "beos-5"])
+    assert len(problems) == 2
+    assert "huge" in problems[0]
+    assert "beos-5" in problems[1]
+    assert await cloud.validate(REGION, [], []) == []
+
+
+async def test_a_shared_resource_is_there_once_however_often_it_is_made(subject: Subject) -> None:
+    first = await prepare(subject.cloud)
+    assert set(first) == set(SHARED)
+    assert len(set(first.values())) == 3
+    assert await prepare(subject.cloud) == first
+    assert await prepare(subject.cloud, token="second") != first
+
+
+@pytest.mark.parametrize("what", SHARED)
+async def test_a_lost_answer_does_not_make_it_twice(subject: Subject, what: str) -> None:
+    await subject.fault(Fault(kind=Kind.LOSE_ANSWER, verb="prepare", vm=what, times=1))
+    made: dict[str, str] = {}
+    for each in SHARED:
+        try:
+            made[each] = await subject.cloud.prepare(REGION, shared(each), made)
+        except UnknownOutcome:  # a cloud may find out by itself
+            made[each] = await subject.cloud.prepare(REGION, shared(each), made)
+    assert await prepare(subject.cloud) == made
+
+
+async def test_what_comes_later_needs_what_comes_before(subject: Subject) -> None:
+    with pytest.raises(Rejected):
+        await subject.cloud.prepare(REGION, shared("securityGroup"), {"vnet": "vpc-0123456789abcdef0"})
+
+
+async def test_everything_is_released_by_its_id_or_by_its_token_and_may_be_gone(subject: Subject) -> None:
+    made = await prepare(subject.cloud)
+    for what in reversed(SHARED):
+        by_id = what != "securityGroup"
+        await subject.cloud.release(REGION, shared(what, cloud_id=made[what] if by_id else ""))
+        await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))
+    await subject.cloud.release(ELSEWHERE, shared("vnet", token="never made"))
+    again = await prepare(subject.cloud, token="second")
+    assert set(again) == set(SHARED)
+
+
+async def test_a_network_is_not_removed_from_under_what_is_in_it(subject: Subject) -> None:
+    made = await prepare(subject.cloud)
+    with pytest.raises(Rejected):
+        await subject.cloud.release(REGION, shared("vnet", cloud_id=made["vnet"]))
+    assert isinstance(await do(subject.cloud, "create", within(made)), VmFacts)
+
+
+async def test_a_vm_lives_and_dies_in_what_was_prepared(subject: Subject) -> None:
+    made = await prepare(subject.cloud)
+    vm = await do(subject.cloud, "create", within(made))
+    assert isinstance(vm, VmFacts)
+    assert isinstance(await do(subject.cloud, "terminate", on(vm, "end")), VmFacts)
+    for what in reversed(SHARED):
+        await subject.cloud.release(REGION, shared(what, cloud_id=made[what]))

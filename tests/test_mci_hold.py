@@ -1,0 +1,192 @@
+"""option=hold: prepared, and no VM before somebody says `continue`; or `withdraw`, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import urllib.request
+from datetime import timedelta
+
+import pytest
+from temporalio.testing import TimeSkipper
+
+from domain.errors import Category, Refused
+from domain.mci.messages import CONTINUE, WITHDRAW, Decision
+from domain.model import Outcome, Request, Result
+from domain.ports import SHARED
+from starter.asking import Asking, Ticket
+from starter.mci import steering
+from tests.test_crashes import MCI, Site, site, worker
+from tests.user import User
+from workers import embedded
+
+__all__ = ["site"]
+
+
+async def holding(user: User) -> Ticket:
+    """An MCI that is prepared and waits."""
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    return ticket
+
+
+async def end(user: User, ticket: Ticket) -> Outcome:
+    return await user.asking.outcome(ticket.path, ticket.run)
+
+
+async def test_an_mci_that_holds_is_prepared_and_has_no_vm(user: User) -> None:
+    ticket = await holding(user)
+    seen = await user.see(user.mci())
+    assert (seen.status, seen.phase, seen.members, seen.target_action) == ("Prepared", "Prepared", [], "create")
+    assert set(await user.shared()) == set(SHARED)
+    assert await user.books() == {}
+    assert "409 Conflict" in await user.refused(user.mci(), "suspend")
+    progress = await user.asking.progress(ticket.path, ticket.run)
+    assert (progress.phase, progress.step) == ("Prepared", "holding: waits for continue or withdraw")
+    await steering.decide(user.asking, user.mci(), CONTINUE, Decision(requested_by="eve"))
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+
+
+async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) -> None:
+    ticket = await holding(user)
+    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    assert outcome.message == "withdrawn: the preparation was undone"
+    assert await user.shared() == {}
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await user.see(user.mci())
+    last = (await user.history(user.mci()))[-1]
+    assert (last.source, last.to) == ("Prepared", "None")
+    assert (await user.do(user.mci(), "create", spec=user.groups())).result is Result.SUCCEEDED
+
+
+async def test_withdraw_leaves_alone_what_others_use(user: User) -> None:
+    await user.do(user.mci("other"), "create", spec=user.groups())
+    ticket = await holding(user)
+    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    await end(user, ticket)
+    assert set(await user.shared()) == set(SHARED)
+
+
+async def test_a_withdrawal_that_cannot_undo_everything_says_so(user: User) -> None:
+    ticket = await holding(user)
+    await user.place_fault("fail", verb="release", vm="vnet", message="stuck")
+    await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (Result.FAILED, "Failed")
+    assert "stuck" in outcome.message
+    await user.heal_faults()
+    await user.do(user.mci(), "delete")
+    assert await user.shared() == {}
+
+
+@pytest.mark.parametrize("word", [CONTINUE, WITHDRAW])
+async def test_sent_to_an_mci_that_is_not_holding_it_is_refused(user: User, word: str) -> None:
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await steering.decide(user.asking, user.mci(), word, Decision())
+    await user.do(user.mci(), "create", spec=user.groups())
+    with pytest.raises(
+        Refused, match=rf"{word} is not allowed for MCI under Running:2 \(R:2/2\): it is not holding"
+    ) as no:
+        await steering.decide(user.asking, user.mci(), word, Decision())
+    assert no.value.category is Category.NOT_ALLOWED
+    await user.fault("hang", verb="suspend", seconds=1, times=2)
+    ticket = await user.admitted(user.mci(), "suspend")
+    with pytest.raises(Refused, match=rf"{word} is not allowed for MCI under Suspending:2"):
+        await steering.decide(user.asking, user.mci(), word, Decision())
+    assert (await end(user, ticket)).result is Result.SUCCEEDED
+
+
+async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ignored(user: User) -> None:
+    await user.place_fault("hang", verb="prepare", vm="vnet", seconds=1.5, times=1)
+    await user.fault("hang", verb="create", seconds=1.5)
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    handle = user.asking.client.get_workflow_handle(user.mci())
+    await handle.signal(CONTINUE, Decision(requested_by="early bird"))
+    with pytest.raises(Refused, match="withdraw is not allowed for MCI under Preparing: it is not holding"):
+        await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
+    await user.until_status(user.mci(), "Prepared")
+    await handle.signal(CONTINUE, Decision(requested_by="eve"))
+    await user.until_status(user.mci(), "Creating:2 (R:0/2)")
+    await handle.signal(WITHDRAW, Decision(requested_by="late riser"))
+    assert (await end(user, ticket)).status == "Running:2 (R:2/2)"
+    ignored = [line.message for line in await user.history(user.mci()) if line.message.startswith("ignored")]
+    assert ignored == [
+        "ignored: no row leads there; continue by early bird: not holding",
+        "ignored: no row leads there; withdraw by late riser: not holding",
+    ]
+
+
+async def test_the_words_work_over_plain_http_with_one_json_object(user: User, server: embedded.EmbeddedServer) -> None:
+    ticket = await holding(user)
+    body = {"input": [{"requested_by": "curl"}], "identity": "curl"}
+    request = urllib.request.Request(
+        f"{server.http}/api/v1/namespaces/default/workflows/{user.mci()}/signal/continue",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+        method="POST",
+    )
+    answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=10)
+    assert answer.status == 200
+    assert (await end(user, ticket)).result is Result.SUCCEEDED
+
+
+async def test_the_words_work_with_the_temporal_command(user: User, server: embedded.EmbeddedServer) -> None:
+    ticket = await holding(user)
+    process = await asyncio.create_subprocess_exec(
+        *(embedded.find_binary(), "workflow", "signal", "--workflow-id", user.mci(), "--name", "withdraw"),
+        *("--input", '{"reason": "too dear"}', "--address", server.address),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0
+    assert (await end(user, ticket)).message == "withdrawn: the preparation was undone"
+
+
+async def test_a_held_creation_that_is_cancelled_is_undone(user: User) -> None:
+    ticket = await holding(user)
+    await user.asking.cancel(user.mci())
+    outcome = await end(user, ticket)
+    assert (outcome.result, outcome.status) == (Result.CANCELLED, "Failed")
+    assert await user.shared() == {}
+
+
+async def test_a_forced_delete_takes_over_from_an_mci_that_holds(user: User) -> None:
+    await holding(user)
+    assert (await user.do(user.mci(), "delete", force=True)).result is Result.SUCCEEDED
+    assert await user.shared() == {}
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await user.see(user.mci())
+
+
+async def test_an_mci_holds_for_days(user: User) -> None:
+    skipper = TimeSkipper(user.asking.client)
+    patient = User(Asking(skipper.client), user.service, user.ns)
+    ticket = await holding(patient)
+    handle = skipper.client.get_workflow_handle(patient.mci())
+    await skipper.fast_forward(handle, timedelta(days=9))
+    assert (await patient.see(patient.mci())).status == "Prepared"
+    await handle.signal(CONTINUE, Decision())
+    assert (await end(patient, ticket)).status == "Running:2 (R:2/2)"
+
+
+async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Site) -> None:
+    spec = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
+    async with worker(site) as first:
+        ticket = await Asking(site.client).ask(Request(path=MCI, action="create", spec=spec))
+        assert ticket.admission.grant
+        async with asyncio.timeout(30):
+            while (await site.inventory.get(MCI)).status != "Prepared":
+                await asyncio.sleep(0.02)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    site.server.process.kill()
+    await site.server.process.wait()
+    _, port = site.server.address.split(":")
+    site.server = await embedded.start(site.home, port=int(port))
+    async with worker(site):
+        await site.client.get_workflow_handle(MCI).signal(CONTINUE, Decision(requested_by="eve"))
+        async with asyncio.timeout(30):
+            assert (await Asking(site.client).outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"

@@ -1,0 +1,1 @@
+"""Past one machine: PostgreSQL, several processes, other people, and whoever looks after it all."""

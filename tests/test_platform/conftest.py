@@ -1,0 +1,70 @@
+"""A site of its own for every test that starts and stops worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from store.engine import Database
+from tests.test_platform.nursery import Nursery
+from tests.test_platform.site import Site
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+
+_numbers = count(1)
+
+
+def fresh_database(postgres_url: str) -> str:
+    """An empty database in the session's PostgreSQL."""
+    name = f"site_{next(_numbers)}"
+    url = sa.make_url(postgres_url)
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    return url.set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+async def nursery() -> AsyncIterator[Nursery]:
+    opened = await Nursery.open()
+    yield opened
+    await opened.close()
+
+
+@asynccontextmanager
+async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+    """A site that ends, with all its workers, when the block does."""
+    url = fresh_database(postgres_url)
+    server = await embedded.start(home)
+    client = await connect(home, plugin())
+    environment = {
+        "RATCHET_HOME": str(home),
+        "RATCHET_STORE_URL": url,
+        "RATCHET_CLOUD_URL": url,
+        "TEMPORAL_ADDRESS": server.address,
+        "RATCHET_SIMULATED_LATENCY": "0",
+        "RATCHET_DRAIN": "1",
+    }
+    site = Site(home, server, client, Database(url), Database(url), nursery, environment)
+    try:
+        yield site
+    finally:
+        for worker in site.workers:
+            await site.kill(worker)
+        site.database.close()
+        site.clouds.close()
+        await server.stop()
+
+
+@pytest.fixture
+async def site(tmp_path: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+    async with opened(tmp_path, postgres_url, nursery) as found:
+        yield found

@@ -1,0 +1,128 @@
+"""A Temporal server, a store, and worker processes that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from temporalio.client import Client
+
+from domain.faults import Fault, Kind
+from domain.model import Outcome, Request
+from providers.simulated import SimulatedCloud, Vm
+from starter.asking import Asking, Ticket
+from store.engine import Database
+from store.inventory import SqlInventory
+from tests.test_platform.nursery import Child, Nursery
+from tests.user import spec
+from workers import embedded
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Worker:
+    """A worker process, and what it has said so far."""
+
+    process: asyncio.subprocess.Process | Child
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    async def until_said(self, words: str) -> None:
+        async with asyncio.timeout(30):
+            while words not in self.said():
+                assert self.process.returncode is None, self.said()
+                await asyncio.sleep(0.02)
+
+
+@dataclass
+class Site:
+    """The books survive everything that happens to the workers."""
+
+    home: Path
+    server: embedded.EmbeddedServer
+    client: Client
+    database: Database
+    clouds: Database
+    nursery: Nursery
+    environment: dict[str, str] = field(default_factory=dict)
+    workers: list[Worker] = field(default_factory=list)
+
+    @property
+    def asking(self) -> Asking:
+        return Asking(self.client)
+
+    @property
+    def inventory(self) -> SqlInventory:
+        return SqlInventory(self.database)
+
+    @property
+    def cloud(self) -> SimulatedCloud:
+        return SimulatedCloud("aws", self.clouds)
+
+    async def books(self) -> list[Vm]:
+        return await self.cloud.books()
+
+    async def ask(self, path: str, action: str, size: int = 2) -> Ticket:
+        wanted = spec(size, ["aws"]) if action == "create" else None
+        return await self.asking.ask(Request(path=path, action=action, spec=wanted, requested_by="tester"))
+
+    async def do(self, path: str, action: str, size: int = 2) -> Outcome:
+        ticket = await self.ask(path, action, size)
+        assert not ticket.admission.refusal, ticket.admission.refusal
+        return await self.asking.outcome(path, ticket.run)
+
+    async def hang(self, verb: str, seconds: float, vm: str = "aws0-1") -> None:
+        """The next such call for this VM takes its time."""
+        await self.cloud.add_fault(Fault(kind=Kind.HANG, vm=vm, verb=verb, times=1, seconds=seconds))
+
+    async def until_hanging(self) -> None:
+        """Until the call that hangs has been made."""
+        async with asyncio.timeout(30):
+            while any(fault.kind is Kind.HANG for fault in await self.cloud.faults()):
+                await asyncio.sleep(0.02)
+
+    async def start(self, *words: str, cwd: Path | None = None, **more: str) -> Worker:
+        """A worker process; `more` are variables of its own. With a folder: of the program that is there."""
+        log = self.home / f"worker-{len(self.workers)}.log"
+        command, variables = ["worker", *words], os.environ | self.environment | more
+        log.touch()
+        process: asyncio.subprocess.Process | Child
+        if cwd:
+            with log.open("wb") as file:
+                program = (sys.executable, "-m", "starter")
+                process = await asyncio.create_subprocess_exec(
+                    *program, *command, cwd=cwd, env=variables, stdout=file, stderr=file
+                )
+        else:
+            process = await self.nursery.start(command, variables, log)
+        self.workers.append(Worker(process, log))
+        return self.workers[-1]
+
+    @asynccontextmanager
+    async def worker(self, *words: str, cwd: Path | None = None, **more: str) -> AsyncIterator[Worker]:
+        """One that serves; it is killed at the end, if it still runs."""
+        started = await self.start(*words, cwd=cwd, **more)
+        await started.until_said('"serving"')
+        try:
+            yield started
+        finally:
+            await self.kill(started)
+
+    async def starter(self, *words: str, **more: str) -> tuple[int, str]:
+        """One command in a process of its own: its code, and all that it said."""
+        log = self.home / "command.log"
+        child = await self.nursery.start(list(words), os.environ | self.environment | more, log)
+        return await child.wait(), log.read_text()
+
+    async def kill(self, worker: Worker) -> None:
+        if worker.process.returncode is None:
+            worker.process.kill()
+        await worker.process.wait()

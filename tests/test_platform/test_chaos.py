@@ -1,0 +1,125 @@
+"""Three worker processes on PostgreSQL, killed and started at random under 200 mixed actions: all promises kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from dataclasses import dataclass, field
+
+from temporalio.worker import Replayer
+
+from domain import wire
+from domain.model import Outcome, Query, Request, Result, Verification
+from starter.asking import Asking
+from starter.errors import Unanswered
+from tests.test_platform.site import Site, Worker
+from tests.user import spec
+from workers.families import WORKFLOWS
+from workers.plugin import plugin
+
+MCIS, USERS, REQUESTS = 10, 2, 10  # 200 requests
+WORKERS = 3
+KILLS = 6
+
+
+@dataclass
+class Client:
+    """Somebody who keeps asking for this and that on one MCI, and writes down what became of it."""
+
+    site: Site
+    chance: random.Random
+    mci: str
+    log: list[tuple[str, Outcome | str]] = field(default_factory=list)
+
+    async def keep_asking(self) -> None:
+        for number in range(REQUESTS):
+            path = self.chance.choice([self.mci, f"{self.mci}:vm:aws0-1", f"{self.mci}:vm:gcp0-1"])
+            verb = self.chance.choice(["suspend", "resume", "reboot"])
+            self.log.append((path, await self.ask(path, verb, f"{id(self)}-{number}")))
+
+    async def ask(self, path: str, verb: str, request_id: str) -> Outcome | str:
+        """The outcome, or the category of the refusal. No answer: asked again under the same ID, until there is one."""
+        request = Request(path=path, action=verb, request_id=request_id, requested_by="chaos")
+        while True:
+            try:
+                ticket = await Asking(self.site.client).ask(request)
+            except Unanswered:
+                continue
+            if ticket.admission.refusal:
+                return ticket.admission.refusal.category
+            return ticket.admission.outcome or await self.site.asking.outcome(path, ticket.run)
+
+
+class Reaper:
+    """Keeps three workers, of which one after the other is killed, or told to stop, and replaced."""
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        self._site = site
+        self._chance = chance
+        self._workers: list[Worker] = []
+        self.ended = 0
+
+    async def begin(self) -> None:
+        """All at once, on an empty database: one migrates, the others wait for it."""
+        for part in range(WORKERS):
+            self._workers.append(await self._site.start("--share", f"{part + 1}/{WORKERS}"))
+        for worker in self._workers:
+            await worker.until_said('"serving"')
+
+    async def reap(self) -> None:
+        for _ in range(KILLS):
+            await asyncio.sleep(self._chance.uniform(0.3, 1.2))
+            part = self._chance.randrange(WORKERS)
+            self._workers[part].process.send_signal(
+                self._chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
+            )
+            await self._workers[part].process.wait()
+            self.ended += 1
+            self._workers[part] = await self._site.start("--share", f"{part + 1}/{WORKERS}")
+
+
+async def test_two_hundred_actions_survive_workers_that_come_and_go(site: Site) -> None:
+    seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
+    print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
+    chance = random.Random(seed)
+    site.environment |= {"RATCHET_SIMULATED_LATENCY": "0.05", "RATCHET_LOG_LEVEL": "info"}
+    reaper = Reaper(site, chance)
+    await reaper.begin()
+    mcis = [f"ns:default:mci:m{number}" for number in range(MCIS)]
+    made = await asyncio.gather(*(create(site, mci) for mci in mcis))
+    clients = [Client(site, random.Random(chance.random()), mci) for mci in mcis for _ in range(USERS)]
+    reaping = asyncio.create_task(reaper.reap())
+    async with asyncio.timeout(150):
+        await asyncio.gather(*(client.keep_asking() for client in clients))
+    reaping.cancel()
+    assert reaper.ended >= KILLS // 2, "there was somebody to survive"
+    assert {outcome.result for outcome in made} == {Result.SUCCEEDED}
+    results = Counter(
+        each.result if isinstance(each, Outcome) else f"refused: {each}" for client in clients for _, each in client.log
+    )
+    assert results.total() == MCIS * USERS * REQUESTS
+    assert results.keys() <= {Result.SUCCEEDED, "refused: conflict", "refused: not_allowed"}, results
+    assert results[Result.SUCCEEDED] > 20, results
+    await every_promise_is_kept(site, admitted=results[Result.SUCCEEDED] + MCIS)
+
+
+async def create(site: Site, mci: str) -> Outcome:
+    ticket = await site.asking.ask(Request(path=mci, action="create", spec=spec(1), requested_by="chaos"))
+    return await site.asking.outcome(mci, ticket.run)
+
+
+async def every_promise_is_kept(site: Site, admitted: int) -> None:
+    async with asyncio.timeout(60):
+        found = await site.asking.read(wire.VERIFY, Query(), Verification, seconds=50)
+    assert found.findings == []
+    assert found.looked_at["actions"] == admitted, "an action for each that was admitted, and no other"
+    assert await site.inventory.holds() == []
+    vms = await site.books()
+    assert len(vms) == len({vm.path for vm in vms}) == MCIS, "one VM in the cloud for each record"
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
+    histories = site.client.list_workflows("TaskQueue = 'actions'").map_histories()
+    async with replayer.workflow_replay_iterator(histories) as results:
+        assert [each.replay_failure async for each in results if each.replay_failure] == []

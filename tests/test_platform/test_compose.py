@@ -1,0 +1,235 @@
+"""docker-compose.yml and the Dockerfile are held against the code: names, ports, variables, commands, settings."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from starter.app import build
+from tests.test_platform.site import ROOT
+from workers import embedded
+from workers.settings import Settings
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+OURS = {name: service for name, service in SERVICES.items() if service.get("build")}
+JOBS = {"temporal-schema", "temporal-namespace", "migrate", "setup", "starter"}
+ONLY_FOR_TESTS = {"frontend.WorkflowTimeSkippingEnabled"}
+ONLY_ON_A_SERVER = {"activity.enableStandalone", "history.enableChasm"}  # the embedded server has them on by itself
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_images_are_pinned(name: str) -> None:
+    assert re.fullmatch(r"[a-z/-]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"]), SERVICES[name]["image"]
+
+
+def test_our_image_has_our_version() -> None:
+    assert {service["image"] for service in OURS.values()} == {f"ratchet:{PROJECT['project']['version']}"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_ports_are_open_on_this_machine_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
+
+
+def test_no_port_is_given_twice() -> None:
+    ports = [port.split(":")[1] for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(ports) == len(set(ports))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_everybody_waits_for_what_there_is_and_can_be_waited_for(name: str) -> None:
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        if how["condition"] == "service_healthy":
+            assert SERVICES[other]["healthcheck"]["test"]
+        else:
+            assert (how["condition"], other in JOBS) == ("service_completed_successfully", True)
+
+
+def test_what_stays_is_restarted_and_watched() -> None:
+    for name in SERVICES.keys() - JOBS - {"temporal-ui"}:
+        assert (SERVICES[name]["restart"], "healthcheck" in SERVICES[name]) == ("unless-stopped", True), name
+
+
+def test_data_is_in_named_volumes_and_the_rest_is_read_only_from_here() -> None:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            source, *_, mode = volume.split(":")
+            if source not in COMPOSE["volumes"]:
+                assert ((ROOT / source).is_file(), mode) == (True, "ro"), volume
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_variables_are_settings_that_exist_and_fit(name: str) -> None:
+    variables = OURS[name]["environment"]
+    for variable, value in variables.items():
+        if variable.startswith("RATCHET_"):
+            field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
+            TypeAdapter(field.rebuild_annotation()).validate_python(str(value))
+        else:
+            assert variable in {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PGPASSWORD"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_hosts_are_services_and_their_ports_are_served(name: str) -> None:
+    served = {"postgres": "5432", "temporal": "7233"}
+    environment = SERVICES[name].get("environment", {})
+    hosts = [str(environment[key]) for key in ("TEMPORAL_ADDRESS", "POSTGRES_SEEDS") if key in environment]
+    hosts += re.findall(r"@([\w-]+:\d+)/", " ".join(map(str, environment.values())))
+    for host in hosts:
+        service, _, port = host.partition(":")
+        assert service in SERVICES
+        assert not port or served[service] == port
+
+
+def test_no_password_is_written_down() -> None:
+    text = (ROOT / "docker-compose.yml").read_text()
+    for variable, value in re.findall(r"(\w*(?:PASSWORD|PWD))\s*: (.+)", text):
+        assert value == "${POSTGRES_PASSWORD:?put POSTGRES_PASSWORD into .env}", variable
+    assert ".env" in (ROOT / ".gitignore").read_text().split()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_commands_exist_with_their_options(name: str) -> None:
+    build().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
+
+
+def test_the_workers_have_every_part_of_the_rate_limits_once() -> None:
+    workers = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "worker"]
+    shares = [words[words.index("--share") + 1] for words in workers]
+    assert sorted(shares) == [f"{part}/{len(workers)}" for part in range(1, len(workers) + 1)]
+
+
+def test_a_worker_is_given_longer_to_stop_than_it_takes() -> None:
+    for name in ("worker-1", "worker-2"):
+        drain = float(SERVICES[name]["environment"]["RATCHET_DRAIN"])
+        assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) >= drain + 10
+
+
+def test_the_health_check_asks_where_the_metrics_are_served() -> None:
+    worker = SERVICES["worker-1"]
+    port = worker["environment"]["RATCHET_METRICS"].rpartition(":")[2]
+    assert f"http://127.0.0.1:{port}/metrics" in worker["healthcheck"]["test"][-1]
+    assert worker["ports"] == [f"127.0.0.1:{port}:{port}"]
+    compile(worker["healthcheck"]["test"][-1], "health check", "exec")
+
+
+def test_the_server_is_tuned_as_the_embedded_one_is() -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "dynamicconfig.yaml").read_text())
+    found = {key: values[0]["value"] for key, values in config.items()}
+    wanted = {key: yaml.safe_load(value) for key, _, value in (line.partition("=") for line in embedded.TUNING)}
+    assert {key: found.get(key) for key in wanted.keys() - ONLY_FOR_TESTS} == {
+        key: value for key, value in wanted.items() if key not in ONLY_FOR_TESTS
+    }
+    assert found.keys() - wanted.keys() == ONLY_ON_A_SERVER
+    mounted = SERVICES["temporal"]["volumes"][0].split(":")[1]
+    assert mounted == f"/etc/temporal/{SERVICES['temporal']['environment']['DYNAMIC_CONFIG_FILE_PATH']}"
+
+
+def test_the_namespace_keeps_what_the_embedded_one_keeps() -> None:
+    script = (ROOT / "deploy" / "temporal-namespace.sh").read_text()
+    assert f"--retention {embedded.RETENTION}" in script
+    assert f"--namespace {OURS['setup']['environment']['TEMPORAL_NAMESPACE']} " in script
+
+
+@pytest.mark.parametrize("script", ["temporal-schema.sh", "temporal-namespace.sh"])
+def test_the_scripts_can_be_read_by_a_shell(script: str) -> None:
+    subprocess.run(["sh", "-n", ROOT / "deploy" / script], check=True)
+
+
+def test_the_image_has_every_layer_and_every_extra_that_it_needs() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    files = {word for words in copied for word in words.split()}
+    assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= files
+    assert all((ROOT / file).exists() for file in files)
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {f"!{file}" for file in files} <= set(ignored)
+    extras = set(re.findall(r"--extra (\w+)", DOCKERFILE))
+    assert extras <= PROJECT["project"]["optional-dependencies"].keys()
+    assert {"postgres", "encryption", "tracing"} <= extras
+
+
+def test_the_image_runs_a_python_that_we_support_and_a_script_that_we_have() -> None:
+    versions = set(re.findall(r"^FROM python:(\d+\.\d+)", DOCKERFILE, re.MULTILINE))
+    assert versions == {PROJECT["project"]["requires-python"].removeprefix(">=")}
+    assert '["starter"]' in DOCKERFILE
+    assert "starter" in PROJECT["project"]["scripts"]
+    assert "USER ratchet" in DOCKERFILE
+
+
+def test_docker_compose_itself_can_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True).returncode:
+        pytest.skip("this machine has no `docker compose`")
+    monkeypatch.setenv("POSTGRES_PASSWORD", "for-this-test")
+    read = subprocess.run([docker, "compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True)
+    assert read.returncode == 0, read.stderr
+    monkeypatch.delenv("POSTGRES_PASSWORD")
+    assert (
+        "put POSTGRES_PASSWORD into .env"
+        in subprocess.run([docker, "compose", "config", "--quiet"], cwd=ROOT, capture_output=True, text=True).stderr
+    )
+
+
+# The same for Kubernetes.
+
+DOCUMENTS = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
+CONFIG, JOB, WORKERS = DOCUMENTS
+
+
+def containers() -> list[dict[str, Any]]:
+    pods = [each["spec"]["template"]["spec"] for each in (JOB, WORKERS)]
+    return [container for pod in pods for container in (*pod.get("initContainers", ()), *pod["containers"])]
+
+
+def test_on_kubernetes_the_image_is_ours_and_of_this_version() -> None:
+    version = PROJECT["project"]["version"]
+    assert {each["image"] for each in containers()} == {f"ratchet:{version}"}
+    assert JOB["metadata"]["name"].endswith(version)
+
+
+def test_on_kubernetes_variables_are_settings() -> None:
+    names = {*CONFIG["data"], *(variable["name"] for each in containers() for variable in each.get("env", []))}
+    known = {f"RATCHET_{name.upper()}" for name in Settings.model_fields}
+    assert names - known == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "INDEX"}
+    for variable, value in CONFIG["data"].items():
+        if variable in known:
+            field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
+            TypeAdapter(field.rebuild_annotation()).validate_python(value)
+
+
+def test_on_kubernetes_commands_exist_and_every_worker_has_its_share() -> None:
+    for each in containers():
+        if "args" in each:
+            build().parse_args(each["args"], print_error=False, exit_on_error=False)
+    worker = WORKERS["spec"]["template"]["spec"]["containers"][0]
+    replicas = WORKERS["spec"]["replicas"]
+    for index in range(replicas):
+        script = worker["command"][2].replace("exec starter", "echo")
+        shell = subprocess.run(
+            ["sh", "-c", script], env={"INDEX": str(index)}, capture_output=True, text=True, check=True
+        )
+        words = shell.stdout.split()
+        assert words[-1] == f"{index + 1}/{replicas}"
+        build().parse_args(words, print_error=False, exit_on_error=False)
+
+
+def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers() -> None:
+    pod = WORKERS["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > float(CONFIG["data"]["RATCHET_DRAIN"]) + 10
+    port = pod["containers"][0]["ports"][0]
+    assert CONFIG["data"]["RATCHET_METRICS"].endswith(f":{port['containerPort']}")
+    assert {pod["containers"][0][probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe")} == {
+        port["name"]
+    }
+    assert f"--uid {pod['securityContext']['runAsUser']}" in DOCKERFILE

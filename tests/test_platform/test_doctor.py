@@ -1,0 +1,229 @@
+"""Set-ups that were broken on purpose: the doctor names each, and says what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
+
+from domain.wire import ACTIONS_QUEUE
+from starter import asking as asking_module
+from starter import doctor
+from starter.errors import Exit
+from starter.stack import attribute_types
+from store import engine
+from store.migrate import newest
+from tests.test_cli.shell import Cli
+from tests.test_platform import gates
+from tests.test_platform.gates import Authority
+from tests.test_platform.test_payloads import NEW, OLD, write
+from workers import embedded
+from workers.payloads import converter
+from workers.plugin import plugin
+from workers.service import ALL_QUEUES, Service
+from workers.settings import Settings
+
+
+@dataclass
+class Clinic:
+    """A namespace of its own on the session's server, in which workers can be as ill as one likes."""
+
+    cli: Cli
+    address: str
+    namespace: str
+    home: Path
+
+    async def ill(self, words: str = "doctor") -> dict[str, dict[str, str]]:
+        """What the doctor finds wrong, by what it is about."""
+        ran = await self.cli(f"{words} -o json")
+        found = {each["about"]: each for each in json.loads(ran.out) if each["mend"]}
+        assert (ran.code == Exit.DONE) is not bool(found)
+        return found
+
+    @asynccontextmanager
+    async def worker(self, *queues: str, **settings: str) -> AsyncIterator[Service]:
+        given = Settings.model_validate({"home": self.home, **settings})
+        client = await Client.connect(
+            self.address, namespace=self.namespace, plugins=[plugin(payloads=converter(given))]
+        )
+        service = Service(client, given)
+        service.prepare()
+        async with service.serve(queues or ALL_QUEUES):
+            yield service
+        await service.close()
+
+
+@pytest.fixture(scope="module")
+async def namespaces(client: Client) -> list[str]:
+    """Two: one that is set up, and one in which nothing is."""
+    names = [f"clinic-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    kept = Duration()
+    kept.FromTimedelta(timedelta(days=1))
+    for name in names:
+        request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
+        await client.workflow_service.register_namespace(request)
+    attributes = AddSearchAttributesRequest(namespace=names[0], search_attributes=attribute_types())
+    await client.operator_service.add_search_attributes(attributes)
+    return names
+
+
+@pytest.fixture
+def clinic(monkeypatch: pytest.MonkeyPatch, temporal_address: str, tmp_path: Path, namespaces: list[str]) -> Clinic:
+    for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[0])
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    monkeypatch.setattr(asking_module, "POLLERS_SECONDS", 0.3)
+    monkeypatch.setattr(doctor, "READ_SECONDS", 1)
+    return Clinic(Cli(monkeypatch), temporal_address, namespaces[0], tmp_path)
+
+
+async def test_a_sound_set_up_is_found_sound(clinic: Clinic) -> None:
+    async with clinic.worker():
+        assert await clinic.ill() == {}
+
+
+async def test_1_no_server(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    found = (await clinic.ill())["temporal"]
+    assert ("connection refused" in found["found"], "starter up" in found["mend"]) == (True, True)
+
+
+async def test_2_a_namespace_that_there_is_not(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
+    found = (await clinic.ill())["temporal"]
+    assert (found["found"], "TEMPORAL_NAMESPACE" in found["mend"]) == ("Temporal has no namespace 'nowhere'", True)
+
+
+async def test_3_a_profile_that_there_is_not(clinic: Clinic) -> None:
+    found = (await clinic.ill("--profile prod doctor"))["temporal"]
+    assert "Profile 'prod' not found" in found["found"]
+    assert "TEMPORAL_CONFIG_FILE" in found["mend"]
+
+
+async def test_4_an_expired_certificate(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    expired = Authority(tmp_path, "authority").issue("client", days=-1)
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(expired.cert))
+    monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(expired.key))
+    found = (await clinic.ill())["temporal"]
+    assert ("the client certificate expired on" in found["found"], "renew" in found["mend"]) == (True, True)
+
+
+async def test_5_a_wrong_api_key(clinic: Clinic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
+    async with gates.turning_away(gates.context(authority.issue("server")), 16, "Request unauthorized.") as door:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", door)
+        monkeypatch.setenv("TEMPORAL_API_KEY", "planted")
+        monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(authority.file))
+        found = (await clinic.ill())["temporal"]
+    assert ("does not accept our API key" in found["found"], "TEMPORAL_API_KEY" in found["mend"]) == (True, True)
+
+
+async def test_6_search_attributes_that_are_missing_or_of_another_type(
+    clinic: Clinic, client: Client, namespaces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[1])
+    found = (await clinic.ill())["search attributes"]
+    assert ("missing: ObjectPath" in found["found"], found["mend"]) == (True, "starter setup")
+    wrong = {"Progress": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD}
+    request = AddSearchAttributesRequest(namespace=namespaces[1], search_attributes=wrong)
+    await client.operator_service.add_search_attributes(request)
+    found = (await clinic.ill())["search attributes"]
+    assert ("Progress should be Int" in found["found"], "--name Progress" in found["mend"]) == (True, True)
+
+
+async def test_7_a_queue_that_nobody_serves(
+    clinic: Clinic, namespaces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[1])  # Temporal remembers for minutes who polled
+    async with replace(clinic, namespace=namespaces[1]).worker(ACTIONS_QUEUE):
+        ran = await clinic.cli("doctor")
+    assert ran.code == Exit.UNREACHABLE
+    assert "nobody polls cloud-aws" in ran.out
+    assert "nobody polls actions" not in ran.out
+    assert "starter worker --queues cloud-aws" in ran.err
+
+
+async def test_8_a_store_that_does_not_answer(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.1)
+    async with clinic.worker():
+        other = sqlite3.connect(clinic.home / "inventory.db", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        found = (await clinic.ill())["store"]
+        other.close()
+    assert "database is locked" in found["found"]
+
+
+async def test_9_a_schema_that_the_workers_do_not_know(clinic: Clinic) -> None:
+    async with clinic.worker():
+        with sqlite3.connect(clinic.home / "inventory.db") as other:
+            other.execute("UPDATE alembic_version SET version_num = '9999'")
+        other.close()
+        found = (await clinic.ill())["store"]
+    assert f"has schema 9999, not {newest()}" in found["found"]
+    assert found["mend"] == "starter migrate"
+
+
+async def test_10_a_key_that_is_not_the_workers(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with clinic.worker(keys_file=write(clinic.home / "theirs", "a", a=OLD)):
+        found = (await clinic.ill())["temporal"]
+        assert ("it is encrypted" in found["found"], "RATCHET_KEYS_FILE" in found["mend"]) == (True, True)
+        monkeypatch.setenv("RATCHET_KEYS_FILE", write(clinic.home / "ours", "b", b=NEW))
+        found = (await clinic.ill())["temporal"]
+        assert "encrypted with the key 'a', which RATCHET_KEYS_FILE does not have" in found["found"]
+
+
+async def test_11_files_and_settings_that_are_wrong(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    (clinic.home / "policy.yaml").write_text("roles: {}")
+    (clinic.home / "keys.yaml").write_text("active: a")
+    monkeypatch.setenv("RATCHET_POLICY_FILE", str(clinic.home / "policy.yaml"))
+    monkeypatch.setenv("RATCHET_STORE_URL", "postgresql://me:hunter2@127.0.0.1:1/ratchet")
+    found = await clinic.ill()
+    assert "users: Field required" in found["policy"]["found"]
+    assert "examples/policy.yaml" in found["policy"]["mend"]
+    assert "did not answer" in found["store from here"]["found"]
+    assert "hunter2" not in str(found)
+    monkeypatch.setenv("RATCHET_KEYS_FILE", str(clinic.home / "keys.yaml"))
+    found = await clinic.ill()
+    assert ("can be read by others" in found["keys"]["found"], "chmod 600" in found["keys"]["mend"]) == (True, True)
+    monkeypatch.setenv("RATCHET_SHARE", "one half")
+    assert "share: String should match" in (await clinic.ill())["settings"]["found"]
+
+
+async def test_12_versioned_workers_of_which_none_is_current(clinic: Clinic) -> None:
+    async with clinic.worker(ACTIONS_QUEUE, deployment="ratchet", build="v1"):
+        async with asyncio.timeout(20):
+            while "builds" not in (found := await clinic.ill()):
+                await asyncio.sleep(0.1)
+    assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
+    assert found["builds"]["mend"] == "RATCHET_DEPLOYMENT=ratchet starter build promote v1"
+
+
+async def test_13_a_server_that_runs_no_standalone_activities(
+    clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, "activity.enableStandalone=false"))
+    server = await embedded.start(tmp_path)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "default")
+    elsewhere = Clinic(clinic.cli, server.address, "default", tmp_path)
+    async with elsewhere.worker(ACTIONS_QUEUE):
+        found = (await elsewhere.ill())["reads"]
+    await server.stop()
+    assert "no standalone activities" in found["found"]
+    assert "activity.enableStandalone" in found["mend"]

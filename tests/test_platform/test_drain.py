@@ -1,0 +1,38 @@
+"""A worker that is told to stop: calls in flight end, or another worker goes on with them; nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from domain.model import Result
+from tests.test_platform.site import Site
+
+WEB = "ns:default:mci:web"
+
+
+async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_over(site: Site) -> None:
+    async with site.worker() as first:
+        await site.do(WEB, "create")
+        await site.hang("reboot", 0.7)
+        running = asyncio.create_task(site.do(WEB, "reboot"))
+        await site.until_hanging()
+        async with site.worker() as second:
+            first.process.send_signal(signal.SIGTERM)
+            assert await first.process.wait() == 0
+            assert (await asyncio.wait_for(running, 20)).result is Result.SUCCEEDED
+            assert {vm.calls for vm in await site.books()} == {2}, "create and reboot: the call was not made again"
+
+            await site.hang("suspend", 30)
+            running = asyncio.create_task(site.do(WEB, "suspend"))
+            await site.until_hanging()
+            async with site.worker():
+                told = time.monotonic()
+                second.process.send_signal(signal.SIGTERM)
+                assert await second.process.wait() == 0
+                assert time.monotonic() - told < 8, "it does not wait for a call that takes half a minute"
+                assert (await asyncio.wait_for(running, 20)).result is Result.SUCCEEDED
+    assert {vm.state for vm in await site.books()} == {"stopped"}
+    assert {vm.effects for vm in await site.books()} == {3}
+    assert await site.inventory.holds() == []

@@ -1,0 +1,167 @@
+"""A site with a policy, with keys and with secrets: who is refused, what Temporal sees, and where no secret is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+import sqlalchemy as sa
+from temporalio.client import Client
+
+from domain.model import Request, Result
+from starter.asking import Asking
+from tests.test_platform.conftest import opened
+from tests.test_platform.nursery import Nursery
+from tests.test_platform.site import ROOT, Site
+from tests.test_platform.test_payloads import NEW, OLD, write
+from tests.test_store.scene import dumped
+from workers.connection import connect
+from workers.payloads import converter
+from workers.plugin import plugin
+from workers.settings import Settings
+
+PASSWORD = "planted-password-9f2c"
+REASON = "planted-reason-51ab"
+SPEC = str(ROOT / "examples" / "mci-demo.yaml")
+
+
+@dataclass
+class Guarded:
+    """The site, its users' commands, and everything that any of them was told."""
+
+    site: Site
+    keys: str
+    heard: list[str] = field(default_factory=list)
+
+    async def run(self, user: str, *words: str, **more: str) -> tuple[int, str]:
+        code, said = await self.site.starter(*words, LOGNAME=user, **more)
+        self.heard.append(said)
+        return code, said
+
+    async def stored(self) -> str:
+        return repr(await self.site.database.run(dumped))
+
+    async def plainly(self) -> str:
+        """All that Temporal keeps of every workflow, as somebody without keys sees it."""
+        plain = await Client.connect(self.site.server.address)
+        found = []
+        async for execution in plain.list_workflows():
+            handle = plain.get_workflow_handle(execution.id, run_id=execution.run_id)
+            found.append((await handle.fetch_history()).to_json())
+            found.append(str((await handle.describe()).raw_description))
+        return "\n".join(found)
+
+
+@pytest.fixture(scope="module")
+async def guarded(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, nursery: Nursery
+) -> AsyncIterator[Guarded]:
+    home = tmp_path_factory.mktemp("guarded")
+    async with opened(home, postgres_url, nursery) as site:
+        keys = write(home / "keys.yaml", "old", old=OLD)
+        url = sa.make_url(site.environment["RATCHET_STORE_URL"]).set(password=PASSWORD)
+        site.environment |= {
+            "RATCHET_STORE_URL": url.render_as_string(hide_password=False),
+            "RATCHET_POLICY_FILE": str(ROOT / "examples" / "policy.yaml"),
+            "RATCHET_KEYS_FILE": keys,
+            "RATCHET_LOG_LEVEL": "debug",
+        }
+        site.client = await connect(home, plugin(payloads=converter(Settings(home=home, keys_file=keys))))
+        async with site.worker():
+            yield Guarded(site, keys)
+
+
+async def test_whoever_may_does_and_the_history_says_who_it_was(guarded: Guarded) -> None:
+    code, said = await guarded.run("root", "mci", "create", "web/shop", "-f", SPEC, "--reason", REASON)
+    assert code == 0, said
+    assert (await guarded.run("night-shift", "mci", "suspend", "web/shop"))[0] == 0
+    code, said = await guarded.run("night-shift", "history", "web/shop", "-o", "json")
+    told = [(line["action"], line["requested_by"]) for line in json.loads(said)]
+    assert told == [("create", "root")] * 2 + [("suspend", "night-shift")] * 2
+
+
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [
+        ("night-shift", "mci terminate web/shop"),
+        ("night-shift", "mci resume web/shop --force"),
+        ("wanda", "mci create other/shop"),
+        ("eve", "mci resume web/shop"),
+        ("night-shift", "mci terminate web/shop --dry-run"),
+    ],
+)
+async def test_whoever_may_not_is_refused_and_nothing_is_written(guarded: Guarded, user: str, words: str) -> None:
+    before = await guarded.stored()
+    file = ("-f", SPEC) if "create" in words else ()
+    code, said = await guarded.run(user, *words.split(), *file)
+    assert (code, f"{user} may not {words.split()[1]}" in said, "RATCHET_POLICY_FILE" in said) == (3, True, True), said
+    assert await guarded.stored() == before
+
+
+async def test_whoever_may_not_does_not_end_what_runs_either(guarded: Guarded) -> None:
+    site, path = guarded.site, "ns:web:mci:shop"
+    await site.hang("resume", 1.5, "front-1")
+    running = await site.asking.ask(Request(path=path, action="resume", requested_by="wanda"))
+    await site.until_hanging()
+    code, said = await guarded.run("wanda", "mci", "terminate", "web/shop", "--force")
+    assert (code, "wanda may not terminate" in said) == (3, True), said
+    assert (await site.asking.outcome(path, running.run)).result is Result.SUCCEEDED
+
+
+async def test_temporal_sees_neither_what_is_asked_nor_why(guarded: Guarded) -> None:
+    await guarded.run("root", "mci", "create", "web/shop", "-f", SPEC, "--reason", REASON)  # refused: it is there
+    seen = await guarded.plainly()
+    assert "ns:web:mci:shop" in seen  # the ID is the path, and paths are not hidden
+    for hidden in (REASON, "night-shift", "subGroups", "succeeded", "not allowed"):
+        assert hidden not in seen, hidden
+    assert "binary/encrypted" in seen or "YmluYXJ5L2VuY3J5cHRlZA" in seen
+
+
+async def test_a_command_without_the_key_is_told_so(guarded: Guarded) -> None:
+    code, said = await guarded.run("root", "get", "web/shop", RATCHET_KEYS_FILE="")
+    assert (code, "it is encrypted, and RATCHET_KEYS_FILE is not set here" in said) == (5, True), said
+
+
+async def test_keys_are_rotated_while_an_action_runs(guarded: Guarded) -> None:
+    site, path = guarded.site, "ns:web:mci:shop"
+    await site.hang("suspend", 600, "front-1")
+    running = await site.asking.ask(Request(path=path, action="suspend", requested_by="root"))
+    await site.until_hanging()
+    both = write(site.home / "both.yaml", "new", old=OLD, new=NEW)
+    async with site.worker(RATCHET_KEYS_FILE=both):
+        site.workers[0].process.send_signal(signal.SIGTERM)
+        client = await connect(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=both))))
+        assert (await Asking(client).outcome(path, running.run)).result is Result.SUCCEEDED
+        code, said = await guarded.run("root", "get", "web/shop", RATCHET_KEYS_FILE=both)
+        assert (code, "Suspended" in said) == (0, True), said
+
+
+async def test_a_wrong_url_shows_no_password_not_even_in_a_traceback(guarded: Guarded) -> None:
+    for url in (
+        f"postgresql://me:{PASSWORD}@127.0.0.1:1/name",
+        f"postgresql://me:{PASSWORD}@host:port/name",
+        f"mysql://me:{PASSWORD}@host/name",
+        f"postgresql://me@127.0.0.1:1/name?password={PASSWORD}",
+    ):
+        code, said = await guarded.run("root", "migrate", "--debug", RATCHET_STORE_URL=url)
+        assert code in (2, 5), said
+        assert "Traceback" in said
+
+
+async def test_secrets_are_nowhere_but_where_they_were_put(guarded: Guarded) -> None:
+    """The last test here: it looks through everything that the others left."""
+    secrets = [PASSWORD, OLD, NEW, os.environ.get("PGPASSWORD") or PASSWORD]
+    places = {
+        "histories": await guarded.plainly(),
+        "logs": "\n".join(worker.said() for worker in guarded.site.workers),
+        "answers and errors": "\n".join(guarded.heard),
+        "inventory": await guarded.stored(),
+        "server's log": (guarded.site.home / "temporal.log").read_text(),
+    }
+    assert '"serving"' in places["logs"]
+    found = [(place, secret) for place, text in places.items() for secret in secrets if secret in text]
+    assert found == []

@@ -1,0 +1,74 @@
+"""The database goes away under a running stack: actions wait for it, none fails, and all end soon after it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from domain.errors import StoreUnavailable
+from domain.faults import Fault, Kind
+from domain.model import Outcome, Result
+from starter.asking import Asking
+from tests.test_platform.postgres import Postgres
+from tests.user import User, spec
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
+
+AWAY_SECONDS = 4
+BACK_SECONDS = 10
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Postgres:
+    return Postgres(tmp_path / "postgres")
+
+
+@pytest.fixture
+async def user(tmp_path: Path, postgres: Postgres) -> AsyncIterator[User]:
+    """A user of a stack whose inventory is in PostgreSQL; the clouds, as in life, are elsewhere."""
+    server = await embedded.start(tmp_path)
+    client = await connect(tmp_path, plugin())
+    service = Service(client, Settings(home=tmp_path, store_url=postgres.url, simulated_latency=0))
+    service.prepare()
+    async with service.serve():
+        yield User(Asking(client), service, "pg")
+    await service.close()
+    await server.stop()
+    postgres.close()
+
+
+async def slow(user: User, vm: str, verb: str) -> None:
+    await user.service.simulated["aws"].add_fault(Fault(kind=Kind.HANG, vm=vm, verb=verb, times=1, seconds=1.5))
+
+
+async def test_actions_outlive_an_outage_of_the_store_and_end_soon_after_it(user: User, postgres: Postgres) -> None:
+    await user.do(user.mci("old"), "create", spec=spec(3))
+    await slow(user, "aws0-3", "suspend")
+    landing = await user.admitted(user.mci("old"), "suspend")  # the store goes while its VMs land
+    await user.until_called(user.vm("aws0-3", "old"))
+    postgres.crash()
+    with pytest.raises(StoreUnavailable, match="the store did not answer"):
+        await user.service.inventory.get(user.mci("old"))
+    asked = asyncio.create_task(user.do(user.mci("new"), "create", spec=spec(3)))  # it is away when this one begins
+    await asyncio.sleep(AWAY_SECONDS)
+    running = await user.asking.running(landing.path)
+    assert running
+    assert running.status is not None
+    assert (running.status.name, asked.done()) == ("RUNNING", False)
+    await asyncio.to_thread(postgres.start)
+    back = time.monotonic()
+    outcomes: tuple[Outcome, Outcome] = await asyncio.wait_for(
+        asyncio.gather(user.asking.outcome(landing.path, landing.run), asked), 2 * BACK_SECONDS
+    )
+    assert time.monotonic() - back < BACK_SECONDS
+    assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(Result.SUCCEEDED, 0)] * 2
+    await user.books_agree("old")
+    await user.books_agree("new")
+    assert {vm.effects for vms in (await user.books()).values() for vm in vms} == {1, 2}, "nothing was done twice"

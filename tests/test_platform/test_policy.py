@@ -1,0 +1,106 @@
+"""Who may do what: the policy file as it is written, every right that it gives and every one that it does not."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.model import Request
+from domain.policy import Policy
+from tests.test_platform.site import ROOT
+from workers.policies import load
+
+EXAMPLE = ROOT / "examples" / "policy.yaml"
+WEB, OTHER = "ns:web:mci:shop", "ns:webshop:mci:shop"
+PATHS = {WEB: "mci", f"{WEB}:vm:a-1": "vm", OTHER: "mci", f"{OTHER}:vm:a-1": "vm"}
+SWITCHING = {"suspend", "resume", "reboot"}
+
+
+def may(user: str, path: str, action: str, force: bool) -> bool:
+    """What examples/policy.yaml means, said once more in other words."""
+    if user == "root":
+        return True
+    if force or user not in ("night-shift", "wanda"):
+        return False
+    return action in SWITCHING or (user == "wanda" and path.startswith(f"{WEB}") and path.split(":")[1] == "web")
+
+
+REQUESTS = [
+    (user, path, verb.action, force)
+    for user, (path, kind), force in product(("root", "night-shift", "wanda", "eve", ""), PATHS.items(), (False, True))
+    for verb in registry.KINDS[kind].verbs
+]
+
+
+def test_every_right_is_given_and_no_other_is() -> None:
+    policy = load(str(EXAMPLE))
+    found = {request: _allowed(policy, *request) for request in REQUESTS}
+    assert found == {request: may(*request) for request in REQUESTS}
+    assert set(found.values()) == {True, False}
+
+
+def _allowed(policy: Policy, user: str, path: str, action: str, force: bool) -> bool:
+    try:
+        policy.check(Request(path=path, action=action, requested_by=user, force=force))
+    except Refused as refused:
+        return refused.category is not Category.NOT_ALLOWED
+    return True
+
+
+@pytest.mark.parametrize(
+    ("user", "force", "words"),
+    [
+        ("night-shift", False, f"night-shift may not terminate {WEB}: the role operator does not allow it"),
+        ("wanda", True, f"wanda may not terminate {WEB} with force: none of the roles operator, team-web does"),
+        ("eve", False, f"eve may not terminate {WEB}: the policy, which gives no role, does not allow it"),
+        ("", False, f"somebody without a name may not terminate {WEB}"),
+    ],
+)
+def test_a_refusal_says_who_what_and_why(user: str, force: bool, words: str) -> None:
+    with pytest.raises(Refused) as caught:
+        load(str(EXAMPLE)).check(Request(path=WEB, action="terminate", requested_by=user, force=force))
+    assert words in caught.value.message
+    assert "RATCHET_POLICY_FILE" in caught.value.hint
+
+
+def test_without_a_star_nobody_else_may_do_anything() -> None:
+    policy = Policy.model_validate({"roles": {"all": {"kinds": ["*"], "actions": ["*"]}}, "users": {"ann": ["all"]}})
+    assert _allowed(policy, "ann", WEB, "suspend", False)
+    assert not _allowed(policy, "bob", WEB, "suspend", False)
+
+
+ROLE = "roles: {r: {kinds: [mci], actions: [suspend]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "roles: Field required"),
+        ("roles: [", "is not YAML"),
+        ("- a list", "Input should be a valid dictionary"),
+        (ROLE + "users: {ann: [q]}", "users.ann: no such role 'q'; roles are: r"),
+        (ROLE + "users: {}\nuser: {}", "user: Extra inputs are not permitted"),
+        ("roles: {r: {kinds: [rocket], actions: [suspend]}}\nusers: {}", "no such kind 'rocket'; kinds are: mci"),
+        ("roles: {r: {kinds: [mci], actions: [fly]}}\nusers: {}", "no such action 'fly'; actions are: create"),
+        ("roles: {r: {kinds: [mci], actions: []}}\nusers: {}", "at least 1 item"),
+        ("roles: {r: {kinds: [mci], actions: [suspend], paths: [web]}}\nusers: {}", "bad path 'web'"),
+        ("roles: {r: {kinds: [mci], actions: [suspend], forced: true}}\nusers: {}", "Extra inputs"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    with pytest.raises(Refused) as caught:
+        load(str(file))
+    assert words in caught.value.message
+    assert str(file) in caught.value.message
+    assert "examples/policy.yaml" in caught.value.hint
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot be read: No such file"):
+        load(str(tmp_path / "policy.yaml"))

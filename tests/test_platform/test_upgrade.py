@@ -1,0 +1,98 @@
+"""A new build while actions are in flight: each ends on the code that it began on, new ones begin on the new code."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from temporalio import workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.common import VersioningBehavior
+
+from domain.model import Result
+from starter.command import run
+from tests.test_platform.site import ROOT, Site
+from workers.families import WORKFLOWS
+from workflows.action import Action
+
+LAYERS = ("domain", "store", "providers", "activities", "workflows", "workers", "starter", "examples")
+NEW_STEP = "        await workflow.sleep(0.01, summary='a step that the old code does not know')\n"
+
+
+@pytest.fixture
+def new_code(tmp_path: Path) -> Path:
+    """This program with one more step in its actions: a history of the old code cannot be replayed on it."""
+    copy = tmp_path / "new"
+    for layer in LAYERS:
+        shutil.copytree(ROOT / layer, copy / layer, ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "workflows" / "action.py"
+    before = "        result, done = await self._run(request, grant)\n"
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, NEW_STEP + before))
+    return copy
+
+
+async def steps(site: Site, path: str, run_id: str) -> tuple[str, bool]:
+    """The build that an action ended on, and whether it took the new step."""
+    handle = site.client.get_workflow_handle(path, run_id=run_id)
+    build = (await handle.describe()).raw_description.workflow_execution_info.versioning_info
+    events = (await handle.fetch_history()).events
+    timers = [event for event in events if event.event_type == EventType.EVENT_TYPE_TIMER_STARTED]
+    return build.deployment_version.build_id, bool(timers)
+
+
+async def test_actions_in_flight_end_on_the_old_build_and_new_ones_begin_on_the_new(
+    site: Site, new_code: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.environment["RATCHET_DEPLOYMENT"] = "ratchet"
+    for name, value in site.environment.items():
+        monkeypatch.setenv(name, value)
+    async with site.worker(RATCHET_BUILD="v1") as old:
+        assert await promoted("v1")
+        await site.do("ns:default:mci:old", "create", 1)
+        await site.hang("suspend", 600)
+        in_flight = await site.ask("ns:default:mci:old", "suspend")
+        await site.until_hanging()
+        async with site.worker(RATCHET_BUILD="v2", cwd=new_code):
+            assert await promoted("v2")
+            fresh = await site.ask("ns:default:mci:new", "create", 1)
+            assert (await site.asking.outcome(fresh.path, fresh.run)).result is Result.SUCCEEDED
+            assert await steps(site, fresh.path, fresh.run) == ("v2", True)
+            # The old worker is replaced in the middle of the action: by the same build, on which it goes on.
+            async with site.worker(RATCHET_BUILD="v1"):
+                old.process.send_signal(signal.SIGTERM)
+                await old.process.wait()
+                outcome = await asyncio.wait_for(site.asking.outcome(in_flight.path, in_flight.run), 30)
+            assert outcome.result is Result.SUCCEEDED
+            assert await steps(site, in_flight.path, in_flight.run) == ("v1", False)
+            assert (await site.do("ns:default:mci:old", "resume")).result is Result.SUCCEEDED
+            capsys.readouterr()
+            assert await run(["build", "list"]) == 0
+            shown = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
+            assert (shown["v2"], shown["v1"] in ("draining", "drained")) == ("current", True), shown
+            assert await run(["build", "promote", "v3"]) == 6
+            assert "builds are: " in capsys.readouterr().err
+
+
+async def promoted(build: str) -> bool:
+    """As a pipeline does it: until Temporal has seen the workers of the build on every queue."""
+    async with asyncio.timeout(30):
+        while code := await run(["build", "promote", build]):
+            assert code in (5, 6)
+            await asyncio.sleep(0.2)
+    return True
+
+
+def behaviour(of: type) -> VersioningBehavior:
+    found = workflow._Definition.must_from_class(of).versioning_behavior
+    return found or VersioningBehavior.UNSPECIFIED
+
+
+@pytest.mark.parametrize("kind", WORKFLOWS, ids=lambda each: each.__name__)
+def test_actions_stay_on_their_build_and_what_lives_beside_an_object_moves_on(kind: type) -> None:
+    """An action has the workers' default, which is pinned. A companion lives longer than any build."""
+    wanted = VersioningBehavior.UNSPECIFIED if issubclass(kind, Action) else VersioningBehavior.AUTO_UPGRADE
+    assert behaviour(kind) is wanted, f"{kind.__name__}: say versioning_behavior in its @workflow.defn"

@@ -1,0 +1,140 @@
+"""What PostgreSQL can say, and what it means: try again here, try again later, or mend the set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused, StoreUnavailable
+from store import engine
+from store.engine import Database
+from store.migrate import _LOCK, migrate, newest
+
+
+@pytest.fixture
+def url(empty_postgres: Callable[[], str]) -> str:
+    return empty_postgres()
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    database = Database(url)
+    yield database
+    database.close()
+
+
+def statement(text: str) -> Callable[[sa.Connection], object]:
+    return lambda connection: connection.execute(sa.text(text)).rowcount
+
+
+def test_of_two_transactions_in_a_deadlock_both_are_done_in_the_end(database: Database) -> None:
+    database.run_here(statement("CREATE TABLE things (id INTEGER PRIMARY KEY, n INTEGER)"))
+    database.run_here(statement("INSERT INTO things VALUES (1, 0), (2, 0)"))
+    gate, tries = Barrier(2), []
+
+    def crossing(order: tuple[int, int]) -> Callable[[sa.Connection], None]:
+        def work(connection: sa.Connection) -> None:
+            tries.append(order)
+            add = sa.text("UPDATE things SET n = n + 1 WHERE id = :id")
+            connection.execute(add, {"id": order[0]})
+            if len(tries) <= 2:  # both hold one and want the other
+                gate.wait(10)
+            connection.execute(add, {"id": order[1]})
+
+        return work
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda order: database.run_here(crossing(order)), [(1, 2), (2, 1)]))
+    total = database.run_here(lambda connection: connection.execute(sa.text("SELECT sum(n) FROM things")).scalar())
+    assert (total, len(tries)) == (4, 3), "one was chosen to give way, and came again"
+
+
+def test_a_standby_is_unavailable_rather_than_broken(database: Database) -> None:
+    def write(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+        connection.exec_driver_sql("CREATE TABLE things (id INTEGER)")
+
+    with pytest.raises(StoreUnavailable, match="read-only transaction"):
+        database.run_here(write)
+
+
+def test_missing_rights_are_told_with_what_to_grant(database: Database, url: str) -> None:
+    name = sa.make_url(url).database
+    for text in (
+        f"CREATE ROLE {name}_reader LOGIN",
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        f"GRANT CONNECT ON DATABASE {name} TO {name}_reader",
+    ):
+        database.run_here(statement(text))
+    reader = Database(str(sa.make_url(url).set(username=f"{name}_reader")))
+    with pytest.raises(Refused, match="permission denied for schema public") as caught:
+        migrate(reader)
+    reader.close()
+    assert caught.value.category is Category.INVALID
+    assert "the right to create and change tables" in caught.value.hint
+
+
+def test_whoever_migrates_second_waits_longer_than_an_action_would(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engine._CONNECT, "options", "-c lock_timeout=50 -c statement_timeout=100")
+    second, held, waited = Database(url), Event(), Event()
+
+    def first(connection: sa.Connection) -> None:
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        held.set()
+        waited.wait(10)
+
+    def until_it_waits(connection: sa.Connection) -> bool:
+        waiting = sa.text(
+            "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT granted "
+            "AND a.datname = current_database() AND clock_timestamp() - a.query_start > interval '300 ms'"
+        )
+        return bool(connection.execute(waiting).scalar())
+
+    with ThreadPoolExecutor(2) as threads:
+        holding = threads.submit(database.run_here, first)
+        assert held.wait(10)
+        migrating = threads.submit(migrate, second)
+        while not database.run_here(until_it_waits) and not migrating.done():
+            pass
+        waited.set()
+        holding.result()
+        assert migrating.result() == ("", newest())
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("hunter2", "the store's URL cannot be read"),
+        ("postgresql://me:hunter2@host:port/name", "the store's URL cannot be read"),
+        ("mysql://me:hunter2@host/name", "the store cannot be kept in 'mysql'"),
+        ("", "the store's URL cannot be read"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_being_shown(url: str, words: str) -> None:
+    with pytest.raises(Refused) as caught:
+        Database(url)
+    assert caught.value.message == words
+    assert "postgresql://user:password@host/name" in caught.value.hint
+    assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_pool_is_as_large_as_it_is_told(url: str) -> None:
+    small = Database(url, pool=2)
+    gate = Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        pids = list(threads.map(lambda _: small.run_here(lambda connection: _backend(connection, gate)), range(2)))
+    assert len(set(pids)) == 2
+    assert small.engine.pool.status().startswith("Pool size: 2 ")
+    small.close()
+
+
+def _backend(connection: sa.Connection, gate: Barrier) -> int:
+    gate.wait(10)
+    return int(connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one())

@@ -1,0 +1,98 @@
+"""A codec endpoint: the Web UI sends it what it cannot read, and shows what comes back. On loopback only.
+
+Whoever may use a browser on this machine can read payloads through it: it is for the one person who started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from temporalio.api.common.v1 import Payloads
+
+from domain.errors import Category, Refused
+from workers.payloads import Encryption, UnreadablePayload
+
+HOST = "127.0.0.1"
+MAX_BODY = 8 * 1024 * 1024
+
+
+class CodecServer(ThreadingHTTPServer):
+    def __init__(self, port: int, codec: Encryption, origins: Sequence[str]) -> None:
+        self.codec = codec
+        self.origins = [origin.rstrip("/") for origin in origins]
+        try:
+            super().__init__((HOST, port), _Handler)
+        except OSError as error:
+            why = f"nothing can be served on port {port}: {error.strerror}"
+            raise Refused(Category.INVALID, why, "choose another one with --port") from error
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CodecServer
+
+    def do_OPTIONS(self) -> None:
+        """A browser asks before it sends."""
+        if self._welcome():
+            self._answer(HTTPStatus.NO_CONTENT)
+
+    def do_POST(self) -> None:
+        if not self._welcome():
+            return
+        length = int(self.headers.get("content-length") or 0)
+        turn = {"/decode": self.server.codec.decode, "/encode": self.server.codec.encode}.get(self.path)
+        if turn is None or length > MAX_BODY:
+            self._answer(HTTPStatus.NOT_FOUND if turn is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            return
+        try:
+            asked = Parse(self.rfile.read(length), Payloads())
+            turned = asyncio.run(turn(asked.payloads))
+        except (ParseError, UnicodeDecodeError, UnreadablePayload) as error:
+            self._answer(HTTPStatus.BAD_REQUEST, str(error).encode())
+            return
+        self._answer(HTTPStatus.OK, MessageToJson(Payloads(payloads=turned)).encode())
+
+    def _welcome(self) -> bool:
+        """Only pages of the Web UI may ask, and only by our own name: another site's page in that browser may not."""
+        origin = self.headers.get("origin")
+        by_name = self.headers.get("host") in {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        if by_name and (origin is None or origin in self.server.origins):
+            return True
+        self._answer(HTTPStatus.FORBIDDEN)
+        return False
+
+    def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
+        self.send_response(status)
+        if (origin := self.headers.get("origin")) in self.server.origins:
+            self.send_header("access-control-allow-origin", str(origin))
+            self.send_header("access-control-allow-methods", "POST, OPTIONS")
+            self.send_header("access-control-allow-headers", "content-type, x-namespace, authorization")
+        self.send_header("content-type", "application/json" if status is HTTPStatus.OK else "text/plain")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing of what passes is told."""
+
+
+@contextmanager
+def serving(server: CodecServer) -> Iterator[None]:
+    """Answer, in threads, while the block lasts."""
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,105 @@
+"""The connections file, and the clouds that it makes. A bad file, or credentials that are not there, stop the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
+from domain.errors import Category, ProviderError, Refused, brief
+from domain.limits import MAX_SPEC_BYTES
+from domain.ports import Cloud
+from domain.wire import cloud_queue
+from providers.aws import AwsCloud, check_offline
+from providers.places import ByRegion
+from providers.simulated.catalogue import connections as simulated_connections
+
+
+def load(file: Path | None) -> Connections:
+    """What a file says, or Refused. Without a file everything is simulated, under the usual names."""
+    told = parse(_document(file), str(file)) if file else Connections()
+    return told.beside(simulated_connections())
+
+
+def check(file: Path | None, queues: Sequence[str]) -> None:
+    """Refused if the file is bad, or if a cloud that is served here lacks the credentials that the file names."""
+    for name, each in load(file).real():
+        if cloud_queue(each.csp) not in queues:
+            continue
+        try:
+            check_offline(each.credentials)
+        except Refused as refused:
+            why = f"the connection {name} has no credentials: {refused.message}"
+            raise Refused(refused.category, why, refused.hint) from refused
+
+
+def clouds_of(
+    connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, AwsCloud]
+) -> dict[str, Cloud]:
+    """By csp. What the file does not speak of is simulated."""
+
+    def serving(csp: str) -> Cloud:
+        if csp not in connections.filed:
+            return simulated[csp]
+        regions = {each.region: real.get(name, simulated[csp]) for name, each in connections.of(csp)}
+        return ByRegion(csp, regions)
+
+    return {csp: serving(csp) for csp in simulated}
+
+
+class Inspection:
+    """Looks at connections for a person: are credentials there, and does the cloud answer?"""
+
+    def __init__(self, connections: Connections, real: Mapping[str, AwsCloud]) -> None:
+        self._connections = connections
+        self._real = real
+
+    def names(self) -> list[ConnectionView]:
+        """All of them, without a look."""
+        return [
+            ConnectionView(name=name, provider=each.provider, csp=each.csp, region=each.region)
+            for name, each in sorted(self._connections.named.items(), key=_real_first)
+        ]
+
+    async def look(self, csp: str, ask: bool) -> list[ConnectionView]:
+        """Those of one cloud; `ask` the cloud itself as well."""
+        views = [view for view in self.names() if view.csp == csp]
+        return [await self._seen(view, ask) if view.name in self._real else view for view in views]
+
+    async def _seen(self, view: ConnectionView, ask: bool) -> ConnectionView:
+        cloud = self._real[view.name]
+        try:
+            where = await cloud.credentials()
+            answer = await cloud.check() if ask else ""
+        except Refused as refused:
+            return view.model_copy(update={"trouble": f"{refused.message}; {refused.hint}"})
+        except ProviderError as error:
+            return view.model_copy(update={"trouble": brief(error)})
+        return view.model_copy(update={"credentials": where, "answer": answer})
+
+
+def _real_first(named: tuple[str, SimulatedConnection | AwsConnection]) -> tuple[bool, str]:
+    return isinstance(named[1], SimulatedConnection), named[0]
+
+
+def _document(file: Path) -> object:
+    """A file's content. YAML's own complaints may quote the line, so only the place is told."""
+    try:
+        if file.stat().st_size > MAX_SPEC_BYTES:
+            raise _unusable(file, f"it is larger than {MAX_SPEC_BYTES // 1024} KiB")
+        return yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise _unusable(file, str(error.strerror)) from error
+    except UnicodeDecodeError:
+        raise _unusable(file, "it is not text") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise _unusable(file, f"it is not YAML{where}") from None
+
+
+def _unusable(file: Path, why: str) -> Refused:
+    hint = "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it"
+    return Refused(Category.INVALID, f"the connections file {file} cannot be used: {why}", hint)

@@ -1,0 +1,155 @@
+"""How values travel through Temporal: as JSON of bounded size and, with RATCHET_KEYS_FILE, encrypted.
+
+Encrypted are inputs, results, signals, updates, memos, heartbeats, summaries, and the texts of failures. Not encrypted,
+because Temporal itself works with them: workflow IDs (the objects' paths), queues, types, search attributes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, SecretBytes, StringConstraints, ValidationError, model_validator
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+from temporalio.exceptions import ApplicationError
+
+from domain import wire
+from domain.errors import Category, Refused
+from domain.limits import MAX_PAYLOAD_BYTES
+from domain.registry import explain
+from workers.settings import Settings
+
+ENCODING = b"binary/encrypted"
+KEY_ID = "encryption-key-id"
+NONCE_BYTES = 12
+KEY_BYTES = 32
+
+KeyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class BoundedConverter(PydanticPayloadConverter):
+    """Refuses what Temporal would not take, while it can be said: a result that is too large hangs its workflow."""
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        payloads = super().to_payloads(values)
+        for payload in payloads:
+            if len(payload.data) > MAX_PAYLOAD_BYTES:
+                raise ApplicationError(
+                    f"{len(payload.data):,} bytes are too many: Temporal takes {MAX_PAYLOAD_BYTES:,} at a time",
+                    type=wire.TOO_LARGE,
+                    non_retryable=True,
+                )
+        return payloads
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        if any(payload.metadata.get("encoding") == ENCODING for payload in payloads):
+            raise UnreadablePayload("it is encrypted, and RATCHET_KEYS_FILE is not set here")
+        return super().from_payloads(payloads, type_hints)
+
+
+class Keys(BaseModel):
+    """The keys file: new payloads are encrypted with the active key; the others can still be read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    active: KeyName
+    keys: dict[KeyName, SecretBytes]
+
+    @model_validator(mode="after")
+    def _usable(self) -> Keys:
+        if self.active not in self.keys:
+            raise ValueError(f"the active key {self.active!r} is not among the keys")
+        for name in self.keys:
+            if len(self.secret(name)) != KEY_BYTES:
+                raise ValueError(f"key {name!r} must be {KEY_BYTES} bytes in base64")
+        return self
+
+    def secret(self, name: str) -> bytes:
+        try:
+            return base64.b64decode(self.keys[name].get_secret_value(), validate=True)
+        except binascii.Error:
+            return b""
+
+
+class Encryption(PayloadCodec):
+    """AES-256-GCM with a nonce of its own for every payload."""
+
+    def __init__(self, keys: Keys) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._active = keys.active
+        self._ciphers = {name: AESGCM(keys.secret(name)) for name in keys.keys}
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [self._sealed(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """What was never encrypted is left as it is: a request that was started by hand, or before there was a key."""
+        return [self._opened(each) if each.metadata.get("encoding") == ENCODING else each for each in payloads]
+
+    def _sealed(self, payload: Payload) -> Payload:
+        nonce, name = os.urandom(NONCE_BYTES), self._active.encode()
+        data = nonce + self._ciphers[self._active].encrypt(nonce, payload.SerializeToString(), name)
+        return Payload(metadata={"encoding": ENCODING, KEY_ID: name}, data=data)
+
+    def _opened(self, payload: Payload) -> Payload:
+        from cryptography.exceptions import InvalidTag
+
+        name = payload.metadata[KEY_ID].decode(errors="replace")
+        if name not in self._ciphers:
+            raise UnreadablePayload(
+                f"it was encrypted with the key {name[:63]!r}, which RATCHET_KEYS_FILE does not have"
+            )
+        nonce, sealed = payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:]
+        try:
+            return Payload.FromString(self._ciphers[name].decrypt(nonce, sealed, name.encode()))
+        except InvalidTag as error:
+            raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
+
+
+class UnreadablePayload(ValueError):
+    """A payload that this process cannot decrypt. It says why; a person has to mend it."""
+
+
+def converter(settings: Settings) -> DataConverter:
+    """The one data converter of clients and workers."""
+    bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
+    if not settings.keys_file:
+        return bounded
+    return replace(
+        bounded,
+        payload_codec=Encryption(load(settings.keys_file)),
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+    )
+
+
+def load(name: str) -> Keys:
+    """The keys in a file, or Refused saying what is wrong with it, and nothing of what is in it."""
+    try:
+        import cryptography  # noqa: F401  only whether it is there
+    except ModuleNotFoundError as error:
+        raise Refused(Category.INVALID, "encryption is not installed", "install the extra `encryption`") from error
+    file = Path(name)
+    try:
+        if file.stat().st_mode & 0o077:
+            raise _wrong(name, "can be read by others", f"chmod 600 {name}")
+        return Keys.model_validate(yaml.safe_load(file.read_text()) or {})
+    except OSError as error:
+        raise _wrong(name, f"cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _wrong(name, "is not YAML") from error
+    except ValidationError as error:
+        raise _wrong(name, f"is not valid: {explain(error)}") from error
+
+
+def _wrong(name: str, why: str, hint: str = "") -> Refused:
+    written = "write `active: NAME` and `keys: {NAME: KEY}`, each key from: openssl rand -base64 32"
+    return Refused(Category.INVALID, f"the keys file {name} {why}", hint or written)

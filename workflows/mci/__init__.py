@@ -1,0 +1,1 @@
+"""MCI and VM: creating them, controlling them, removing them, changing their number, and looking at them."""

@@ -1,0 +1,152 @@
+"""Creating an MCI: prepared, held if told to, made, and judged by its policy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.mci.records import RecordActivities
+    from domain import wire
+    from domain.errors import Category, brief
+    from domain.machine import NONE, Actor
+    from domain.mci import MciSpec, Phase, Status
+    from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Examination, wants
+    from domain.model import Done, Grant, Move, Outcome, Refusal, Request
+    from workflows import calls
+    from workflows.action import Failed
+    from workflows.admission import refused
+    from workflows.mci.reach import record, told, validated
+    from workflows.mci.vms import OnVms
+
+PREPARES = "mci-prepares"  # actions that began before there was a preparation go on without one
+
+
+@workflow.defn(name=wire.CREATE_MCI)
+class CreateMci(OnVms):
+    """Create an MCI: prepare its places, hold if told to, then every cloud makes its VMs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grant: Grant | None = None
+        self._holding = False
+        self._decision = ""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    @workflow.signal(name=CONTINUE, description="Go on with an MCI that holds: make its VMs.")
+    async def hear_continue(self, decision: Decision) -> None:
+        await self._hear(CONTINUE, decision)
+
+    @workflow.signal(name=WITHDRAW, description="Give up an MCI that holds: undo its preparation.")
+    async def hear_withdraw(self, decision: Decision) -> None:
+        await self._hear(WITHDRAW, decision)
+
+    @workflow.update(name=CONTINUE, description="As the signal, but refused if the MCI does not hold.")
+    async def ask_continue(self, decision: Decision) -> str:
+        return await self._hear(CONTINUE, decision)
+
+    @workflow.update(name=WITHDRAW, description="As the signal, but refused if the MCI does not hold.")
+    async def ask_withdraw(self, decision: Decision) -> str:
+        return await self._hear(WITHDRAW, decision)
+
+    @ask_continue.validator
+    def _may_continue(self, decision: Decision) -> None:
+        self._must_hold(CONTINUE)
+
+    @ask_withdraw.validator
+    def _may_withdraw(self, decision: Decision) -> None:
+        self._must_hold(WITHDRAW)
+
+    async def examine(self, request: Request) -> Request | Refusal:
+        """What is wrong in itself is refused, also if only a cloud can tell. Connections are looked up."""
+        if not workflow.patched(PREPARES):
+            return request
+        found: Examination = await record(RecordActivities.examine_mci, request)
+        if found.refusal:
+            return found.refusal
+        answers = await asyncio.gather(*(validated(each) for each in found.unknown))
+        if problems := [problem for each in answers for problem in each.problems if each.clear]:
+            return Refusal(category=Category.INVALID, message=told(problems), hint="mend the spec and ask again")
+        return request.model_copy(update={"spec": _located(request, found)})
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        if grant.chunks:  # it began before there was a preparation
+            return await super().perform(request, grant)
+        self._grant, spec = grant, MciSpec.model_validate(request.spec)
+        await self.prepare(grant, wants(spec))
+        if spec.option and await self._decided(grant) == WITHDRAW:
+            return await self._withdrawn(grant)
+        grant, _ = await self.enrol(grant, "create")
+        self.show(phase=Status.CREATING, targets=grant.targets)
+        await self.operate(grant)
+        return await self._judge(spec, grant)
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        if grant.chunks or self._acting:
+            return await super().settle(request, grant)
+        return Done(message=told(await self.release(grant)))
+
+    async def _decided(self, grant: Grant) -> str:
+        """Wait, for days if need be, for somebody to say what is to become of it."""
+        await calls.advance(grant, Phase.PREPARED, Actor.CONTROLLER, "holding")
+        self.show(phase=Phase.PREPARED, step=f"holding: waits for {CONTINUE} or {WITHDRAW}")
+        self._list_as(0)
+        self._holding = True
+        await workflow.wait_condition(lambda: bool(self._decision))
+        self._holding = False
+        self.show(step="")
+        return self._decision
+
+    async def _withdrawn(self, grant: Grant) -> Done:
+        if left := await self.release(grant):
+            raise Failed(f"withdrawn, but not everything could be undone: {told(left)}", Done())
+        return Done(to=NONE, message="withdrawn: the preparation was undone")
+
+    async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
+        """What becomes of an MCI of which some VMs could not be made."""
+        if spec.policyOnPartialFailure == "continue":
+            return Done()
+        rollback = spec.policyOnPartialFailure == "rollback"
+        doomed, found = await self.enrol(grant, "delete" if rollback else "refine")
+        if not found.lost:
+            return Done()
+        self.show(step=f"{spec.policyOnPartialFailure}: removes {doomed.targets} VMs", done=0, failed=0)
+        await self.operate(doomed)
+        why = f"{found.lost} of {grant.targets} VMs could not be made"
+        if not rollback:
+            return Done(message=f"{why} and were cleaned away", lost=found.lost, troubles=found.troubles)
+        if left := await self.release(grant):
+            raise Failed(f"{why}, and the rollback could not remove everything: {told(left)}", Done())
+        end = Done(to=NONE, lost=grant.targets, troubles=found.troubles)
+        raise Failed(f"{why}: everything was rolled back", end)
+
+    async def _hear(self, word: str, decision: Decision) -> str:
+        """The first word while it holds decides. Any other is kept in the history as ignored."""
+        if self._holding and not self._decision:
+            self._decision = word
+            return f"{word} it is"
+        if self._grant:
+            to, by = Status.CREATING if word == CONTINUE else NONE, decision.requested_by or "nobody named"
+            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=brief(f"{word} by {by}: not holding"))
+            await calls.move(self._grant, [late])
+        return "ignored"
+
+    def _must_hold(self, word: str) -> None:
+        if not self._holding or self._decision:
+            message = f"{word} is not allowed for MCI under {self.progress().phase}: it is not holding"
+            raise refused(Refusal(category=Category.NOT_ALLOWED, message=message))
+
+
+def _located(request: Request, found: Examination) -> dict[str, Any]:
+    """The spec with the cloud and the region of every connection that it names."""
+    spec = dict(request.spec or {})
+    groups = [dict(group) for group in spec["subGroups"]]
+    for group in groups:
+        if (name := group.get("connectionName")) in found.connections:
+            group["csp"], group["region"] = found.connections[name]
+    return {**spec, "subGroups": groups}

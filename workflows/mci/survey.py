@@ -1,0 +1,35 @@
+"""Looking at an MCI: its records held against what the clouds say."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.mci.records import RecordActivities
+    from activities.mci.survey import SurveyActivities
+    from domain.mci.messages import SURVEY_VMS, Look, Survey, SurveyPlan, SurveyReport
+    from workflows.mci.reach import on_cloud, record
+
+
+@workflow.defn(name=SURVEY_VMS)
+class SurveyVms:
+    """Hold the records of an MCI against the clouds. Not an action: it takes no lock, and any action wins over it."""
+
+    @workflow.run
+    async def run(self, survey: Survey) -> SurveyReport:
+        plan: SurveyPlan = await record(RecordActivities.plan_survey, survey)
+        asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
+        places = plan.places if survey.reconcile else list(asked)
+        looks = [
+            Look(survey=survey, place=place, chunks=[chunk for chunk in plan.chunks if chunk.placement == place])
+            for place in places
+        ]
+        found = await asyncio.gather(
+            *(on_cloud(SurveyActivities.survey_place, look, look.place, "survey") for look in looks)
+        )
+        report = SurveyReport(saved=plan.saved)
+        for each in found:
+            report = report.plus(each)
+        return report

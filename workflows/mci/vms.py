@@ -1,0 +1,135 @@
+"""Orders to the clouds for many VMs: control, removal, and a change of their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.mci.places import PlaceActivities
+    from activities.mci.records import RecordActivities
+    from activities.mci.vms import VmActivities
+    from domain import wire
+    from domain.limits import FAILURES_SHOWN
+    from domain.mci import Scale, Status
+    from domain.mci.messages import SCALE_GROUP, Enrol, Enrolled, Examination, Wants
+    from domain.model import Done, Grant, Outcome, Refusal, Request, Trouble
+    from workflows.action import Action, Failed
+    from workflows.mci.reach import PROBLEMS_SHOWN, everywhere, record, told
+
+OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
+SETTLE_PATIENCE = timedelta(minutes=2)
+
+
+class OnVms(Action):
+    """Actions whose work is orders to the clouds for many VMs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._acting: Grant | None = None  # on which VMs, if they came in later
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        await self.operate(grant)
+        return Done()
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        await self.each_chunk(self._acting or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
+        return Done()
+
+    async def operate(self, grant: Grant) -> None:
+        """Tell the clouds what to do, and wait until they have."""
+        self._acting = grant
+        self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
+        await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
+
+    async def enrol(self, grant: Grant, action: str, scale: Scale | None = None) -> tuple[Grant, Enrolled]:
+        """Bring VMs into this action: those that it makes, or some to be removed."""
+        which = {"group": scale.subGroup, "count": scale.count} if scale else {}
+        order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), **which)
+        found = await record(RecordActivities.enrol_vms, order)
+        return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
+
+    async def prepare(self, grant: Grant, wanted: Sequence[Wants]) -> None:
+        """Where something is missing of what VMs share it is made: everywhere at once. Failed with every reason."""
+        todo = [each for each in wanted if each.place in grant.details.get("prepare", [])]
+        if not todo:
+            return
+        self.show(step=f"preparing {', '.join(each.place for each in todo[:PROBLEMS_SHOWN])}")
+        found = await everywhere(PlaceActivities.prepare_place, grant, todo, "prepare")
+        self.show(step="")
+        if problems := [problem for each in found for problem in each.problems]:
+            troubles = [
+                Trouble(path=grant.path, status=Status.FAILED, error=each, at=workflow.now()) for each in problems
+            ]
+            left = await self.release(grant)
+            kept = Done(info={"problems": [*problems, *left]}, troubles=troubles[:FAILURES_SHOWN])
+            raise Failed(f"the preparation failed: {told([*problems, *left])}", kept)
+
+    async def release(self, grant: Grant) -> list[str]:
+        """The MCI leaves its places; what nobody else uses there is removed. Returns what could not be."""
+        wanted = [Wants(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
+        found = await everywhere(PlaceActivities.release_place, grant, wanted, "release")
+        return [problem for each in found for problem in each.problems]
+
+
+@workflow.defn(name=wire.CONTROL_VMS)
+class ControlVms(OnVms):
+    """Suspend, resume, reboot or terminate one VM, or those VMs of an MCI whose status allows it."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+
+@workflow.defn(name=wire.REMOVE_VMS)
+class RemoveVms(OnVms):
+    """Terminate VMs and remove their records: those that failed, or all together with their MCI.
+
+    A record goes only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
+    """
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        if request.action == "delete" and request.force:
+            return await self._forget(grant)
+        await super().perform(request, grant)
+        left = await self.release(grant)
+        if left and not self.progress().failed:  # else the VMs that are left say why
+            raise Failed(told(left), Done())
+        return Done()
+
+    async def _forget(self, grant: Grant) -> Done:
+        await self.each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
+        left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
+        if alone := grant.details.get("alone"):
+            left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
+        return Done(message=left)
+
+
+@workflow.defn(name=SCALE_GROUP)
+class ScaleGroup(OnVms):
+    """More VMs of a subgroup, numbered on from the highest number ever used; or fewer, the highest numbers first."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def examine(self, request: Request) -> Request | Refusal:
+        if request.action == "scale-in":
+            return request
+        found: Examination = await record(RecordActivities.examine_mci, request)
+        return found.refusal or request
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        await self.prepare(
+            grant, [Wants(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
+        )
+        grant, _ = await self.enrol(grant, request.action, Scale.model_validate(request.spec))
+        self.show(targets=grant.targets)
+        await self.operate(grant)
+        return Done()
