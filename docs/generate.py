@@ -93,6 +93,10 @@ TABLES = {
     "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
     "locks": "who holds what",
     "history": "every change, and every write that was ignored; lines are only ever added",
+    "lease_hosts": "hosts as capacity: sizes, properties, and whether they work",
+    "lease_bookings": "what each reservation that has not ended was promised",
+    "lease_allocations": "which host, or part of it, is whose, from when to when",
+    "lease_timers": "events of leases that are still to come",
 }
 
 

@@ -261,7 +261,7 @@ def _hosts_of(connection: sa.Connection, lease: str) -> int:
     return int(connection.execute(query).scalar_one() or 0)
 
 
-RIDERS = {
+RIDERS: dict[str, Rider] = {
     "lease": Rider(admit=admit, ended=ended),
     "event": Rider(admit=admit_event, ended=ended_event),
     "host": Rider(admit=hosts.admit, ended=hosts.ended),
