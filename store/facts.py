@@ -37,7 +37,7 @@ def kept(connection: sa.Connection, prefix: str, open_runs: set[str]) -> Kept:
     findings = [
         *rest_is_stable(_under_way(connection, prefix), held, open_epochs, open_runs),
         *legal,
-        *holds_never_overlapped(admitted),
+        *holds_never_overlapped([each for each in admitted if not _hidden(each)]),
     ]
     count = connection.execute(
         _at(sa.select(sa.func.count()).select_from(objects), objects.c.path, prefix)
@@ -45,27 +45,31 @@ def kept(connection: sa.Connection, prefix: str, open_runs: set[str]) -> Kept:
     return Kept(admitted, findings, int(count), lines, len(held))
 
 
+def _hidden(action: ActionFacts) -> bool:
+    """Hidden work excludes nobody: it is begun while others are under way, and waits for them."""
+    return action.action in registry.kind_at(action.path).table.hidden
+
+
 def _at(query: sa.Select[Any], column: sa.ColumnElement[str], prefix: str) -> sa.Select[Any]:
     return query.where(below(column, prefix)) if prefix else query
 
 
 def _actions(connection: sa.Connection, prefix: str) -> list[ActionFacts]:
+    """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
     span = (
         sa.select(
             history.c.epoch,
             history.c.path,
+            history.c.action,
             sa.func.min(history.c.seq).label("first"),
             sa.func.max(history.c.seq).label("last"),
         )
         .where(~history.c.message.startswith("ignored: "))
-        .group_by(history.c.epoch, history.c.path)
+        .group_by(history.c.epoch, history.c.path, history.c.action)
         .subquery()
     )
-    query = (
-        sa.select(actions, span.c.first, span.c.last)
-        .outerjoin(span, (span.c.epoch == actions.c.epoch) & (span.c.path == actions.c.path))
-        .order_by(actions.c.epoch)
-    )
+    same = (span.c.epoch == actions.c.epoch) & (span.c.path == actions.c.path) & (span.c.action == actions.c.action)
+    query = sa.select(actions, span.c.first, span.c.last).outerjoin(span, same).order_by(actions.c.epoch)
     return [
         ActionFacts(
             epoch=row["epoch"],

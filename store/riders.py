@@ -42,7 +42,4 @@ class Rider:
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
 
 
-from store.leases import riding as leases  # noqa: E402  a rider needs what is above
-from store.mci import riding as mci  # noqa: E402
-
-RIDERS: dict[str, Rider] = {"mci": mci.RIDER, **leases.RIDERS}  # by kind
+RIDERS: dict[str, Rider] = {}  # by kind; `store/families.py` fills it

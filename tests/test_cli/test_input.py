@@ -29,8 +29,8 @@ WORDS = [
     ("an unknown kind",        "list rocket",                                 USAGE,   "unknown kind 'rocket'"),
     ("an unknown kind's path", "get rocket:one",                              USAGE,   "unknown kind 'rocket'"),
     ("an unknown action",      "mci explode default/web",                     USAGE,   'Unknown command "explode"'),
-    ("an action to check",     "check default/web explode",                   USAGE,   "unknown action 'explode'"),
-    ("no action for a VM",     "check default/web/front-1 create",            USAGE,   "unknown action 'create'"),
+    ("an action to check",     "check ns:default:mci:web explode",            USAGE,   "unknown action 'explode'"),
+    ("no action for a VM",     "check ns:a:mci:b:vm:c-1 create",              USAGE,   "unknown action 'create'"),
     ("an unknown option",      "mci suspend default/web --fast",              USAGE,   "--fast"),
     ("no object",              "mci suspend",                                 USAGE,   "TARGET"),
     ("one word too many",      "mci suspend default/web more",                USAGE,   "more"),
@@ -38,7 +38,7 @@ WORDS = [
     ("too few names",          "mci suspend web",                             USAGE,   "does not name an object"),
     ("too many names",         "mci suspend default/web/front-1",             USAGE,   "does not name an object"),
     ("a path of another kind", "mci suspend ns:default:mci:web:vm:front-1",   USAGE,   "does not name an object"),
-    ("no path at all",         "get web",                                     USAGE,   "does not name one object"),
+    ("no path at all",         "get a/b/c/d/e/f/g",                           USAGE,   "does not name one object"),
     ("half a path",            "get ns:default:mci",                          USAGE,   "kind:name pairs"),
     ("a bad name",             "mci suspend default/-web",                    USAGE,   "bad name '-web'"),
     ("an empty name",          "mci suspend default/",                        USAGE,   "bad name ''"),
@@ -58,8 +58,8 @@ WORDS = [
     ("nothing to show",        "mci status nobody/nothing",                   MISSING, "there is no such MCI"),
     ("nothing to tell",        "history nobody/nothing",                      MISSING, "there is no such MCI"),
     ("nothing to check",       "check nobody/nothing suspend",                MISSING, "there is no such MCI"),
-    ("nothing to wait for",    "attach nobody/nobody",                        MISSING, "there was no action"),
-    ("nothing to cancel",      "cancel nobody/nobody",                        MISSING, "there was no action"),
+    ("nothing to wait for",    "attach ns:nobody:mci:nobody",                 MISSING, "there was no action"),
+    ("nothing to cancel",      "cancel ns:nobody:mci:nobody",                 MISSING, "there was no action"),
 ]
 
 SPECS = [

@@ -1,0 +1,103 @@
+"""What the inventory tells the edge's workflows: about a connection, an answer, a policy's world."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse
+from domain.edge.specs import AutoProvision, AutoScale, Patience
+from domain.model import Model
+
+
+class Standing(StrEnum):
+    """What became of a CRM's connection."""
+
+    REFUSED = "refused"  # of an old notify-id, of the wrong version, or to a cloudlet that nobody made
+    OWNED = "owned"  # an action holds the cloudlet: the next move is its own
+    ACKED = "acked"  # the cloudlet is InitOk
+    KEPT = "kept"  # known, but the cloudlet stays as it is
+
+
+class ConnectFact(Model):
+    cloudlet: str
+    said: CrmConnect
+    at: datetime
+
+
+class AnswerFact(Model):
+    cloudlet: str
+    said: CrmResponse
+    at: datetime
+
+
+class LostFact(Model):
+    cloudlet: str
+    said: CrmDisconnect
+    at: datetime
+
+
+class Connected(Model):
+    """The answer to a connection, and who has to hear of it."""
+
+    standing: Standing
+    why: str = ""
+    current: int = 0  # the newest notify-id that is known
+    address: Address | None = None
+    running: list[str] = []  # actions below the cloudlet
+
+
+class Told(Model):
+    """The answer to a CRM's message about the cloudlet itself."""
+
+    owner: str = ""  # whose business it is
+    everything: Address | None = None  # who is to be sent all data now
+
+
+class Terms(Model):
+    """What an instance's action was granted: whom to talk to, how patiently, and about what."""
+
+    address: Address | None = None  # None: the CRM is not told
+    patience: Patience = Patience()
+    spec: dict[str, Any] = {}
+    before: dict[str, Any] = {}
+    tolerant: bool = False  # of the CRM's errors
+    apps: dict[str, dict[str, Any]] = {}  # to be deleted first: their paths and specs
+
+
+class CloudletTerms(Model):
+    """What a cloudlet's action was granted."""
+
+    address: Address | None = None  # the CRM that is connected
+    patience: Patience = Patience()
+    spec: dict[str, Any] = {}
+
+
+class Item(Model):
+    """One instance that should be there."""
+
+    path: str
+    spec: dict[str, Any]
+
+
+class Inventoried(Model):
+    items: list[Item]
+
+
+class Refuge(Model):
+    """An app, and where it can go."""
+
+    path: str
+    to: str = ""  # empty: nowhere
+    spec: dict[str, Any] = {}
+
+
+class Refuges(Model):
+    apps: list[Refuge]
+
+
+class PolicyQuestion(Model):
+    policy: str  # its path
+    auto_provision: AutoProvision | None = None
+    auto_scale: AutoScale | None = None

@@ -1,0 +1,47 @@
+"""What the reference CRM can be told to do wrong: rules, tried in order, each for so many times."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import Field
+
+from domain.model import Model, ShortText, Word
+
+
+class Trouble(StrEnum):
+    FAIL = "fail"  # answers with an error
+    SILENT = "silent"  # never answers
+    SLOW = "slow"  # takes `seconds` longer
+    NO_ACK = "no-ack"  # leaves the intermediate message out
+    TWICE = "twice"  # says everything twice
+    CRASH_BEFORE = "crash-before"  # dies before the work is done
+    CRASH_AFTER = "crash-after"  # dies after the work is done, before it says so
+
+
+_INSTANCES = Literal["*", "create", "update", "delete", "report"]
+_ITSELF = Literal["start", "gather", "upgrade", "maintain", "operate", "shutdown"]
+About = _INSTANCES | _ITSELF
+
+
+class CrmFault(Model):
+    """One rule. `path` is a glob; `verb` may also be about the CRM itself: start, gather, upgrade and so on."""
+
+    kind: Trouble
+    verb: About = "*"
+    path: ShortText = "*"
+    version: Word = "*"
+    times: int | None = Field(None, ge=1)
+    seconds: float = Field(1.0, ge=0)
+    message: ShortText = ""
+
+    def meets(self, verb: str, path: str, version: str) -> bool:
+        """A rule for every verb is about the work on instances, not about the CRM's own start."""
+        about = self.verb == verb or (self.verb == "*" and verb in ("create", "update", "delete"))
+        return about and fnmatchcase(path, self.path) and self.version in ("*", version)
+
+
+class CrmFaults(Model):
+    faults: list[CrmFault] = Field(default=[], max_length=1_000)

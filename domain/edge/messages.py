@@ -1,0 +1,259 @@
+"""What the controller and a CRM say to each other, and the names that cross the wire between them.
+
+Answers come from outside: they are parsed leniently, cut to size, and judged elsewhere. Nothing in them is trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from domain.edge.tables import GONE
+from domain.errors import brief
+from domain.machine import NONE
+from domain.model import Model
+from domain.paths import ObjectPath
+
+# Workflow types.
+CHANGE_INSTANCE = "ChangeInstance"
+BRING_UP_CLOUDLET = "BringUpCloudlet"
+UPGRADE_CLOUDLET = "UpgradeCloudlet"
+MAINTAIN_CLOUDLET = "MaintainCloudlet"
+DELETE_CLOUDLET = "DeleteCloudlet"
+CLOUDLET_LINK = "CloudletLink"
+KEEP_POLICY = "KeepPolicy"
+FOLLOW_DEMAND = "FollowDemand"
+
+# Signals from outside, and between our own workflows.
+CRM_RESPONSE = "crm_response"
+CRM_CONNECT = "crm_connect"
+CRM_DISCONNECT = "crm_disconnect"
+DEMAND = "demand"
+POLICY_CHANGED = "policy_changed"
+RECONNECTED = "reconnected"
+CONNECTION_LOST = "connection_lost"
+
+# Companions of an object.
+LINK = "link"
+LOOP = "loop"
+
+# Activities of ours, and those that an agent runs on its cloudlet's queue.
+CRM_SEND = "crm_send"
+CRM_IGNORED = "crm_ignored"
+CRM_CONNECTED = "crm_connected"
+CRM_ANSWERED = "crm_answered"
+CRM_LOST = "crm_lost"
+CRM_EVERYTHING = "crm_everything"
+FAILOVER_PLAN = "failover_plan"
+POLICY_FACTS = "policy_facts"
+CRM_REQUESTS = "crm_requests"
+CRM_SESSION = "crm_session"
+
+MAX_ERRORS = 20
+MAX_ERROR = 4_000  # characters of all errors together that are kept
+MAX_INSTANCES = 5_000
+
+
+def crm_queue(cloudlet: str, version: str) -> str:
+    """The task queue from which a cloudlet's CRM of this version takes its requests."""
+    return f"crm-{cloudlet}-{version}"
+
+
+class Verb(StrEnum):
+    """What a CRM is asked to do."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    REPORT = "report"  # say how far you are
+    UPGRADE = "upgrade"  # start the CRM of another version
+    RECONNECT = "reconnect"  # connect again, with a new notify-id
+    MAINTAIN = "maintain"
+    OPERATE = "operate"  # back to normal
+    SHUTDOWN = "shutdown"  # the cloudlet goes
+    ALL_DATA = "all-data"  # everything that should be there
+    ACK = "ack"  # your connection is known; only for CRMs without a session
+
+
+class CrmRequest(Model):
+    """One order to a CRM. `epoch` and `attempt` tell a repeated order from a new one."""
+
+    path: str
+    verb: Verb
+    notify_id: int
+    version: str
+    epoch: int = 0
+    attempt: int = 1
+    reply_to: str = ""  # the workflow that awaits the answer; the path's own if empty
+    spec: dict[str, Any] = {}
+    undo: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}/{self.verb}/{self.epoch}/{self.attempt}"
+
+
+class CrmRequests(Model):
+    requests: list[CrmRequest]
+
+
+class Address(Model):
+    """Which CRM: of which cloudlet, connected how, in which version, under which notify-id."""
+
+    cloudlet: str
+    version: str
+    notify_id: int
+    transport: str = "queue"
+    url: str = ""
+
+
+class Post(Model):
+    """Requests, and where they go."""
+
+    to: Address
+    requests: list[CrmRequest]
+
+
+def _cut(value: Any) -> Any:
+    return brief(value, 500) if isinstance(value, str) else value
+
+
+def _cut_list(value: Any) -> Any:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        return value
+    return [brief(each, MAX_ERROR) if isinstance(each, str) else each for each in value[:MAX_ERRORS]]
+
+
+Short = Annotated[str, BeforeValidator(_cut)]
+
+
+class FromOutside(BaseModel):
+    """Fields that we do not know are left out: a newer CRM may send more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, raw: Any) -> Any:
+        """Temporal's HTTP API makes null of an empty list: what is null was not said."""
+        return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
+
+
+class CrmProgress(FromOutside):
+    """Task `task` of `of`, now at `step`."""
+
+    task: int = Field(0, ge=0, le=1_000_000)
+    of: int = Field(0, ge=0, le=1_000_000)
+    step: Short = ""
+    message: Short = ""
+
+    def told(self) -> str:
+        words = " ".join(word for word in (self.step, self.message) if word)
+        return f"task {self.task} of {self.of}: {words}" if self.of else words
+
+
+class CrmResponse(FromOutside):
+    """A CRM's answer: the state that it has brought the object to, or what went wrong."""
+
+    state: Annotated[str, Field(min_length=1, max_length=100)]
+    notify_id: int
+    errors: Annotated[list[str], BeforeValidator(_cut_list)] = []
+    runtime: dict[str, Any] | None = None
+    progress: CrmProgress | None = None
+    path: ObjectPath | None = None  # if it is not the object that the workflow is about
+    version: Short = ""
+
+    @property
+    def status(self) -> str:
+        """The state in our words."""
+        return NONE if self.state in GONE else self.state
+
+    def reason(self) -> str:
+        """All errors, joined and cut."""
+        return brief("; ".join(self.errors), MAX_ERROR)
+
+    def kept_runtime(self) -> dict[str, Any] | None:
+        """What is kept of the runtime: only if it is small."""
+        small = self.runtime is not None and len(json.dumps(self.runtime, default=str)) <= MAX_ERROR
+        return self.runtime if small else None
+
+
+class Reported(FromOutside):
+    """One instance as a CRM finds it."""
+
+    state: Annotated[str, Field(min_length=1, max_length=100)]
+    digest: Short = ""
+
+    @property
+    def status(self) -> str:
+        return NONE if self.state in GONE else self.state
+
+
+class CrmConnect(FromOutside):
+    """A CRM has started or found the network again: a new notify-id, and the state of all instances it has."""
+
+    notify_id: int = Field(ge=1)
+    version: Annotated[str, Field(min_length=1, max_length=31)] = "v1"
+    instances: dict[str, Reported] = Field(default={}, max_length=MAX_INSTANCES)
+
+
+class CrmDisconnect(FromOutside):
+    notify_id: int
+    reason: Short = ""
+
+
+class Reconnected(Model):
+    """What the link tells an action whose CRM has connected again: the connection, and what it has of its objects."""
+
+    address: Address
+    reported: dict[str, Reported] = {}  # by path; one that is absent there is absent here
+
+
+class Lost(Model):
+    """What the link tells the cloudlet's action: a connection is gone."""
+
+    notify_id: int
+    version: str
+
+
+class Ignored(Model):
+    """A message that changes nothing, to be kept in the history of the object that it was about."""
+
+    path: str
+    state: str
+    reason: str
+    actor: str = "CRM"
+
+
+class IgnoredMany(Model):
+    messages: list[Ignored]
+    at: datetime
+
+
+def understood(kind: type[BaseModel], raw: object) -> BaseModel | str:
+    """The message, or what is wrong with it."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        told = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'message'}: {each['msg']}" for each in found[:3])
+        return brief(f"not understood: {told}")
+
+
+def digest(spec: Mapping[str, Any]) -> str:
+    """A spec in sixteen characters, the same on both sides."""
+    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def joined(errors: Sequence[str]) -> str:
+    """Several errors as one."""
+    return brief("; ".join(error for error in errors if error), MAX_ERROR)

@@ -1,0 +1,169 @@
+"""Requirement 3: what a policy does about demand. Pure decisions; acting is the business of normal actions.
+
+Auto-provision: an app is deployed where enough clients asked for it in enough intervals, and taken away where too few
+did. Max is enforced before min. Autoscale: nodes follow the load, but not inside a band of 10 %, and only as far as
+everything that was recommended within the window agrees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from domain.edge.messages import FromOutside
+from domain.edge.specs import AutoProvision, AutoScale
+from domain.edge.tables import S
+from domain.model import Model
+
+BAND = 0.10
+ON_BEHALF = "policy "  # how a policy signs its requests: this, and its name
+
+Load = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+class Demand(FromOutside):
+    """What was measured: clients that asked for the app near a cloudlet, or the load on a cluster."""
+
+    cloudlet: str = Field("", max_length=63)
+    clients: int | None = Field(None, ge=0, le=1_000_000_000)
+    cpu: Load | None = None
+    mem: Load | None = None
+    connections: Load | None = None
+
+
+class Place(Model):
+    """A cloudlet of the policy's organisation, or the app's instance on one, as the inventory knows it."""
+
+    cloudlet: str
+    cluster: str
+    usable: bool = False  # the cloudlet takes changes and the cluster is Ready
+    app: str = ""  # the status of the instance; empty if there is none
+
+
+class Facts(Model):
+    """What a policy needs to know of the world before it acts."""
+
+    places: list[Place] = []
+    nodes: int = 0
+    cluster: str = ""  # the status of the cluster
+
+
+class Streak(Model):
+    """For how many intervals on end demand on a cloudlet has been high, or low."""
+
+    high: int = 0
+    low: int = 0
+
+
+class Memory(Model):
+    """What a policy remembers from one interval to the next."""
+
+    clients: dict[str, int] = {}
+    streaks: dict[str, Streak] = {}
+    failed: list[str] = []  # sites that failed in this interval
+    load: Demand = Demand()
+    advice: list[tuple[float, int]] = []  # when, how many nodes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do now, in this order."""
+
+    undeploy: tuple[Place, ...] = ()
+    deploy: tuple[Place, ...] = ()
+
+
+def counted(policy: AutoProvision, memory: Memory) -> Memory:
+    """An interval has passed: count it for every site."""
+    streaks = {}
+    for site in policy.cloudlets:
+        clients = memory.clients.get(site.cloudlet, 0)
+        before = memory.streaks.get(site.cloudlet, Streak())
+        high = before.high + 1 if clients >= policy.deploy_client_count else 0
+        low = before.low + 1 if clients <= policy.undeploy_client_count else 0
+        streaks[site.cloudlet] = Streak(high=high, low=low)
+    return memory.model_copy(update={"streaks": streaks, "failed": []})
+
+
+def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
+    """Where to take the app away and where to deploy it: first those outside the policy, then max, then demand, min."""
+    sites = [site.cloudlet for site in policy.cloudlets]
+    by_name = {place.cloudlet: place for place in facts.places}
+    in_policy = [by_name[name] for name in sites if name in by_name]
+    left = [place for place in facts.places if place.cloudlet not in sites and place.app == S.READY]
+    active = [place for place in in_policy if place.app == S.READY]
+    coming = [place for place in in_policy if place.app not in ("", S.READY)]  # under way: they count already
+    excess = _excess(policy, memory, active, len(coming))
+    kept = [place for place in active if place not in excess]
+    room = policy.max - len(kept) - len(coming) if policy.max else len(in_policy)
+    free = [place for place in in_policy if not place.app and place.usable and place.cloudlet not in memory.failed]
+    wanted = [place for place in free if _streak(memory, place).high >= policy.deploy_interval_count]
+    short = policy.min_active - len(kept) - len(coming) - len(wanted[: max(room, 0)])
+    fill = [place for place in free if place not in wanted][: max(short, 0)]
+    failed = memory.failed
+    gone = tuple(place for place in (*left, *excess) if place.cloudlet not in failed)
+    return Plan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
+
+
+def _excess(policy: AutoProvision, memory: Memory, active: Sequence[Place], coming: int) -> list[Place]:
+    """Those over max, the last in the policy's order first; then those nobody asks for, but never below min."""
+    over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
+    rest = [place for place in active if place not in over]
+    idle = [place for place in reversed(rest) if _streak(memory, place).low >= policy.undeploy_interval_count]
+    return over + idle[: max(len(rest) - policy.min_active, 0)]
+
+
+def _streak(memory: Memory, place: Place) -> Streak:
+    return memory.streaks.get(place.cloudlet, Streak())
+
+
+def advice(policy: AutoScale, nodes: int, load: Demand) -> int:
+    """How many nodes the load calls for: the most that any target calls for, within the policy's limits."""
+    pairs = (
+        (load.cpu, policy.target_cpu),
+        (load.mem, policy.target_mem),
+        (load.connections, policy.target_connections),
+    )
+    wanted = [_for_target(nodes, seen, target) for seen, target in pairs if seen is not None and target]
+    return _within(policy, max(wanted, default=nodes))
+
+
+def _for_target(nodes: int, seen: float, target: float) -> int:
+    ratio = seen / target
+    if abs(ratio - 1) <= BAND + 1e-9:
+        return nodes
+    return math.ceil(round(nodes * ratio, 6))
+
+
+def _within(policy: AutoScale, nodes: int) -> int:
+    return max(policy.min_nodes, min(policy.max_nodes, nodes))
+
+
+def scale(policy: AutoScale, nodes: int, memory: Memory, now: float) -> tuple[int, Memory]:
+    """How many nodes there should be now, and what to remember.
+
+    Up only as far as the least that was advised within the window, down only as far as the most: a peak or a dip that
+    is shorter than the window changes nothing. A policy that has just begun remembers what it found.
+    """
+    recent = [each for each in memory.advice if each[0] > now - policy.stabilization_window]
+    known = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
+    known = [*known, (now, advice(policy, nodes, memory.load))]
+    numbers = [number for _, number in known]
+    steady = min(max(nodes, min(numbers)), max(numbers))
+    return _within(policy, steady), memory.model_copy(update={"advice": known})
+
+
+def heard(memory: Memory, demand: Demand, sites: Mapping[str, object] | Sequence[str]) -> tuple[Memory, str]:
+    """What a policy remembers after a demand signal; and why it changes nothing, if so."""
+    if demand.clients is not None and demand.cloudlet:
+        if demand.cloudlet not in sites:
+            return memory, f"cloudlet {demand.cloudlet!r} is not in the policy"
+        return memory.model_copy(update={"clients": {**memory.clients, demand.cloudlet: demand.clients}}), ""
+    if any(each is not None for each in (demand.cpu, demand.mem, demand.connections)):
+        seen = demand.model_dump(exclude_none=True)
+        return memory.model_copy(update={"load": memory.load.model_copy(update=seen)}), ""
+    return memory, "it says neither clients of a cloudlet nor cpu, mem or connections"

@@ -1,0 +1,37 @@
+"""What the edge asks of others: of a CRM, and of the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Told
+from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmRequest, CrmResponse, Ignored
+from domain.edge.policies import Facts
+
+
+class Crm(Protocol):
+    """How requests leave. Returns when the CRM is sure to get them; its answers come as signals."""
+
+    async def send(self, to: Address, requests: Sequence[CrmRequest]) -> None:
+        """Unavailable: not sent, a retry helps. Rejected: the CRM will not take them."""
+        ...
+
+
+class EdgeInventory(Protocol):
+    """What the inventory keeps of connections, and what policies want to know. Each method is one transaction."""
+
+    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime) -> Connected: ...
+
+    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime) -> Told: ...
+
+    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime) -> Told: ...
+
+    async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int: ...
+
+    async def everything(self, cloudlet: str) -> Inventoried: ...
+
+    async def refuges(self, cloudlet: str) -> Refuges: ...
+
+    async def facts(self, asked: PolicyQuestion) -> Facts: ...

@@ -1,0 +1,165 @@
+"""The tables of the edge: who may move a cloudlet, a ClusterInst and an AppInst, from where, to where.
+
+`NotPresent` of the source document is an object that does not exist; `Deleted` is the CRM's other word for it.
+Rows of the Controller that end in an error are ours: the CRM did not answer in time.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from domain.machine import NONE, SAME, Actor, Row, StateTable
+
+
+class Status(StrEnum):
+    OFFLINE = "Offline"
+    INIT = "Init"
+    INIT_OK = "InitOk"
+    READY = "Ready"
+    CREATE_REQUESTED = "CreateRequested"
+    CREATING = "Creating"
+    CREATE_ERROR = "CreateError"
+    UPDATE_REQUESTED = "UpdateRequested"
+    UPDATING = "Updating"
+    UPDATE_ERROR = "UpdateError"
+    DELETE_PREPARE = "DeletePrepare"
+    DELETE_REQUESTED = "DeleteRequested"
+    DELETING = "Deleting"
+    DELETE_ERROR = "DeleteError"
+    MAINTENANCE_START = "MaintenanceStart"
+    UNDER_MAINTENANCE = "UnderMaintenance"
+    NORMAL_OPERATION_INIT = "NormalOperationInit"
+    ACTIVE = "Active"
+
+
+class Party(StrEnum):
+    """The actors besides the user and the controller: the CRM, and its two versions during an upgrade."""
+
+    CRM = "CRM"
+    V1 = "CRMv1"
+    V2 = "CRMv2"
+
+
+S = Status
+CRM, V1, V2, CONTROLLER = Party.CRM, Party.V1, Party.V2, Actor.CONTROLLER
+
+GONE = ("NotPresent", "Deleted")  # the CRM's words for an object that is not there (any more)
+
+
+def _instance(kind: str, label: str) -> StateTable:
+    # fmt: off
+    return StateTable(kind, label, (
+        #   action      from                while                then     else
+        Row("create",   NONE,               S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),
+        Row("update",   S.READY,            S.UPDATE_REQUESTED,  S.READY, S.READY),
+        Row("delete",   S.READY,            S.DELETE_PREPARE,    NONE,    S.READY),
+        Row("recreate", S.READY,            S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # missing on its cloudlet
+        Row("create",   S.CREATE_ERROR,     S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # cut off before its undo
+        Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    S.CREATE_ERROR),
+
+        #   what        from                                     to                actor
+        Row("response", S.CREATE_REQUESTED, None,                S.CREATING,       actor=CRM),
+        Row("response", S.CREATE_REQUESTED, None,                S.READY,          actor=CRM),  # Creating was missed
+        Row("error",    S.CREATE_REQUESTED, None,                S.CREATE_ERROR,   actor=CRM),
+        Row("response", S.CREATING,         None,                S.READY,          actor=CRM),
+        Row("error",    S.CREATING,         None,                S.CREATE_ERROR,   actor=CRM),
+        Row("undo",     S.CREATE_ERROR,     None,                NONE,             actor=CONTROLLER),
+
+        Row("response", S.UPDATE_REQUESTED, None,                S.UPDATING,       actor=CRM),
+        Row("response", S.UPDATE_REQUESTED, None,                S.READY,          actor=CRM),  # Updating was missed
+        Row("error",    S.UPDATE_REQUESTED, None,                S.UPDATE_ERROR,   actor=CRM),
+        Row("response", S.UPDATING,         None,                S.READY,          actor=CRM),
+        Row("error",    S.UPDATING,         None,                S.UPDATE_ERROR,   actor=CRM),
+        Row("undo",     S.UPDATE_ERROR,     None,                S.READY,          actor=CONTROLLER),
+
+        Row("prepared", S.DELETE_PREPARE,   None,                S.DELETE_REQUESTED, actor=CONTROLLER),
+        Row("response", S.DELETE_REQUESTED, None,                S.DELETING,       actor=CRM),
+        Row("response", S.DELETE_REQUESTED, None,                NONE,             actor=CRM),  # Deleting was missed
+        Row("error",    S.DELETE_REQUESTED, None,                S.DELETE_ERROR,   actor=CRM),
+        Row("response", S.DELETING,         None,                NONE,             actor=CRM),
+        Row("error",    S.DELETING,         None,                S.DELETE_ERROR,   actor=CRM),
+        Row("undo",     S.DELETE_ERROR,     None,                S.READY,          actor=CONTROLLER),
+
+        *(Row("silence", source,            None,                ERROR_OF[source], actor=CONTROLLER)
+          for source in ERROR_OF),
+    ), passing=(S.CREATING, S.UPDATING, S.UPDATE_ERROR, S.DELETE_REQUESTED, S.DELETING, S.DELETE_ERROR))
+    # fmt: on
+
+
+# Where an instance goes when the CRM fails it, or says nothing for too long.
+ERROR_OF: dict[str, Status] = {
+    S.CREATE_REQUESTED: S.CREATE_ERROR,
+    S.CREATING: S.CREATE_ERROR,
+    S.UPDATE_REQUESTED: S.UPDATE_ERROR,
+    S.UPDATING: S.UPDATE_ERROR,
+    S.DELETE_REQUESTED: S.DELETE_ERROR,
+    S.DELETING: S.DELETE_ERROR,
+}
+
+CREATES = (S.CREATE_REQUESTED, S.CREATING)
+UPDATES = (S.UPDATE_REQUESTED, S.UPDATING)
+DELETES = (S.DELETE_REQUESTED, S.DELETING)
+
+CLUSTER = _instance("cluster", "ClusterInst")
+APP = _instance("app", "AppInst")
+
+_STARTED = (S.OFFLINE, S.READY, S.INIT, S.INIT_OK)
+_UPGRADING = (S.UPDATE_REQUESTED, S.UPDATING, S.INIT_OK)
+_AT_REST = (S.READY, S.OFFLINE, S.UPDATE_ERROR, S.UNDER_MAINTENANCE)
+
+# fmt: off
+CLOUDLET = StateTable("cloudlet", "Cloudlet", (
+    #   action               from                 while                    then                 else
+    Row("create",            NONE,                S.INIT,                  S.READY,             S.OFFLINE),
+    Row("create",            S.OFFLINE,           S.INIT,                  S.READY,             S.OFFLINE),
+    Row("upgrade",           S.READY,             S.UPDATE_REQUESTED,      S.READY,             S.UPDATE_ERROR),
+    Row("repair",            S.UPDATE_ERROR,      S.INIT,                  S.READY,             S.UPDATE_ERROR),
+    Row("maintenance-start", S.READY,             S.MAINTENANCE_START,     S.UNDER_MAINTENANCE, S.READY),
+    Row("maintenance-end",   S.UNDER_MAINTENANCE, S.NORMAL_OPERATION_INIT, S.READY,             S.UNDER_MAINTENANCE),
+    *(Row("delete",          source,              S.DELETE_REQUESTED,      NONE,                SAME)
+      for source in _AT_REST),
+
+    #   what         from                           to               actor
+    *(Row("startup", source,                 None,  S.INIT,          actor=CRM)         # with a new notify-id
+      for source in _STARTED),
+    Row("ack",       S.INIT,                 None,  S.INIT_OK,       actor=CONTROLLER),
+    Row("gathered",  S.INIT_OK,              None,  S.READY,         actor=CRM),        # triggers send of all data
+    *(Row("lost",    source,                 None,  S.OFFLINE,       actor=CONTROLLER)  # unless it is back already
+      for source in _STARTED),
+    Row("startup",   S.UNDER_MAINTENANCE,    None,  S.UNDER_MAINTENANCE, actor=CRM),
+
+    Row("upgrading", S.UPDATE_REQUESTED,     None,  S.UPDATING,      actor=V1),
+    Row("ack",       S.UPDATE_REQUESTED,     None,  S.INIT_OK,       actor=CONTROLLER),
+    Row("error",     S.UPDATE_REQUESTED,     None,  S.UPDATE_ERROR,  actor=V1),
+    Row("ack",       S.UPDATING,             None,  S.INIT_OK,       actor=CONTROLLER),
+    Row("gathered",  S.UPDATING,             None,  S.READY,         actor=V2),
+    Row("error",     S.UPDATING,             None,  S.UPDATE_ERROR,  actor=V1),
+    Row("gathered",  S.INIT_OK,              None,  S.READY,         actor=V2),
+    Row("error",     S.INIT_OK,              None,  S.UPDATE_ERROR,  actor=V1),
+    Row("resend",    S.UPDATE_ERROR,         None,  S.UPDATE_ERROR,  actor=V1),         # it serves on; the state stays
+    *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
+      for source in _UPGRADING),
+), passing=(S.UPDATING,))  # InitOk is not: a CRM that connects by itself may stay there while it gathers
+
+POLICY = StateTable("policy", "Policy", (
+    #   action    from       while         then       else
+    Row("create", NONE,      S.CREATING,   S.ACTIVE,  NONE),
+    Row("update", S.ACTIVE,  S.UPDATING,   S.ACTIVE,  S.ACTIVE),
+    Row("delete", S.ACTIVE,  S.DELETING,   NONE,      S.ACTIVE),
+))
+# fmt: on
+
+
+def refuses_changes(status: str, connected: bool) -> str:
+    """Why a cloudlet takes no create, update or delete of instances now; empty if it does."""
+    if status == S.UPDATE_ERROR:
+        return "its upgrade failed (UpdateError)"
+    if status in (S.UPDATE_REQUESTED, S.UPDATING):
+        return f"it is being upgraded ({status})"
+    if status in (S.MAINTENANCE_START, S.UNDER_MAINTENANCE, S.NORMAL_OPERATION_INIT):
+        return f"it is in maintenance ({status})"
+    if status == S.OFFLINE:
+        return "it is Offline: no CRM is connected"
+    if status != S.READY:
+        return f"it is not Ready yet ({status})"
+    return "" if connected else "its CRM is not connected"

@@ -1,0 +1,197 @@
+"""The reference CRM: connects, does what it is asked on its platform, answers by signal, survives being killed.
+
+After a crash it knows only what is on the platform. It connects with a new notify-id and says what is there; whatever
+it was asked for and did not do, the controller asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from domain.edge import messages as wire
+from domain.edge.faults import Trouble
+from domain.edge.messages import CrmRequest, CrmRequests, Verb
+from providers.edge.handover import Handover
+from providers.edge.platform import Platform
+from providers.edge.voice import Voice
+from providers.edge.work import Works, crash
+
+ACK_SECONDS = 5.0  # how long to wait for the controller before introducing ourselves again
+BEAT_SECONDS = 1.0
+
+
+class GatheringFailed(Exception):
+    """What is on the cloudlet could not be found out: this CRM cannot serve it."""
+
+
+class Agent:
+    def __init__(
+        self, client: Client, cloudlet: str, version: str, platform: Platform, handover: Handover, latency: float = 0.3
+    ) -> None:
+        self._client, self._cloudlet, self._version = client, cloudlet, version
+        self._platform, self._latency = platform, latency
+        self._voice = Voice(client, cloudlet)
+        self._works = Works(platform, self._answer, latency, version)
+        self._handover = handover
+        self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
+        self._side: set[asyncio.Task[None]] = set()
+        self._acked, self._lost, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.notify_id = 0
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._lost.set()
+
+    async def run(self) -> None:
+        """Serve until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
+        worker = Worker(
+            self._client,
+            task_queue=wire.crm_queue(self._cloudlet, self._version),
+            activities=[self.crm_requests, self.crm_session],
+            build_id="crm",
+            graceful_shutdown_timeout=timedelta(0),
+            max_heartbeat_throttle_interval=timedelta(seconds=1),
+        )
+        async with worker:
+            try:
+                while not self._stop.is_set():
+                    await self._serve_one_connection()
+                await self._voice.goodbye(self.notify_id)
+            finally:
+                self.notify_id = 0
+                await self._works.stop()
+                for task in self._side:
+                    task.cancel()
+
+    async def _serve_one_connection(self) -> None:
+        await self._connect()
+        if self._stop.is_set():
+            return
+        await self._gather()
+        await self._handover.take_over()
+        await self._voice.say(self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version})
+        self._log.info("ready", notify_id=self.notify_id, instances=len(self._platform.things()))
+        await self._lost.wait()
+
+    async def _connect(self) -> None:
+        """With a new notify-id each time, until the controller acknowledges one."""
+        while not self._stop.is_set():
+            self.notify_id = self._platform.next_notify_id(await self._voice.known_notify_id())
+            self._acked.clear()
+            self._lost.clear()
+            told = {"notify_id": self.notify_id, "version": self._version, "instances": self._works.states()}
+            await self._voice.connect(told)
+            if await self._within(self._acked, ACK_SECONDS):
+                return
+            self._log.info("not acknowledged: is there such a cloudlet, of this version?", notify_id=self.notify_id)
+
+    async def _within(self, event: asyncio.Event, seconds: float) -> bool:
+        stop, wanted = asyncio.create_task(self._stop.wait()), asyncio.create_task(event.wait())
+        await asyncio.wait({stop, wanted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop, wanted):
+            task.cancel()
+        return event.is_set()
+
+    async def _gather(self) -> None:
+        fault = self._platform.fault("gather", self._cloudlet, self._version)
+        await asyncio.sleep(self._latency + (fault.seconds if fault and fault.kind is Trouble.SLOW else 0))
+        if fault and fault.kind in (Trouble.CRASH_BEFORE, Trouble.CRASH_AFTER):
+            crash()
+        if fault and fault.kind is Trouble.FAIL:
+            why = fault.message or "the platform did not answer"
+            await self._voice.say(
+                self._cloudlet,
+                {"state": "Offline", "errors": [why], "notify_id": self.notify_id, "version": self._version},
+            )
+            raise GatheringFailed(why)
+
+    @activity.defn(name=wire.CRM_SESSION)
+    async def crm_session(self, notify_id: int) -> str:
+        """The connection: that it began is the controller's ack; it goes on as long as we do."""
+        if notify_id != self.notify_id:
+            return "another connection has taken its place"
+        self._acked.set()
+        try:
+            while notify_id == self.notify_id and not self._stop.is_set():
+                activity.heartbeat()
+                await asyncio.sleep(BEAT_SECONDS)
+        except asyncio.CancelledError:
+            if notify_id == self.notify_id:
+                self._lost.set()  # the controller thinks that we are gone: introduce ourselves again
+            raise
+        return "the CRM stopped" if self._stop.is_set() else "another connection has taken its place"
+
+    @activity.defn(name=wire.CRM_REQUESTS)
+    async def crm_requests(self, batch: CrmRequests) -> int:
+        """Take requests. Those for a connection that is over are left: the controller asks again."""
+        mine = [each for each in batch.requests if (each.notify_id, each.version) == (self.notify_id, self._version)]
+        for request in mine:
+            self._take(request)
+        return len(mine)
+
+    def _take(self, request: CrmRequest) -> None:
+        if request.verb in (Verb.CREATE, Verb.UPDATE, Verb.DELETE):
+            self._works.take(request)
+            return
+        job = {
+            Verb.REPORT: self._works.report,
+            Verb.UPGRADE: self._upgrade,
+            Verb.RECONNECT: self._reconnect,
+            Verb.MAINTAIN: self._maintain,
+            Verb.OPERATE: self._maintain,
+            Verb.SHUTDOWN: self._shut_down,
+            Verb.ALL_DATA: self._all_data,
+        }.get(request.verb)
+        deaf = self._platform.fault(request.verb, request.path, self._version, (Trouble.SILENT,))
+        if job and not deaf:
+            task = asyncio.create_task(job(request))
+            self._side.add(task)
+            task.add_done_callback(self._side.discard)
+
+    async def _answer(self, request: CrmRequest, message: dict[str, Any]) -> None:
+        told = {key: value for key, value in message.items() if value is not None}
+        about = {"path": request.path} if request.reply_to and request.reply_to != request.path else {}
+        to = request.reply_to or request.path
+        await self._voice.say(to, {**about, **told, "notify_id": request.notify_id, "version": self._version})
+
+    async def _reconnect(self, request: CrmRequest) -> None:
+        self._lost.set()
+
+    async def _maintain(self, request: CrmRequest) -> None:
+        away = request.verb is Verb.MAINTAIN
+        fault = self._platform.fault(request.verb, request.path, self._version)
+        if fault and fault.kind is Trouble.FAIL:
+            await self._answer(request, {"state": "Offline", "errors": [fault.message or f"cannot {request.verb}"]})
+            return
+        self._platform.remember("maintenance", away)
+        await self._answer(request, {"state": "UnderMaintenance" if away else "Ready"})
+
+    async def _shut_down(self, request: CrmRequest) -> None:
+        await self._answer(request, {"state": "NotPresent"})
+        self.stop()
+
+    async def _all_data(self, request: CrmRequest) -> None:
+        expected: dict[str, str] = request.spec.get("instances", {})
+        before = {} if request.spec.get("first", True) else self._platform.recall("expected", {})
+        self._platform.remember("expected", {**before, **expected})
+
+    async def _upgrade(self, request: CrmRequest) -> None:
+        """Start the CRM of the other version; if it does not take over, clean up and serve on."""
+        version = str(request.spec.get("version", ""))
+        if request.undo:
+            await self._handover.clean_up(version)
+            return
+        await self._answer(request, {"state": "Updating"})
+        why = await self._handover.start(version)
+        if why is None:  # it has taken over, and we are about to end
+            return
+        await self._handover.clean_up(version)
+        await self._answer(request, {"state": "UpdateError", "errors": [why]})
+        await self._voice.say(self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version})

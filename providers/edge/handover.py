@@ -1,0 +1,102 @@
+"""From one CRM process to the next: the old one starts the new one, the new one ends the old one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from domain.edge.faults import Trouble
+from providers.edge.platform import Platform
+
+GRACE_SECONDS = 3.0
+WATCH_SECONDS = 0.2
+
+
+class Handover:
+    """`command` starts a CRM of another version; its words are this process's own, with the version changed."""
+
+    def __init__(self, platform: Platform, version: str, command: Sequence[str], predecessor: str = "") -> None:
+        self._platform, self._version, self._command = platform, version, command
+        self._predecessor = predecessor
+        self._watching = False
+
+    def register(self) -> None:
+        """So that another process can find this one."""
+        self._platform.remember(f"pid-{self._version}", os.getpid())
+
+    async def start(self, version: str) -> str | None:
+        """Start the next CRM and watch it, or the one that was started before. Returns why it failed.
+
+        If it takes over, this process ends before there is anything to return. None: it is watched already.
+        """
+        if self._watching:
+            return None
+        self._watching = True
+        try:
+            return await self._start(version)
+        finally:
+            self._watching = False
+
+    async def _start(self, version: str) -> str:
+        if is_crm(pid := int(self._platform.recall(f"pid-{version}", 0))):
+            while is_crm(pid):  # noqa: ASYNC110
+                await asyncio.sleep(WATCH_SECONDS)  # not our child: nobody tells us
+            return f"{version} ended before it took over"
+        fault = self._platform.fault("start", version, self._version, (Trouble.FAIL,))
+        if fault:
+            return fault.message or f"{version} could not be started"
+        words = [*self._command, "--version", version, "--takeover", self._version]
+        log = os.open(f"{self._platform.file}.{version}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdout=log, stderr=log, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            )
+        finally:
+            os.close(log)
+        self._platform.remember(f"pid-{version}", process.pid)
+        code = await process.wait()
+        return f"{version} ended with {code} before it took over"
+
+    async def clean_up(self, version: str) -> None:
+        """End what there is of the CRM that did not make it."""
+        pid = int(self._platform.recall(f"pid-{version}", 0))
+        if pid and pid != os.getpid():
+            await end(pid)
+        self._platform.remember(f"pid-{version}", 0)
+
+    async def take_over(self) -> None:
+        """Now that we can serve: the CRM before us goes."""
+        if self._predecessor:
+            await end(int(self._platform.recall(f"pid-{self._predecessor}", 0)))
+            self._predecessor = ""
+
+
+async def end(pid: int) -> None:
+    """Ask a CRM process to end; if it does not, end it."""
+    if not is_crm(pid) or pid == os.getpid():
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        for _ in range(int(GRACE_SECONDS / 0.05)):
+            await asyncio.sleep(0.05)
+            if not is_crm(pid):
+                return
+        os.kill(pid, signal.SIGKILL)
+
+
+def is_crm(pid: int) -> bool:
+    """Numbers of processes are used again: look before ending one. Where that cannot be seen, it is believed."""
+    if not pid:
+        return False
+    words = Path(f"/proc/{pid}/cmdline")
+    if not Path("/proc/self/cmdline").exists():
+        return True
+    try:
+        told = words.read_bytes()
+    except OSError:
+        return False
+    return b"crm" in told and b"--cloudlet" in told

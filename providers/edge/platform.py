@@ -1,0 +1,112 @@
+"""The simulated platform of one cloudlet, and what its CRM keeps: a file that survives every crash of the CRM.
+
+What exists on the platform is there or not there, never half: as a real one is when its manager comes back and looks.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from domain.edge.faults import CrmFault, Trouble
+from domain.edge.messages import digest
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS things (path TEXT PRIMARY KEY, spec TEXT NOT NULL, made INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS faults (number INTEGER PRIMARY KEY, rule TEXT NOT NULL, left INTEGER);
+CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path TEXT, key TEXT);
+"""
+
+
+class Platform:
+    def __init__(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self.file = file
+        self._db = sqlite3.connect(file, timeout=10, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    # What is there.
+
+    def things(self) -> dict[str, dict[str, Any]]:
+        rows = self._db.execute("SELECT path, spec FROM things ORDER BY path").fetchall()
+        return {path: json.loads(spec) for path, spec in rows}
+
+    def has(self, path: str) -> bool:
+        return self._db.execute("SELECT 1 FROM things WHERE path = ?", (path,)).fetchone() is not None
+
+    def digest(self, path: str) -> str:
+        row = self._db.execute("SELECT spec FROM things WHERE path = ?", (path,)).fetchone()
+        return digest(json.loads(row[0])) if row else ""
+
+    def put(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
+        """Make it, or change it, at once."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute(
+            "INSERT INTO things VALUES (?, ?, 1) ON CONFLICT (path) DO UPDATE SET spec = excluded.spec",
+            (path, json.dumps(spec)),
+        )
+        self._db.execute("INSERT INTO ledger (verb, path, key) VALUES (?, ?, ?)", (verb, path, key))
+        self._db.execute("COMMIT")
+
+    def remove(self, path: str, key: str = "") -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM things WHERE path = ? OR (path > ? AND path < ?)", (path, f"{path}:", f"{path};"))
+        self._db.execute("INSERT INTO ledger (verb, path, key) VALUES ('delete', ?, ?)", (path, key))
+        self._db.execute("COMMIT")
+
+    def ledger(self, path: str) -> list[str]:
+        """What was done to an object, in order."""
+        rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
+        return [verb for (verb,) in rows]
+
+    # What the CRM remembers.
+
+    def recall(self, name: str, default: Any = None) -> Any:
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else default
+
+    def remember(self, name: str, value: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+
+    def pids(self) -> list[int]:
+        """The processes that have served this cloudlet; some may be gone."""
+        rows = self._db.execute("SELECT value FROM facts WHERE name LIKE 'pid-%' ORDER BY name").fetchall()
+        return [pid for (value,) in rows if (pid := json.loads(value))]
+
+    def next_notify_id(self, known: int) -> int:
+        """A notify-id that is higher than all before, here and at the controller."""
+        fresh = max(int(self.recall("notify_id", 0)), known) + 1
+        self.remember("notify_id", fresh)
+        return fresh
+
+    # What it does wrong.
+
+    def set_faults(self, faults: Iterable[CrmFault]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM faults")
+        self._db.executemany(
+            "INSERT INTO faults (rule, left) VALUES (?, ?)",
+            [(fault.model_dump_json(), fault.times) for fault in faults],
+        )
+        self._db.execute("COMMIT")
+
+    def fault(self, verb: str, path: str, version: str, kinds: Iterable[Trouble] = tuple(Trouble)) -> CrmFault | None:
+        """The first rule that is about this, counted as met: before it strikes, so that a crash is one crash."""
+        wanted = set(kinds)
+        for number, rule, left in self._db.execute("SELECT number, rule, left FROM faults ORDER BY number").fetchall():
+            fault = CrmFault.model_validate_json(rule)
+            if left == 0 or fault.kind not in wanted or not fault.meets(verb, path, version):
+                continue
+            if left is not None:
+                self._db.execute("UPDATE faults SET left = left - 1 WHERE number = ?", (number,))
+            return fault
+        return None

@@ -1,0 +1,82 @@
+"""How a CRM speaks to the controller: signals to the workflow that waits, or to the cloudlet's link if none does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain.edge import messages as wire
+from domain.wire import ACTIONS_QUEUE, companion
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+_GONE = (RPCStatusCode.NOT_FOUND,)
+_FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+
+
+class Voice:
+    def __init__(self, client: Client, cloudlet: str) -> None:
+        self._client = client
+        self._cloudlet = cloudlet
+        self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
+
+    async def connect(self, message: dict[str, Any]) -> None:
+        """Introduce ourselves. This may start the link; an answer never starts anything."""
+
+        async def start() -> None:
+            await self._client.start_workflow(
+                wire.CLOUDLET_LINK,
+                {"cloudlet": self._cloudlet},
+                id=companion(self._cloudlet, wire.LINK),
+                task_queue=ACTIONS_QUEUE,
+                start_signal=wire.CRM_CONNECT,
+                start_signal_args=[message],
+                static_summary=f"connections of the CRM of {self._cloudlet}",
+            )
+
+        await self._patiently(start)
+
+    async def known_notify_id(self) -> int:
+        """The highest notify-id that the controller knows; 0 if nobody is connected."""
+        link = self._client.get_workflow_handle(companion(self._cloudlet, wire.LINK))
+        try:
+            state: dict[str, Any] = await link.query("state", rpc_timeout=None)
+            return int(state["notify_id"])
+        except RPCError:
+            return 0
+
+    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+        """An answer: to its action, or to the link, which keeps what comes too late."""
+        if await self._signal(workflow_id, wire.CRM_RESPONSE, message):
+            return
+        told = {"path": workflow_id, **message}
+        if not await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_RESPONSE, told):
+            self._log.warning("nobody hears us", about=told["path"], state=message["state"])
+
+    async def goodbye(self, notify_id: int) -> None:
+        await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, {"notify_id": notify_id})
+
+    async def _signal(self, workflow_id: str, name: str, message: dict[str, Any]) -> bool:
+        async def signal() -> None:
+            await self._client.get_workflow_handle(workflow_id).signal(name, message)
+
+        return await self._patiently(signal)
+
+    async def _patiently(self, call: Any) -> bool:
+        """Until Temporal takes it. False: there is nobody to take it."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await call()
+                return True
+            except RPCError as error:
+                if error.status in _GONE:
+                    return False
+                if error.status in _FOR_GOOD:
+                    self._log.error("refused", status=error.status.name, why=error.message)
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)

@@ -1,0 +1,34 @@
+"""The edge on the command line: the CRM, demand, a cloudlet as a tree, and a demo."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from domain.edge import KINDS
+from domain.edge.tables import POLICY
+from starter.edge import crm, demo, tree
+from starter.edge.demand import demand
+from starter.faces import Face
+from starter.kinds import described
+
+POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
+
+
+def extend(app: App) -> None:
+    """Commands besides the verbs that are made from the tables."""
+    app.command(crm.app)
+    app.command(demand)
+    cloudlet = app["cloudlet"]
+    del cloudlet["status"]
+    cloudlet.command(tree.status)
+    for verb in ("create", "update"):
+        if command := app["policy"][verb].default_command:  # what it takes fits into no option
+            described(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
+
+
+FACE = Face(
+    documents={"cloudlet": tree.cloudlet_document},
+    extend=extend,
+    demo=demo.demo,
+    examples={"org": "acme", "cloudlet": "berlin", "cluster": "c1", "app": "shop", "policy": "follow", "version": "v2"},
+)

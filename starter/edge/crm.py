@@ -1,0 +1,162 @@
+"""`starter crm`: the reference CRM as a process, and answers that a person gives in a CRM's stead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from pydantic import ValidationError
+
+from domain import registry
+from domain.edge import messages as wire
+from domain.edge.faults import CrmFault, CrmFaults
+from domain.edge.messages import MAX_ERROR, CrmResponse, Ignored, IgnoredMany
+from domain.edge.tables import CLOUDLET, GONE
+from domain.errors import Category, Refused
+from domain.model import ObjectView, Query
+from domain.paths import ancestors, expand, kind_of, short
+from domain.wire import READ_OBJECT, companion
+from starter import terminal
+from starter.errors import Exit
+from starter.kinds import Target, spec_in
+from starter.session import load_settings, session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its stead.")
+
+Cloudlet = Annotated[str, Parameter(help="Which cloudlet: org/name, or its path.")]
+SCOPE = ("org", "cloudlet")
+
+
+@app.command
+async def run(
+    *,
+    cloudlet: Cloudlet,
+    version: Annotated[str, Parameter(help="The version that this CRM is.")] = "v1",
+    latency: Annotated[float, Parameter(help="Seconds that its work takes.")] = 0.3,
+    faults: Annotated[str, Parameter(help="A YAML file with what it does wrong.")] = "",
+    takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
+) -> Exit:
+    """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
+
+    Example: starter crm run --cloudlet acme/berlin --version v1
+    """
+    from workers.crm import Orders, serve
+
+    path = expand(cloudlet, SCOPE)
+    orders = Orders(path, version, latency, takeover, _faults(faults) if faults else None)
+    return Exit(await serve(load_settings(), orders))
+
+
+@app.command
+async def stop(*, cloudlet: Cloudlet) -> Exit:
+    """End the CRM processes of a cloudlet on this machine, those of an upgrade included.
+
+    Example: starter crm stop --cloudlet acme/berlin
+    """
+    from workers.crm import stop_all
+
+    ended = await stop_all(load_settings().home, expand(cloudlet, SCOPE))
+    terminal.say(f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine")
+    return Exit.DONE
+
+
+@app.command
+async def respond(
+    path: Target,
+    state: Annotated[str, Parameter(help="The state that the object is in now, such as Ready or CreateError.")],
+    /,
+    *,
+    error: Annotated[list[str] | None, Parameter(help="What went wrong; may be given several times.")] = None,
+    notify_id: Annotated[int, Parameter(help="Of the connection to speak for; the current one if not said.")] = 0,
+    task: Annotated[int, Parameter(help="Progress: at which task it is.")] = 0,
+    of: Annotated[int, Parameter(help="Progress: of how many.")] = 0,
+    step: Annotated[str, Parameter(help="Progress: doing what.")] = "",
+) -> Exit:
+    """Send the signal that a CRM would send. It starts nothing: with no action there, it is kept as ignored.
+
+    Example: starter crm respond acme/berlin/c1/shop Ready
+    """
+    target = path if ":" in path else _short(path)
+    _sensible(target, state, error or [])
+    async with session() as asking:
+        progress = {"progress": {"task": task, "of": of, "step": step}} if of or step else {}
+        current = notify_id or await _current(asking, target)
+        message = {"state": state, "errors": error or [], "notify_id": current, **progress}
+        heard = await _deliver(asking, target, message)
+    terminal.say(f"{heard}: {state} for {short(target)}, notify-id {message['notify_id']}")
+    return Exit.DONE
+
+
+def _short(text: str) -> str:
+    """Names with slashes: two are a cloudlet's, three a cluster's, four an app's."""
+    kinds = {2: "cloudlet", 3: "cluster", 4: "app"}
+    kind = kinds.get(text.count("/") + 1)
+    if kind is None:
+        example = "acme/berlin/c1/shop"
+        raise Refused(Category.INVALID, f"{text[:80]!a} names no cloudlet, cluster or app", f"write it like {example}")
+    return expand(text, registry.kind(kind).scope)
+
+
+def _sensible(path: str, state: str, errors: list[str]) -> None:
+    table = registry.kind_at(path).table
+    known = (*table.statuses, *GONE)
+    if kind_of(path) not in ("cloudlet", "cluster", "app"):
+        raise Refused(
+            Category.INVALID, f"a CRM has nothing to say about {path}", "name a cloudlet, a cluster or an app"
+        )
+    if state not in known:
+        raise Refused(Category.INVALID, f"unknown state {state[:40]!r} for {table.label}", f"it is {', '.join(known)}")
+    if sum(map(len, errors)) > MAX_ERROR:
+        raise Refused(Category.INVALID, f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR} are kept")
+
+
+async def _current(asking: Asking, path: str) -> int:
+    """The notify-id of the CRM that is connected: of the one to come, during an upgrade."""
+    cloudlet = [*ancestors(path), path][1]
+    view = await asking.read(READ_OBJECT, Query(path=cloudlet), ObjectView)
+    crm = view.info.get("crm") or {}
+    if not crm.get("notify_id"):
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"no CRM was ever connected to {cloudlet}",
+            f"starter crm run --cloudlet {short(cloudlet)}",
+        )
+    return int(crm["notify_id"])
+
+
+async def _deliver(asking: Asking, path: str, message: dict[str, Any]) -> str:
+    """To the action on the object; to the cloudlet's link if there is none; else only into the history."""
+    link = companion([*ancestors(path), path][1], wire.LINK)
+    if await _signal(asking, path, message):
+        return "sent"
+    if await _signal(asking, link, {"path": path, **message}):
+        return "no action runs there: kept as ignored" if kind_of(path) != CLOUDLET.kind else "sent to its link"
+    from datetime import UTC, datetime
+
+    late = Ignored(path=path, state=message["state"], reason="no action is running on it")
+    await asking.read(wire.CRM_IGNORED, IgnoredMany(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
+    return "no action runs there: kept as ignored"
+
+
+async def _signal(asking: Asking, workflow_id: str, message: dict[str, Any]) -> bool:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    CrmResponse.model_validate(message)
+    try:
+        await asking.client.get_workflow_handle(workflow_id).signal(wire.CRM_RESPONSE, message)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+def _faults(file: str) -> tuple[CrmFault, ...]:
+    try:
+        return tuple(CrmFaults.model_validate(spec_in(file)).faults)
+    except ValidationError as error:
+        why = f"the fault script is not valid: {registry.explain(error)}"
+        raise Refused(Category.INVALID, why, "there is an example in examples/crm-faults.yaml") from error

@@ -1,0 +1,59 @@
+"""`starter demand`: tell a policy what was measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from pydantic import ValidationError
+
+from domain import registry
+from domain.edge import messages as wire
+from domain.edge.policies import Demand
+from domain.errors import Category, Refused
+from domain.paths import expand, short
+from domain.wire import companion
+from starter import terminal
+from starter.errors import Exit
+from starter.kinds import Target
+from starter.session import session
+
+
+async def demand(
+    policy: Target,
+    /,
+    *,
+    cloudlet: Annotated[str, Parameter(help="Near which cloudlet the clients are.")] = "",
+    clients: Annotated[int | None, Parameter(help="How many clients ask for the app there.")] = None,
+    cpu: Annotated[float | None, Parameter(help="Load of the cluster's CPUs, in percent.")] = None,
+    mem: Annotated[float | None, Parameter(help="Use of its memory, in percent.")] = None,
+    connections: Annotated[float | None, Parameter(help="Active connections per node.")] = None,
+) -> Exit:
+    """Tell a policy what was measured. It acts at the end of its interval.
+
+    Example: starter demand acme/follow --cloudlet berlin --clients 120
+    """
+    path = expand(policy, ("org", "policy"))
+    seen = {"cloudlet": cloudlet, "clients": clients, "cpu": cpu, "mem": mem, "connections": connections}
+    try:
+        message = Demand.model_validate({key: value for key, value in seen.items() if value is not None})
+    except ValidationError as error:
+        raise Refused(Category.INVALID, f"the demand is not valid: {registry.explain(error)}") from error
+    if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
+        raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
+    await _send(path, message)
+    terminal.say(f"told {short(path)}")
+    return Exit.DONE
+
+
+async def _send(path: str, message: Demand) -> None:
+    from temporalio.service import RPCError, RPCStatusCode
+
+    async with session() as asking:
+        loop = asking.client.get_workflow_handle(companion(path, wire.LOOP))
+        try:
+            await loop.signal(wire.DEMAND, message)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            raise Refused(Category.NOT_FOUND, f"there is no such policy: {path}", "starter policy list") from error

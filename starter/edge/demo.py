@@ -1,0 +1,191 @@
+"""`starter demo edge`: a cloudlet with a CRM that is a process of its own, and how the two stay in step."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from domain.errors import Category, Refused
+from domain.model import HistoryView, ObjectView, Outcome, Query
+from domain.paths import make, name_of, short
+from domain.wire import READ_HISTORY, READ_OBJECT
+from starter import terminal
+from starter.demo import somewhere
+from starter.edge import tree
+from starter.errors import Exit
+from starter.naming import compose
+from starter.session import load_settings
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+LATENCY = 0.9  # of the CRM's work: slow enough to watch
+GLANCE = 0.15
+
+
+async def demo() -> Exit:
+    """A cloudlet, its CRM as a process of its own, a crash, a refusal, an upgrade and an undo, live."""
+    async with somewhere() as asking:
+        path = make(("org", "cloudlet"), ("demo", await _free_name(asking)))
+        terminal.story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
+        async with _crm(asking, path, "v1") as crm:
+            await _bring_up(asking, path)
+            await _create(asking, path)
+            await _crash(asking, path, crm)
+            await _upgrade(asking, path)
+            await _fail(asking, path)
+            await _end(asking, path)
+        _what_next(path)
+    return Exit.DONE
+
+
+async def _bring_up(asking: Asking, path: str) -> None:
+    _heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
+    await _play(asking, path, "create")
+
+
+async def _create(asking: Asking, path: str) -> None:
+    cluster = f"{path}:cluster:c1"
+    _heading(2, "create a cluster", "and an app in it at the same time: that is refused")
+    running = asyncio.create_task(_play(asking, cluster, "create", {"nodes": 2}))
+    await asyncio.sleep(0.2)
+    early = (await asking.ask(compose(f"{cluster}:app:shop", "create", spec={}, reason="demo: too early"))).admission
+    if early.refusal is None:
+        raise Refused(Category.CONFLICT, "an app was let into a cluster that does not exist yet", "starter doctor")
+    terminal.story(f"   refused   {early.refusal.message}", "yellow")
+    await running
+
+
+async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> None:
+    _heading(3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again")
+    app = f"{path}:cluster:c1:app:shop"
+    running = asyncio.create_task(_play(asking, app, "create", {"replicas": 2}))
+    await _until(asking, app, "Creating")
+    crm.send_signal(signal.SIGKILL)
+    await crm.wait()
+    terminal.story("   kill -9   the CRM is gone", "yellow")
+    await _start_crm(asking, path, "v1")
+    await running
+
+
+async def _upgrade(asking: Asking, path: str) -> None:
+    _heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
+    await _play(asking, path, "upgrade", {"version": "v2"})
+
+
+async def _fail(asking: Asking, path: str) -> None:
+    _heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
+    from workers.crm import break_next
+
+    break_next(load_settings().home, path, "update", "no capacity for nine nodes")
+    outcome = await _play(asking, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
+    terminal.story(f"   told      {outcome.message}", "yellow")
+    view = await asking.read(READ_OBJECT, Query(path=path), ObjectView)
+    inside = [each async for each in asking.everything("cluster", path)]
+    inside += [each async for each in asking.everything("app", path)]
+    for line in tree.lines(view, inside):
+        terminal.story(f"   {line}")
+
+
+async def _end(asking: Asking, path: str) -> None:
+    _heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
+    await _play(asking, f"{path}:cluster:c1", "delete", {"cascade": True})
+    await _play(asking, path, "delete")
+
+
+async def _play(
+    asking: Asking, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
+) -> Outcome:
+    """One action, with every status that its object passes through."""
+    began = time.monotonic()
+    ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
+    if ticket.admission.refusal:
+        raise ticket.admission.refusal.error()
+    ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
+    while not ending.done():
+        await asyncio.wait({ending}, timeout=GLANCE)
+        seen = await _tell(asking, path, ticket.run, seen)
+    outcome, took = ending.result(), time.monotonic() - began
+    good = outcome.result == wanted
+    terminal.story(f"   {took:6.2f} s  {short(path)} {outcome.status}  {outcome.result}", "green" if good else "red")
+    if not good:
+        raise Refused(Category.CONFLICT, f"{action} of {path} {outcome.result}: {outcome.message}", "starter doctor")
+    return outcome
+
+
+async def _tell(asking: Asking, path: str, run: str, seen: int) -> int:
+    """The moves of an action that were not told yet. Returns up to where it is told."""
+    lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
+    mine = [line for line in lines if line.run == run]
+    for line in mine:
+        if line.seq > seen and line.source != line.to and not line.message.startswith("ignored"):
+            at = (line.at - mine[0].at).total_seconds()
+            terminal.story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
+    return max((line.seq for line in mine), default=seen)
+
+
+async def _until(asking: Asking, path: str, status: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            found = [view async for view in asking.everything(path.split(":")[-2], path)]
+            if found and found[0].status == status:
+                return
+            await asyncio.sleep(GLANCE)
+
+
+@asynccontextmanager
+async def _crm(asking: Asking, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The CRM for the time of the demo; whatever of it is left at the end is ended."""
+    from workers.crm import stop_all
+
+    try:
+        yield await _start_crm(asking, path, version)
+    finally:
+        await stop_all(load_settings().home, path)
+
+
+async def _start_crm(asking: Asking, path: str, version: str) -> asyncio.subprocess.Process:
+    words = ["crm", "run", "--cloudlet", path, "--version", version, "--latency", str(LATENCY)]
+    settings = load_settings()
+    settings.home.mkdir(parents=True, exist_ok=True)
+    log = os.open(settings.home / "crm-demo.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    environment = {**os.environ, "TEMPORAL_ADDRESS": str(asking.client.service_client.config.target_host)}
+    try:
+        command = (sys.executable, "-m", "starter", *words)
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=log, stderr=log)
+    finally:
+        os.close(log)
+    terminal.story(f"   process   starter {' '.join(words[:6])}", "cyan")
+    return process
+
+
+def _heading(number: int, action: str, remark: str) -> None:
+    terminal.story(f"\n{number}. {action}: {remark}", "bold")
+
+
+def _what_next(path: str) -> None:
+    terminal.story("\nDone. What happened is kept. What to try next:", "bold")
+    for line in (
+        "starter up    # the same stack, to stay; then in two other terminals:",
+        "starter crm run --cloudlet acme/berlin",
+        "starter cloudlet create acme/berlin",
+        "starter cluster create acme/berlin/c1 --nodes 2",
+        "starter cloudlet status acme/berlin",
+        f"starter history {path}    # the story that you just saw",
+    ):
+        terminal.story(f"   {terminal.command(line)}")
+
+
+async def _free_name(asking: Asking) -> str:
+    """edge-1, or the number after the highest that there ever was on this machine."""
+    home = load_settings().home / "crm"
+    files = [file.stem for file in home.glob("demo-edge-*.db")] if home.exists() else []
+    names = [name_of(view.path) async for view in asking.everything("cloudlet", "org:demo")]
+    taken = [word.rsplit("-", 1)[-1] for word in (*files, *names)]
+    return f"edge-{max((int(word) for word in taken if word.isdecimal()), default=0) + 1}"

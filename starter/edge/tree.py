@@ -1,0 +1,96 @@
+"""A cloudlet with its clusters and apps, as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from domain import wire
+from domain.model import ObjectView, Query
+from domain.paths import expand, name_of, parent_of, short
+from starter import terminal
+from starter.errors import Exit
+from starter.kinds import Target
+from starter.output import OutputOption, Sheet, show
+from starter.session import session
+
+SCOPE = ("org", "cloudlet")
+
+
+async def status(target: Target, /, *, output: OutputOption = "table") -> Exit:
+    """A cloudlet with its clusters and apps, as a tree.
+
+    Example: starter cloudlet status acme/berlin
+    """
+    path = expand(target, SCOPE)
+    async with session() as asking:
+        cloudlet = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        inside = [view async for view in asking.everything("cluster", path)]
+        inside += [view async for view in asking.everything("app", path)]
+    if output == "table":
+        for line in lines(cloudlet, inside):
+            terminal.out(terminal.clean(line))
+        return Exit.DONE
+    show(Sheet(cloudlet_document(cloudlet, inside), (), [], [path, *sorted(view.path for view in inside)]), output)
+    return Exit.DONE
+
+
+def cloudlet_document(cloudlet: ObjectView, inside: Sequence[ObjectView] = ()) -> dict[str, Any]:
+    """The tree as data."""
+    crm = cloudlet.info.get("crm") or {}
+    return {
+        "name": name_of(cloudlet.path),
+        "status": cloudlet.status,
+        "targetAction": cloudlet.target_action,
+        "targetStatus": cloudlet.target_status,
+        "crm": {"version": "", "notify_id": 0, "connected": False, **crm},
+        "orphans": cloudlet.info.get("orphans", []),
+        "error": cloudlet.error,
+        "clusters": [_instance(view, inside) for view in inside if parent_of(view.path) == cloudlet.path],
+    }
+
+
+def _instance(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
+    below = [_instance(each, inside) for each in inside if parent_of(each.path) == view.path]
+    known = {
+        "name": name_of(view.path),
+        "status": view.status,
+        "targetAction": view.target_action,
+        "spec": view.spec,
+        "missing": bool(view.info.get("missing")),
+        "progress": view.info.get("progress"),
+        "error": view.error,
+    }
+    return {**known, "apps": below} if below or view.kind != "app" else known
+
+
+def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
+    """The tree as lines of text."""
+    crm = cloudlet.info.get("crm") or {}
+    connected = f"CRM {crm['version']}, notify-id {crm['notify_id']}" if crm.get("connected") else "no CRM connected"
+    told = [f"{short(cloudlet.path)}  {_state(cloudlet)}  ({connected})"]
+    told += _branches(cloudlet.path, inside, "")
+    told += [f"!! orphan on the cloudlet, unknown to us: {path}" for path in cloudlet.info.get("orphans", [])]
+    return told
+
+
+def _branches(above: str, inside: Sequence[ObjectView], indent: str) -> list[str]:
+    children = [view for view in inside if parent_of(view.path) == above]
+    told: list[str] = []
+    for number, view in enumerate(children, start=1):
+        last = number == len(children)
+        told.append(f"{indent}{'└─' if last else '├─'} {name_of(view.path)}  {_state(view)}  {_spec(view)}".rstrip())
+        told += _branches(view.path, inside, indent + ("   " if last else "│  "))
+    return told
+
+
+def _state(view: ObjectView) -> str:
+    progress = view.info.get("progress") if view.target_action != "None" else None
+    step = f" [task {progress['task']} of {progress['of']}: {progress['step']}]" if progress else ""
+    missing = " MISSING on the cloudlet" if view.info.get("missing") else ""
+    error = f" ! {view.error}" if view.error else ""
+    return f"{view.status}{step}{missing}{error}"
+
+
+def _spec(view: ObjectView) -> str:
+    return ", ".join(f"{key} {value}" for key, value in view.spec.items())

@@ -1,0 +1,1 @@
+"""The edge family's part in the inventory."""

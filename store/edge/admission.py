@@ -1,0 +1,217 @@
+"""What admission asks besides the tables: is the cloudlet able, is the cluster ready, is nothing left inside?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ValidationError
+
+from domain.edge.facts import CloudletTerms, Terms
+from domain.edge.messages import Address
+from domain.edge.policies import ON_BEHALF
+from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, Override, UpgradeSpec
+from domain.edge.tables import S, refuses_changes
+from domain.errors import Category, Refused, brief
+from domain.machine import Actor, Row
+from domain.model import Claim, Grant, Outcome
+from domain.paths import ancestors, parent_of, short
+from store.recording import LINES, line
+from store.riders import Extra, Found, Rider
+from store.schema import objects
+
+_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_INSIDE = (
+    sa.select(objects.c.path, objects.c.status, objects.c.spec)
+    .where(objects.c.parent == sa.bindparam("at_path"))
+    .order_by(objects.c.path)
+)
+_GONE_OFFLINE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"), objects.c.status == S.READY.value)
+
+MAX_CASCADE = 500
+_LIMITS = {"create": "create", "recreate": "create", "update": "update", "delete": "delete"}
+
+
+def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
+
+
+def cloudlet_of(path: str) -> str:
+    """The cloudlet that an instance is on: the second pair of its path."""
+    return ([*ancestors(path), path])[1]
+
+
+def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> Address | None:
+    """Where the cloudlet's CRM is, if one is connected."""
+    crm = cloudlet["info"].get(role) or {}
+    if not crm.get("connected"):
+        return None
+    spec = CloudletSpec.model_validate(cloudlet["spec"])
+    return Address(
+        cloudlet=cloudlet["path"],
+        version=crm["version"],
+        notify_id=crm["notify_id"],
+        transport=spec.transport,
+        url=spec.url,
+    )
+
+
+def admit_cloudlet(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    """An upgrade needs a CRM that can be asked, a delete needs an empty cloudlet."""
+    path, action = claim.request.path, claim.request.action
+    if found is None or isinstance(spec, CloudletSpec):
+        assert isinstance(spec, CloudletSpec)
+        kept = spec.model_dump(mode="json")
+        return Extra(details=_cloudlet_terms(None, spec), spec=kept)
+    address = address_of(found)
+    if isinstance(spec, UpgradeSpec):
+        _may_upgrade(found, address, spec)
+    if action in ("maintenance-start", "maintenance-end") and address is None:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{action} is not possible: no CRM is connected to {path}",
+            f"start it: starter crm run --cloudlet {short(path)}",
+        )
+    if action == "delete" and (inside := connection.execute(_INSIDE, {"at_path": path}).all()):
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
+            f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
+        )
+    return Extra(details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"])))
+
+
+def _cloudlet_terms(address: Address | None, spec: CloudletSpec) -> dict[str, Any]:
+    terms = CloudletTerms(address=address, patience=spec.patience, spec=spec.model_dump(mode="json"))
+    return terms.model_dump(mode="json")
+
+
+def _may_upgrade(found: sa.RowMapping, address: Address | None, spec: UpgradeSpec) -> None:
+    path = found["path"]
+    if address is None:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"upgrade is not possible: no CRM is connected to {path} that could start another one",
+            f"start it: starter crm run --cloudlet {short(path)}",
+        )
+    if address.version == spec.version:
+        raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
+
+
+def admit_instance(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    """The cloudlet must take changes, the cluster of an app must be Ready, and a deleted cluster must be empty."""
+    request = claim.request
+    override = Override(getattr(spec, "override", Override.NONE))
+    if override.any_status and not request.force:
+        raise Refused(Category.INVALID, f"{override} takes over from what is there", "say so: add --force")
+    cloudlet = _able_cloudlet(connection, request.path, override)
+    _ready_cluster(connection, request.path, request.action)
+    if request.action == "recreate" and not (found and found["info"].get("missing")):
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"recreate is only for what its cloudlet has lost: {request.path} is not missing",
+            f"see it: starter get {request.path}",
+        )
+    before = dict(found["spec"]) if found else {}
+    after = _after(request.action, spec, request.spec or {}, before)
+    apps = _apps(connection, request.path, request.action, spec)
+    address = None if override.without_crm else address_of(cloudlet)
+    terms = Terms(
+        address=address,
+        patience=CloudletSpec.model_validate(cloudlet["spec"]).patience,
+        spec=after,
+        before=before,
+        tolerant=override is Override.IGNORE_CRM_ERRORS,
+        apps=apps,
+    )
+    kept = after if request.action == "create" else None
+    made_by = (
+        {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
+    )
+    info = {"progress": None} if found else made_by
+    return Extra(details=terms.model_dump(mode="json"), spec=kept, info=info)
+
+
+def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> sa.RowMapping:
+    home = cloudlet_of(path)
+    found = find(connection, home)
+    if found is None:
+        raise Refused(
+            Category.NOT_FOUND, f"there is no such Cloudlet: {home}", f"make it: starter cloudlet create {short(home)}"
+        )
+    why = refuses_changes(found["status"], address_of(found) is not None)
+    if why and not override.without_crm:
+        hint = {
+            S.UPDATE_ERROR: f"mend it, then: starter cloudlet repair {short(home)}",
+            S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short(home)}",
+            S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short(home)}",
+        }.get(found["status"], f"see it: starter cloudlet status {short(home)}")
+        raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
+    return found
+
+
+def _ready_cluster(connection: sa.Connection, path: str, action: str) -> None:
+    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)"""
+    above = parent_of(path)
+    if above is None or above == cloudlet_of(path):
+        return
+    cluster = find(connection, above)
+    if cluster is None:
+        hint = f"make it: starter cluster create {short(above)}"
+        raise Refused(Category.NOT_FOUND, f"there is no such ClusterInst: {above}", hint)
+    if action in ("create", "recreate") and cluster["status"] != S.READY:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{action} of AppInst needs its ClusterInst Ready: {above} is {cluster['status']}",
+            f"see why: starter history {above}",
+        )
+
+
+def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The spec as it should be afterwards. An update changes what it names."""
+    if not isinstance(spec, ClusterSpec | AppSpec):
+        return before
+    wanted = spec
+    if action == "update":
+        try:
+            wanted = type(spec).model_validate({**before, **given})
+        except ValidationError as error:
+            raise Refused(Category.INVALID, f"the spec is not valid: {brief(error)}") from error
+    return wanted.model_dump(mode="json", exclude={"override"})
+
+
+def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | None) -> dict[str, dict[str, Any]]:
+    """What is inside a cluster that is to be deleted: nothing, or everything goes with it."""
+    if action != "delete" or not isinstance(spec, DeleteClusterSpec):
+        return {}
+    inside: Sequence[Any] = connection.execute(_INSIDE, {"at_path": path}).all()
+    if inside and not spec.cascade:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"delete is not allowed for ClusterInst {path}: it has {len(inside)} apps, the first is {inside[0].path}",
+            "delete them first, or all together: add --cascade",
+        )
+    if len(inside) > MAX_CASCADE:
+        raise Refused(
+            Category.NOT_ALLOWED, f"{path} has {len(inside)} apps: at most {MAX_CASCADE} go together", "delete some"
+        )
+    return {app.path: dict(app.spec) for app in inside}
+
+
+def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """An action kept the cloudlet while its CRM went away: now it is told as it is."""
+    found = find(connection, grant.path)
+    if found is None or found["status"] != S.READY or address_of(found):
+        return
+    connection.execute(_GONE_OFFLINE, {"at_path": grant.path, "status": S.OFFLINE.value, "changed_at": at})
+    told = line(grant.path, at, Actor.CONTROLLER, "lost", S.READY, S.OFFLINE, grant.epoch, "its CRM is gone")
+    connection.execute(LINES, told)
+
+
+RIDERS: dict[str, Rider] = {
+    "cloudlet": Rider(admit=admit_cloudlet, ended=cloudlet_ended),
+    "cluster": Rider(admit=admit_instance),
+    "app": Rider(admit=admit_instance),
+}

@@ -1,0 +1,41 @@
+"""The edge's part of the inventory as its activities use it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Told
+from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored
+from domain.edge.policies import Facts
+from store.edge import links, views
+from store.engine import Database
+
+
+class SqlEdge:
+    """`domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime) -> Connected:
+        return await self._database.run(partial(links.connected, path=cloudlet, said=said, at=at))
+
+    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime) -> Told:
+        return await self._database.run(partial(links.answered, path=cloudlet, said=said, at=at))
+
+    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime) -> Told:
+        return await self._database.run(partial(links.lost, path=cloudlet, said=said, at=at))
+
+    async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int:
+        return await self._database.run(partial(links.ignore, messages=messages, at=at))
+
+    async def everything(self, cloudlet: str) -> Inventoried:
+        return await self._database.run(partial(views.everything, cloudlet=cloudlet))
+
+    async def refuges(self, cloudlet: str) -> Refuges:
+        return await self._database.run(partial(views.refuges, cloudlet=cloudlet))
+
+    async def facts(self, asked: PolicyQuestion) -> Facts:
+        return await self._database.run(partial(views.facts, asked=asked))

@@ -1,0 +1,223 @@
+"""What a CRM's connection changes. A connection is a fact, not an action: it may come while instances are changed.
+
+It moves the cloudlet by the rows of the CRM and the Controller, unless an action holds the cloudlet: then what follows
+is that action's business, and only the connection itself is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.edge.facts import Connected, Standing, Told
+from domain.edge.hearing import Effect, Listener, compare
+from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored, Reported
+from domain.edge.tables import CLOUDLET, Party, S
+from domain.errors import Refused, brief
+from domain.locks import Mode, wanted
+from domain.machine import NONE, Actor, Ruling
+from domain.paths import check_path
+from store.claims import serialise
+from store.edge.admission import address_of, cloudlet_of, find
+from store.reading import below
+from store.recording import LINES, line, merged
+from store.schema import locks, objects
+
+MAX_ORPHANS = 100
+
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
+_KNOWN = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch)
+
+
+class _Cloudlet:
+    """A cloudlet in the middle of a transaction: what it is, who holds it, what is to be written."""
+
+    def __init__(self, connection: sa.Connection, path: str, at: datetime) -> None:
+        serialise(connection, wanted([path]))  # nobody below begins an action in between
+        self.connection, self.path, self.at = connection, path, at
+        self.found = find(connection, path)
+        holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
+        owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
+        self.owner = path if path in owners else ""
+        self.running = [owner for owner in owners if owner != path]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return dict(self.found["info"]) if self.found else {}
+
+    @property
+    def status(self) -> str:
+        return str(self.found["status"]) if self.found else NONE
+
+    def crm(self, role: str = "crm") -> dict[str, Any]:
+        return dict(self.info.get(role) or {})
+
+    def current(self) -> int:
+        """The newest notify-id of all connections."""
+        return max(int(self.crm(role).get("notify_id", 0)) for role in ("crm", "next"))
+
+    def tell(self, actor: str, action: str, source: str, to: str, message: str = "") -> None:
+        epoch = self.found["epoch"] if self.found else 0
+        self.connection.execute(LINES, line(self.path, self.at, actor, action, source, to, epoch, message))
+
+    def write(self, info: dict[str, Any], status: str | None = None, error: str | None = None) -> None:
+        change: dict[str, Any] = {"name": self.path, "info": merged(self.info, info), "changed_at": self.at}
+        if status:
+            change["status"] = status
+        if error is not None:
+            change["error"] = error
+        self.connection.execute(_CHANGE, change)
+        self.found = find(self.connection, self.path)
+
+    def step(self, to: str, actor: str) -> bool:
+        return CLOUDLET.step(self.status, to, actor).ruling is not Ruling.REFUSED
+
+
+def connected(connection: sa.Connection, path: str, said: CrmConnect, at: datetime) -> Connected:
+    """A CRM has connected. Old, foreign and unexpected ones are refused; the rest is written down and acknowledged."""
+    site = _Cloudlet(connection, path, at)
+    if why := _unacceptable(site, said):
+        site.tell(Party.CRM, "startup", site.status, S.INIT, f"ignored: {why}")
+        return Connected(standing=Standing.REFUSED, why=why, current=site.current())
+    role = _role(site, said)
+    record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": at.isoformat()}
+    site.write({role: record})
+    standing = Standing.OWNED if site.owner else _acknowledge(site)
+    if role == "crm":
+        _reconcile(site, said.instances)
+    assert site.found
+    address = address_of(site.found, role)
+    told = site.running if role == "crm" else []
+    return Connected(standing=standing, address=address, running=told, current=said.notify_id)
+
+
+def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:
+    if site.found is None:
+        return f"there is no such Cloudlet: {site.path}"
+    if said.notify_id <= site.current():
+        return f"notify-id {said.notify_id} is not newer than {site.current()}"
+    doing = site.found["target_action"] if site.owner else ""
+    expected = site.crm().get("version") or site.found["spec"].get("version", "v1")
+    if doing == "upgrade" or doing == "repair" or said.version == expected:
+        return ""
+    return f"version {said.version} connected, but the cloudlet runs {expected}: upgrade it instead"
+
+
+def _role(site: _Cloudlet, said: CrmConnect) -> str:
+    """During an upgrade there are two: the one that serves, and the one that is to take over."""
+    assert site.found
+    upgrading = site.owner and site.found["target_action"] == "upgrade"
+    return "next" if upgrading and said.version != site.crm().get("version") else "crm"
+
+
+def _acknowledge(site: _Cloudlet) -> Standing:
+    if site.status == S.UPDATE_ERROR:
+        site.tell(Party.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair")
+        return Standing.KEPT
+    if not site.step(S.INIT, Party.CRM):
+        if site.step(site.status, Party.CRM):
+            site.tell(Party.CRM, "startup", site.status, site.status)
+        return Standing.KEPT
+    site.tell(Party.CRM, "startup", site.status, S.INIT)
+    site.tell(Actor.CONTROLLER, "ack", S.INIT, S.INIT_OK)
+    site.write({}, status=S.INIT_OK, error="")
+    return Standing.ACKED
+
+
+def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
+    """Instances at rest against what the CRM has: lost ones are marked, strange ones are reported."""
+    rows = {
+        row["path"]: row
+        for row in site.connection.execute(_KNOWN.where(below(objects.c.path, site.path))).mappings()
+        if row["path"] != site.path
+    }
+    known = {path: (row["status"], bool(row["info"].get("missing"))) for path, row in rows.items()}
+    busy = frozenset(
+        path for path in {*rows, *there} if any(f"{path}:".startswith(f"{owner}:") for owner in site.running)
+    )
+    ours = {path: reported for path, reported in there.items() if path.startswith(f"{site.path}:") and _sound(path)}
+    found = compare(known, busy, ours)
+    news = [path for path in found.missing if not known[path][1]]
+    _mark(site, rows, news, True, "ignored: the CRM does not have it: missing; recreate it or delete it")
+    _mark(site, rows, found.found_again, None, "the CRM has it again")
+    if found.orphans != site.info.get("orphans", []):
+        site.write({"orphans": found.orphans[:MAX_ORPHANS] or None})
+    for path in found.orphans[:MAX_ORPHANS]:
+        told = f"ignored: orphan on the cloudlet, unknown to us: {path}"
+        site.tell(Party.CRM, "startup", site.status, site.status, told)
+
+
+def _mark(
+    site: _Cloudlet, rows: dict[str, sa.RowMapping], paths: Iterable[str], missing: bool | None, message: str
+) -> None:
+    for path in paths:
+        row = rows[path]
+        change = {"name": path, "info": merged(row["info"], {"missing": missing}), "changed_at": site.at}
+        site.connection.execute(_CHANGE, change)
+        told = line(path, site.at, Party.CRM, "startup", row["status"], row["status"], row["epoch"], message)
+        site.connection.execute(LINES, told)
+
+
+def answered(connection: sa.Connection, path: str, said: CrmResponse, at: datetime) -> Told:
+    """A CRM speaks of the cloudlet itself while no action holds it: it has gathered, or could not."""
+    site = _Cloudlet(connection, path, at)
+    if site.owner:
+        return Told(owner=site.owner)
+    if site.found is None or said.notify_id != site.crm().get("notify_id"):
+        _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
+        return Told()
+    if said.status == S.READY and site.status in (S.UPDATE_ERROR, S.UNDER_MAINTENANCE):
+        actor = Party.V1 if site.status == S.UPDATE_ERROR else Party.CRM
+        site.tell(actor, "resend", site.status, site.status, "it serves on; the state stays")
+        return Told(everything=address_of(site.found))
+    if said.status == S.OFFLINE and said.errors and site.status == S.INIT_OK:
+        site.write({}, error=said.reason())
+        site.tell(Party.CRM, "gathered", site.status, site.status, f"gathering failed: {said.reason()}")
+        return Told()
+    heard = Listener(CLOUDLET, site.status, said.notify_id).hear(said)
+    if heard.effect is not Effect.ENDS or heard.to != S.READY:
+        _ignore(site, said, heard.why or "not while no action runs")
+        return Told()
+    site.tell(Party.CRM, "gathered", site.status, S.READY)
+    site.write({}, status=S.READY, error="")
+    return Told(everything=address_of(site.found))
+
+
+def _ignore(site: _Cloudlet, said: CrmResponse, why: str) -> None:
+    site.tell(Party.CRM, "response", site.status, said.state, f"ignored: {why}")
+
+
+def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime) -> Told:
+    """A connection is gone. Offline, unless another one has taken its place or an action holds the cloudlet."""
+    site = _Cloudlet(connection, path, at)
+    role = next((each for each in ("crm", "next") if site.crm(each).get("notify_id") == said.notify_id), "")
+    if site.found is None or not role or not site.crm(role).get("connected"):
+        return Told()
+    site.write({role: {**site.crm(role), "connected": False}})
+    if not site.owner and site.step(S.OFFLINE, Actor.CONTROLLER) and site.status != S.OFFLINE:
+        site.tell(Actor.CONTROLLER, "lost", site.status, S.OFFLINE, said.reason or "its CRM is gone")
+        site.write({}, status=S.OFFLINE)
+    return Told(owner=site.owner)
+
+
+def ignore(connection: sa.Connection, messages: Iterable[Ignored], at: datetime) -> int:
+    """Messages that changed nothing, kept in the history of the objects that they were about."""
+    lines = []
+    for message in messages:
+        found = find(connection, message.path)
+        status, epoch = (found["status"], found["epoch"]) if found else (NONE, 0)
+        told = brief(f"ignored: {message.reason}")
+        lines.append(line(message.path, at, message.actor, "response", status, brief(message.state, 100), epoch, told))
+    if lines:
+        connection.execute(LINES, lines)
+    return len(lines)
+
+
+def _sound(path: str) -> bool:
+    try:
+        return cloudlet_of(check_path(path)) != path
+    except (Refused, IndexError):
+        return False

@@ -1,0 +1,108 @@
+"""What the edge's workflows ask: everything on a cloudlet, a way out for its apps, a policy's world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.edge.facts import Inventoried, Item, PolicyQuestion, Refuge, Refuges
+from domain.edge.policies import Facts, Place
+from domain.edge.specs import AutoProvision
+from domain.edge.tables import S, refuses_changes
+from domain.paths import name_of, parent_of
+from store.edge.admission import address_of, find
+from store.reading import below
+from store.schema import objects
+
+MAX_ITEMS = 20_000
+
+
+def everything(connection: sa.Connection, cloudlet: str) -> Inventoried:
+    """Every instance that should be on a cloudlet."""
+    query = (
+        sa.select(objects.c.path, objects.c.spec)
+        .where(below(objects.c.path, cloudlet), objects.c.path != cloudlet, objects.c.status == S.READY.value)
+        .order_by(objects.c.path)
+    )
+    rows = connection.execute(query.limit(MAX_ITEMS)).all()
+    return Inventoried(items=[Item(path=row.path, spec=row.spec) for row in rows])
+
+
+def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
+    """For each app of a cloudlet: another cloudlet of the organisation that has a Ready cluster of the same name."""
+    apps = connection.execute(
+        sa.select(objects.c.path, objects.c.spec)
+        .where(below(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
+        .order_by(objects.c.path)
+    ).all()
+    others = [row["path"] for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
+    return Refuges(apps=[_refuge(connection, app.path, app.spec, others, cloudlet) for app in apps])
+
+
+def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str], home: str) -> Refuge:
+    cluster, name = name_of(str(parent_of(app))), name_of(app)
+    for other in others:
+        target = f"{other}:cluster:{cluster}"
+        found = find(connection, target) if other != home else None
+        if found and found["status"] == S.READY:
+            there = find(connection, f"{target}:app:{name}")
+            if there is None or there["status"] == S.READY:
+                return Refuge(path=app, to=f"{target}:app:{name}", spec={} if there else spec)
+    return Refuge(path=app)
+
+
+def _cloudlets(connection: sa.Connection, org: str) -> list[sa.RowMapping]:
+    query = sa.select(objects).where(objects.c.kind == "cloudlet", objects.c.parent == org).order_by(objects.c.path)
+    return list(connection.execute(query).mappings())
+
+
+def _able(cloudlet: sa.RowMapping) -> bool:
+    return not refuses_changes(cloudlet["status"], address_of(cloudlet) is not None)
+
+
+def facts(connection: sa.Connection, asked: PolicyQuestion) -> Facts:
+    """A policy's world: its sites and where its app is, or its cluster."""
+    if asked.auto_provision:
+        return Facts(places=_places(connection, asked.policy, asked.auto_provision))
+    policy = asked.auto_scale
+    assert policy
+    path = f"{parent_of(asked.policy)}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
+    cluster = find(connection, path)
+    home = find(connection, str(parent_of(path)))
+    able = home is not None and _able(home)
+    if cluster is None:
+        return Facts()
+    status = cluster["status"] if able else "unreachable"
+    return Facts(nodes=int(cluster["spec"].get("nodes", 1)), cluster=status)
+
+
+def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list[Place]:
+    """The policy's sites in their order, then instances that it made elsewhere in the organisation."""
+    org = str(parent_of(path))
+    cloudlets = {name_of(row["path"]): row for row in _cloudlets(connection, org)}
+    places = []
+    for site in policy.cloudlets:
+        home = cloudlets.get(site.cloudlet)
+        cluster = find(connection, f"{home['path']}:cluster:{site.cluster}") if home else None
+        usable = bool(home and _able(home) and cluster and cluster["status"] == S.READY)
+        app = find(connection, f"{cluster['path']}:app:{policy.app}") if cluster else None
+        status = app["status"] if app else ""
+        places.append(Place(cloudlet=site.cloudlet, cluster=site.cluster, usable=usable, app=status))
+    return places + _elsewhere(connection, path, policy)
+
+
+def _elsewhere(connection: sa.Connection, path: str, policy: AutoProvision) -> list[Place]:
+    """Instances that a policy made and whose cloudlet has left it since."""
+    sites = {site.cloudlet for site in policy.cloudlets}
+    apps = connection.execute(
+        sa.select(objects.c.path, objects.c.status, objects.c.info)
+        .where(below(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
+        .order_by(objects.c.path)
+    ).all()
+    found = []
+    for app in apps:
+        _, _, _, cloudlet, _, cluster, _, name = app.path.split(":")
+        if name == policy.app and cloudlet not in sites and app.info.get("policy") == name_of(path):
+            found.append(Place(cloudlet=cloudlet, cluster=cluster, usable=True, app=app.status))
+    return found

@@ -1,0 +1,112 @@
+"""The edge: every action in every way that it can end, the link of a cloudlet, and a policy at work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from domain.edge import messages as wire
+from domain.wire import companion
+from starter.asking import Asking
+from tests.records.keeper import Keeper
+from tests.test_edge.kit import Edge, edge_of, fault
+from tests.user import User
+from workers.service import Service
+
+
+async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+    user = User(asking, service, "recorded")
+    async with edge_of(user, service.settings.home, asking.client) as edge:
+        path = await edge.up(latency=0.05, cleanup=1)
+        await recorder.keep(path, "cloudlet-created")
+        await _instances(recorder, edge)
+        await _policy(recorder, edge)
+        await _disturbed(recorder, edge)
+        await _cloudlet(recorder, edge, path)
+
+
+async def _instances(recorder: Keeper, edge: Edge) -> None:
+    cluster = edge.at("berlin", "c1")
+    for action, spec in (("create", {}), ("update", {"nodes": 2}), ("delete", None)):
+        await edge.user.do(cluster, action, spec=spec)
+        await recorder.keep(cluster, f"{action}-succeeded")
+    edge.set_faults(fault("fail", message="as it happens"))
+    await edge.user.do(cluster, "create", spec={})
+    await recorder.keep(cluster, "create-failed")
+    await edge.user.do(cluster, "create", spec={"override": "ignore-crm-errors"})
+    await recorder.keep(cluster, "create-tolerant")
+    for action, spec in (("update", {"nodes": 3}), ("delete", None)):
+        await edge.user.do(cluster, action, spec=spec)
+        await recorder.keep(cluster, f"{action}-failed")
+    edge.set_faults()
+    await edge.user.do(edge.at("berlin", "c1", "shop"), "create", spec={})
+    await edge.user.do(cluster, "delete", spec={"cascade": True})
+    await recorder.keep(cluster, "delete-cascade")
+    await edge.user.refused(edge.at("berlin", "c1", "shop"), "create", spec={})
+    await recorder.keep(edge.at("berlin", "c1", "shop"), "create-refused")
+
+
+async def _disturbed(recorder: Keeper, edge: Edge) -> None:
+    cluster = edge.at("berlin", "c2")
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(cluster, "create", spec={})
+    await edge.say(cluster, "Nonsense")
+    await edge.say(cluster, "Creating", progress={"task": 1, "of": 2, "step": "network"})
+    await edge.until(cluster, "Creating")
+    await edge.stop_crm()
+    await edge.until(edge.at("berlin"), "Offline")
+    edge_platform = await edge.start_crm()
+    edge.set_faults()
+    await edge.end(ticket)
+    await recorder.keep(cluster, "create-resent")
+    assert edge_platform.notify_id
+    edge.set_faults(fault("silent", times=1))
+    ticket = await edge.begun(cluster, "update", spec={"nodes": 2})
+    await edge.until(cluster, "UpdateRequested")
+    await edge.user.asking.cancel(cluster)
+    await edge.end(ticket)
+    await recorder.keep(cluster, "update-cancelled")
+    await edge.user.do(cluster, "delete")
+
+
+async def _policy(recorder: Keeper, edge: Edge) -> None:
+    policy = f"org:{edge.user.ns}:policy:scale"
+    cluster = edge.at("berlin", "c3")
+    await edge.user.do(cluster, "create", spec={})
+    limits = {"max_nodes": 3, "target_cpu": 50, "stabilization_window": 0, "interval": 0.2}
+    spec = {"auto_scale": {"cloudlet": "berlin", "cluster": "c3", **limits}}
+    await edge.user.do(policy, "create", spec=spec)
+    await recorder.keep(policy, "policy-created")
+    await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).signal(wire.DEMAND, {"cpu": 100})
+    async with asyncio.timeout(90):
+        while (await edge.see(cluster)).spec["nodes"] != 3:
+            await asyncio.sleep(0.05)
+    await edge.user.do(policy, "delete")
+    await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).result()
+    await recorder.keep(companion(policy, wire.LOOP), "policy-followed")
+    await edge.user.do(cluster, "delete")
+
+
+async def _cloudlet(recorder: Keeper, edge: Edge, path: str) -> None:
+    await edge.user.do(path, "maintenance-start", spec={"failover": True})
+    await recorder.keep(path, "maintenance-started")
+    await edge.user.do(path, "maintenance-end")
+    await recorder.keep(path, "maintenance-ended")
+    edge.set_faults(fault("fail", "start", message="no image"))
+    await edge.user.do(path, "upgrade", spec={"version": "v2"})
+    await recorder.keep(path, "upgrade-failed")
+    await edge.user.do(path, "repair")
+    await recorder.keep(path, "cloudlet-repaired")
+    edge.set_faults(fault("silent", "upgrade"))
+    ticket = await edge.begun(path, "upgrade", spec={"version": "v2"})
+    await edge.say(path, "Updating")
+    await edge.until(path, "Updating")
+    second = await edge.notify_id() + 1
+    await edge.connect("berlin", {"notify_id": second, "version": "v2"})
+    await edge.until(path, "InitOk")
+    await edge.say(path, "Ready", notify_id=second)
+    await edge.end(ticket)
+    await recorder.keep(path, "upgrade-succeeded")
+    await recorder.keep(companion(path, wire.LINK), "link")
+    await edge.until(path, "Offline")
+    await edge.user.do(path, "delete")
+    await recorder.keep(path, "cloudlet-deleted")

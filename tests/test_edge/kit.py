@@ -1,0 +1,177 @@
+"""An organisation of its own per test, with CRMs that run in this process, and what tests may see besides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from domain.edge import messages as wire
+from domain.edge.faults import CrmFault
+from domain.machine import NONE
+from domain.model import HistoryLine, ObjectView, Query, Verification
+from domain.wire import VERIFY, companion
+from providers.edge.agent import Agent
+from providers.edge.handover import Handover
+from providers.edge.platform import Platform
+from starter.asking import Ticket
+from tests.user import User
+from workers.crm import platform_file
+
+QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 60, "answer": 30, "cap": 300}
+
+
+def fault(kind: str, verb: str = "*", path: str = "*", **more: Any) -> CrmFault:
+    return CrmFault.model_validate({"kind": kind, "verb": verb, "path": path, **more})
+
+
+@dataclass
+class Edge:
+    """A user of the edge. `crms` are the CRMs that run in this test's process."""
+
+    user: User
+    home: Path
+    client: Client
+    crms: dict[str, tuple[Agent, asyncio.Task[None], Platform]] = field(default_factory=dict)
+
+    def at(self, *names: str) -> str:
+        """`at("berlin", "c1", "shop")` is the path of an app."""
+        words = zip(("cloudlet", "cluster", "app"), names, strict=False)
+        return ":".join([f"org:{self.user.ns}", *(f"{kind}:{name}" for kind, name in words)])
+
+    async def up(self, name: str = "berlin", latency: float = 0, client: Client | None = None, **patience: Any) -> str:
+        """A cloudlet with its CRM, Ready."""
+        path = self.at(name)
+        await self.start_crm(name, latency=latency, client=client)
+        done = await self.user.do(path, "create", spec={"patience": {**QUICK, **patience}})
+        assert done.status == "Ready", done
+        return path
+
+    async def start_crm(
+        self, name: str = "berlin", version: str = "v1", latency: float = 0, client: Client | None = None
+    ) -> Agent:
+        path = self.at(name)
+        platform = Platform(platform_file(self.home, path))
+        handover = Handover(platform, version, ["false"])
+        agent = Agent(client or self.client, path, version, platform, handover, latency)
+        self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.run()), platform)
+        return agent
+
+    async def stop_crm(self, name: str = "berlin", version: str = "v1") -> None:
+        """As if it was killed: no goodbye, and nothing of its work goes on."""
+        _, task, platform = self.crms.pop(f"{name}-{version}")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        platform.close()
+
+    async def close(self) -> None:
+        for key in list(self.crms):
+            await self.stop_crm(*key.rsplit("-", 1))
+
+    def platform(self, name: str = "berlin", version: str = "v1") -> Platform:
+        return self.crms[f"{name}-{version}"][2]
+
+    def set_faults(self, *faults: CrmFault, name: str = "berlin") -> None:
+        self.platform(name).set_faults(faults)
+
+    def things(self, name: str = "berlin") -> list[str]:
+        """What the platform has, by the last name of each."""
+        return [path.rsplit(":", 1)[-1] for path in self.platform(name).things()]
+
+    async def notify_id(self, name: str = "berlin") -> int:
+        return int((await self.user.see(self.at(name))).info["crm"]["notify_id"])
+
+    async def say(self, path: str, state: str, /, notify_id: int | None = None, **more: Any) -> None:
+        """A CRM's answer, sent by hand to the action on the object."""
+        current = notify_id if notify_id is not None else await self.notify_id(path.split(":")[3])
+        message = {"state": state, "notify_id": current, **more}
+        await self.client.get_workflow_handle(path).signal(wire.CRM_RESPONSE, message)
+
+    async def connect(self, name: str, message: Any) -> None:
+        """A CRM connects, by hand."""
+        await self.client.start_workflow(
+            wire.CLOUDLET_LINK,
+            {"cloudlet": self.at(name)},
+            id=companion(self.at(name), wire.LINK),
+            task_queue="actions",
+            start_signal=wire.CRM_CONNECT,
+            start_signal_args=[message],
+        )
+
+    async def begun(self, path: str, action: str, **more: Any) -> Ticket:
+        """An action that the CRM leaves where it is: to be answered by hand."""
+        return await self.user.admitted(path, action, **more)
+
+    async def end(self, ticket: Ticket) -> Any:
+        async with asyncio.timeout(120):
+            return await self.user.asking.outcome(ticket.path, ticket.run)
+
+    async def status(self, path: str) -> str:
+        found = await self.user.service.inventory.list_objects(path.split(":")[-2], path)
+        return found[0].status if found else NONE
+
+    async def until(self, path: str, *statuses: str) -> None:
+        async with asyncio.timeout(120):
+            while await self.status(path) not in statuses:
+                await asyncio.sleep(0.02)
+
+    async def until_told(self, path: str, words: str) -> HistoryLine:
+        """Until the history has a line with these words."""
+        async with asyncio.timeout(120):
+            while True:
+                for line in reversed(await self.user.history(path)):
+                    if words in line.message:
+                        return line
+                await asyncio.sleep(0.02)
+
+    async def see(self, path: str) -> ObjectView:
+        return await self.user.see(path)
+
+    async def walk(self, path: str) -> list[tuple[str, str, str]]:
+        """An object's way: actor, from, to of every line that changed something."""
+        lines = await self.user.history(path)
+        return [(line.actor, line.source, line.to) for line in lines if line.source != line.to and not _ignored(line)]
+
+    async def ignored(self, path: str) -> list[str]:
+        return [line.message for line in await self.user.history(path) if _ignored(line)]
+
+    async def runs(self, path: str) -> int:
+        """How many runs Temporal has of this workflow ID."""
+        return len([each async for each in self.client.list_workflows(f"WorkflowId = '{path}'")])
+
+    async def broken_promises(self) -> list[str]:
+        """What `starter verify` finds."""
+        query = Query(path=f"org:{self.user.ns}")
+        found = await self.user.asking.read(VERIFY, query, Verification)
+        return [f"{each.invariant} {each.path}: {each.what}" for each in found.findings]
+
+    async def at_rest(self) -> None:
+        """I1 to I5 and I11: nothing is under way, nothing is locked, and every history is a way through its table."""
+        assert await self.user.service.inventory.holds(f"org:{self.user.ns}") == []
+        assert await self.broken_promises() == []
+        for kind in ("cloudlet", "cluster", "app"):
+            for view in await self.user.service.inventory.list_objects(kind, f"org:{self.user.ns}"):
+                assert (view.target_action, view.target_status) == (NONE, NONE), view.path
+
+
+def _ignored(line: HistoryLine) -> bool:
+    return line.message.startswith("ignored")
+
+
+@asynccontextmanager
+async def edge_of(user: User, home: Path, client: Client) -> AsyncIterator[Edge]:
+    found = Edge(user, home, client)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+def words(walk: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Only the statuses."""
+    return [to for _, _, to in walk]

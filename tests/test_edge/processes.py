@@ -1,0 +1,56 @@
+"""CRMs as the processes that they really are: started, killed, upgraded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from providers.edge.handover import is_crm
+from providers.edge.platform import Platform
+from workers.crm import platform_file, stop_all
+
+
+@dataclass
+class CrmProcess:
+    """One CRM, and the platform that it works on."""
+
+    process: asyncio.subprocess.Process
+    platform: Platform
+
+    @property
+    def running(self) -> bool:
+        return self.process.returncode is None
+
+    async def kill(self) -> None:
+        if self.running:
+            self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+    def pid_of(self, version: str) -> int:
+        """The process of this version, if one runs."""
+        pid = int(self.platform.recall(f"pid-{version}", 0))
+        return pid if is_crm(pid) else 0
+
+
+@asynccontextmanager
+async def crm_process(
+    home: Path, address: str, cloudlet: str, version: str = "v1", latency: float = 0.1
+) -> AsyncIterator[CrmProcess]:
+    """Killed at the end together with whatever it started."""
+    environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
+    words = ["--cloudlet", cloudlet, "--version", version, "--latency", str(latency)]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers.crm", *words, env=environment)
+    platform = Platform(platform_file(home, cloudlet))
+    found = CrmProcess(process, platform)
+    try:
+        yield found
+    finally:
+        await found.kill()
+        platform.close()
+        await stop_all(home, cloudlet)

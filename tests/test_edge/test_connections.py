@@ -1,0 +1,273 @@
+"""Connect, reconnect, disconnect: what a CRM has against what we know, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+
+from domain.edge import messages as wire
+from domain.model import Result
+from domain.wire import companion
+from tests.test_edge.kit import Edge, fault, words
+from workers.crm import platform_file
+from workers.plugin import plugin
+
+
+async def test_a_cloudlet_is_created_by_the_rows_of_its_table(edge: Edge) -> None:
+    path = await edge.up()
+    assert await edge.walk(path) == [
+        ("User", "None", "Init"),
+        ("Controller", "Init", "InitOk"),
+        ("CRM", "InitOk", "Ready"),
+    ]
+
+
+async def test_a_cloudlet_whose_crm_does_not_come_ends_offline_and_can_be_asked_for_again(edge: Edge) -> None:
+    path = edge.at("berlin")
+    outcome = await edge.user.do(path, "create", spec={"patience": {"connect": 0.3}})
+    assert (outcome.result, outcome.status) == (Result.FAILED, "Offline")
+    assert "starter crm run" in outcome.message
+    await edge.start_crm()
+    await edge.until(path, "Ready")  # started manually: Offline -> Init by the CRM
+    assert words(await edge.walk(path)) == ["Init", "Offline", "Init", "InitOk", "Ready"]
+
+
+async def test_a_cloudlet_whose_data_cannot_be_gathered_is_offline(edge: Edge) -> None:
+    agent = await edge.start_crm()
+    edge.set_faults(fault("fail", "gather", message="the platform is down"))
+    path = edge.at("berlin")
+    outcome = await edge.user.do(path, "create", spec={"patience": {"connect": 30}})
+    assert (outcome.status, outcome.message) == ("Offline", "gathering failed: the platform is down")
+    assert agent.notify_id == 0 or edge.crms["berlin-v1"][1].done()
+    edge.crms.pop("berlin-v1")[2].close()
+
+
+async def test_a_crm_that_goes_takes_the_cloudlet_offline_and_back_when_it_returns(edge: Edge) -> None:
+    path = await edge.up()
+    await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
+    await edge.stop_crm()
+    await edge.until(path, "Offline")
+    assert await edge.status(edge.at("berlin", "c1")) == "Ready"  # instance states survive
+    refused = await edge.user.refused(edge.at("berlin", "c2"), "create", spec={})
+    assert refused == f"Cloudlet {path} takes no changes now: it is Offline: no CRM is connected"
+    before = (await edge.see(path)).info["crm"]["notify_id"]
+    await edge.start_crm()
+    await edge.until(path, "Ready")
+    assert (await edge.see(path)).info["crm"]["notify_id"] > before
+    assert words(await edge.walk(path))[-4:] == ["Offline", "Init", "InitOk", "Ready"]
+    assert "missing" not in (await edge.see(edge.at("berlin", "c1"))).info
+    await edge.at_rest()
+
+
+async def test_old_foreign_and_broken_connections_are_refused_and_kept(edge: Edge) -> None:
+    path = await edge.up()
+    current = await edge.notify_id()
+    for message, reason in (
+        ({"notify_id": current}, f"notify-id {current} is not newer than {current}"),
+        ({"notify_id": current - 1}, f"notify-id {current - 1} is not newer"),
+        ({"notify_id": current + 9, "version": "v9"}, "version v9 connected, but the cloudlet runs v1"),
+        ({"notify_id": 0}, "not understood: notify_id"),
+        ("hello", "not understood"),
+        ({"notify_id": 5, "instances": {"a": 1}}, "not understood: instances.a"),
+    ):
+        await edge.connect("berlin", message)
+        await edge.until_told(path, reason)
+    assert await edge.status(path) == "Ready"
+    assert await edge.notify_id() == current
+    await edge.connect("nowhere", {"notify_id": 1})  # a cloudlet that nobody made
+    await edge.until_told(edge.at("nowhere"), "there is no such Cloudlet")
+
+
+async def test_only_the_current_connection_can_take_a_cloudlet_offline(edge: Edge) -> None:
+    path = await edge.up()
+    old = await edge.notify_id()
+    await edge.stop_crm()
+    await edge.start_crm()
+    await edge.until_told(path, "its CRM is gone")
+    await edge.until(path, "Ready")
+    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    await link.signal(wire.CRM_DISCONNECT, {"notify_id": old, "reason": "late news"})
+    await link.signal(wire.CRM_DISCONNECT, "goodbye")
+    await edge.until_told(path, "not understood")
+    assert await edge.status(path) == "Ready"
+    await link.signal(wire.CRM_DISCONNECT, {"notify_id": await edge.notify_id(), "reason": "the cable was cut"})
+    await edge.until_told(path, "the cable was cut")
+    await edge.until(path, "Ready")  # it lives, and introduces itself again
+
+
+async def test_a_crm_that_lost_its_memory_finds_a_new_notify_id(edge: Edge) -> None:
+    path = await edge.up()
+    await edge.connect("berlin", {"notify_id": 1_000})
+    async with asyncio.timeout(60):
+        while await edge.notify_id() < 1_000:
+            await asyncio.sleep(0.05)
+    await edge.stop_crm()
+    platform_file(edge.home, path).unlink()
+    await edge.start_crm()
+    async with asyncio.timeout(90):
+        while not (await edge.notify_id() > 1_000 and await edge.status(path) == "Ready"):
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("cloudlet", ["", "../..", "org:a", "ns:a:mci:b", "org:a:cloudlet:b:cluster:c"])
+async def test_a_link_that_is_none_ends_at_once(edge: Edge, cloudlet: str) -> None:
+    with pytest.raises(WorkflowFailureError):
+        await edge.client.execute_workflow(
+            wire.CLOUDLET_LINK, {"cloudlet": cloudlet}, id=f"{edge.user.ns}-{cloudlet}::link", task_queue="actions"
+        )
+
+
+async def test_an_instance_that_its_cloudlet_lost_is_marked_and_recreated_only_on_request(edge: Edge) -> None:
+    path = await edge.up()
+    lost, kept = edge.at("berlin", "c1"), edge.at("berlin", "c2")
+    for cluster in (lost, kept):
+        await edge.user.do(cluster, "create", spec={"nodes": 2})
+    assert "is not missing" in await edge.user.refused(kept, "recreate")
+    platform = edge.platform()
+    platform.remove(lost)
+    platform.put(edge.at("berlin", "stranger"), {}, "create", "")
+    await edge.stop_crm()
+    await edge.start_crm()
+    await edge.until_told(lost, "the CRM does not have it: missing")
+    await edge.until(path, "Ready")
+    assert (await edge.see(lost)).info["missing"] is True
+    assert (await edge.see(path)).info["orphans"] == [edge.at("berlin", "stranger")]
+    await edge.until_told(path, f"orphan on the cloudlet, unknown to us: {edge.at('berlin', 'stranger')}")
+    assert edge.things() == ["c2", "stranger"]  # nothing happens by itself
+    assert sorted(each.split()[0] for each in await edge.broken_promises()) == ["I3", "I3"]
+    assert (await edge.user.do(lost, "recreate")).status == "Ready"
+    assert edge.platform().things()[lost]["nodes"] == 2
+    assert "missing" not in (await edge.see(lost)).info
+
+
+@pytest.mark.parametrize(
+    ("action", "spec", "broken", "platform"),
+    [
+        ("create", {}, "Creating", ["c1"]),
+        ("update", {"nodes": 4}, "Updating", ["c1"]),
+        ("delete", None, "Deleting", []),
+    ],
+)
+async def test_a_crm_that_dies_at_work_is_asked_again_when_it_is_back(
+    edge: Edge, action: str, spec: dict[str, int] | None, broken: str, platform: list[str]
+) -> None:
+    await edge.up()
+    path = edge.at("berlin", "c1")
+    if action != "create":
+        await edge.user.do(path, "create", spec={})
+    edge.set_faults(fault("slow", action, seconds=60, times=1))
+    ticket = await edge.begun(path, action, spec=spec)
+    await edge.until(path, broken)
+    await edge.stop_crm()
+    await edge.start_crm()
+    outcome = await edge.end(ticket)
+    assert outcome.result is Result.SUCCEEDED
+    assert edge.things() == platform
+    if action == "update":
+        assert edge.platform().things()[path]["nodes"] == 4
+
+
+async def test_work_that_was_done_when_the_crm_died_is_not_done_again(edge: Edge) -> None:
+    await edge.up()
+    path = edge.at("berlin", "c1")
+    edge.set_faults(fault("silent", "create"))
+    ticket = await edge.begun(path, "create", spec={})
+    await edge.until(path, "CreateRequested")
+    edge.platform().put(path, {"nodes": 1, "flavor": "small"}, "create", "")  # done, and died before it could say so
+    await edge.stop_crm()
+    await edge.start_crm()
+    assert (await edge.end(ticket)).status == "Ready"
+    assert edge.platform().ledger(path) == ["create"]
+
+
+async def test_an_update_of_what_the_cloudlet_has_lost_fails_and_says_so(edge: Edge) -> None:
+    await edge.up()
+    path = edge.at("berlin", "c1")
+    await edge.user.do(path, "create", spec={})
+    edge.set_faults(fault("silent", "update", times=1))
+    ticket = await edge.begun(path, "update", spec={"nodes": 2})
+    await edge.until(path, "UpdateRequested")
+    edge.platform().remove(path)
+    await edge.stop_crm()
+    await edge.start_crm()
+    outcome = await edge.end(ticket)
+    assert outcome.message.startswith("the CRM has connected again and does not have it any more")
+    assert outcome.status == "Ready"
+
+
+@asynccontextmanager
+async def wire_to(address: str) -> AsyncIterator[Wire]:
+    host, port = address.split(":")
+    found = Wire(host, int(port))
+    found.server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    try:
+        yield found
+    finally:
+        found.cut()
+        found.server.close()
+
+
+class Wire:
+    """A network cable between a CRM and the server, that can be cut and mended."""
+
+    server: asyncio.Server
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._writers: list[asyncio.StreamWriter] = []
+        self._whole = True
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    def cut(self) -> None:
+        self._whole = False
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    def mend(self) -> None:
+        self._whole = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._whole:
+            writer.transport.abort()
+            return
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        self._writers += [writer, far_writer]
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, temporal_address: str, home: Path) -> None:
+    async with wire_to(temporal_address) as cable:
+        far = await Client.connect(cable.address, plugins=[plugin()])
+        path = await edge.up(client=far)
+        cluster = edge.at("berlin", "c1")
+        edge.set_faults(fault("slow", "create", seconds=1.0, times=1))
+        ticket = await edge.begun(cluster, "create", spec={})
+        await edge.until(cluster, "Creating")
+        cable.cut()
+        await edge.until(path, "Offline")  # nothing was heard of it for too long
+        assert await edge.status(cluster) == "Creating"
+        cable.mend()
+        assert (await edge.end(ticket)).status == "Ready"
+        await edge.until(path, "Ready")
+        assert edge.platform().ledger(cluster) == ["create"]  # its work went on all the time, and was done once
+        await edge.close()

@@ -1,0 +1,111 @@
+"""Policies at work: demand comes as signals, and what follows are normal actions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.edge import messages as wire
+from domain.wire import companion
+from starter.command import run
+from tests.test_edge.kit import Edge, fault
+
+SITES = [{"cloudlet": "berlin", "cluster": "c1"}, {"cloudlet": "munich", "cluster": "c1"}]
+
+
+def policy_of(edge: Edge, name: str = "follow") -> str:
+    return f"org:{edge.user.ns}:policy:{name}"
+
+
+async def told(edge: Edge, message: Any, name: str = "follow") -> None:
+    loop = edge.client.get_workflow_handle(companion(policy_of(edge, name), wire.LOOP))
+    await loop.signal(wire.DEMAND, message)
+
+
+async def two_sites(edge: Edge) -> None:
+    for cloudlet in ("berlin", "munich"):
+        await edge.up(cloudlet)
+        await edge.user.do(edge.at(cloudlet, "c1"), "create", spec={})
+
+
+async def test_an_app_comes_and_goes_with_demand_by_normal_actions(edge: Edge) -> None:
+    await two_sites(edge)
+    path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
+    rule = {
+        **{"app": "shop", "cloudlets": SITES, "interval": 0.3, "min_active": 0, "max": 1},
+        **{"deploy_client_count": 10, "undeploy_client_count": 2, "spec": {"replicas": 2}},
+    }
+    assert (await edge.user.do(path, "create", spec={"auto_provision": rule})).status == "Active"
+    await told(edge, {"cloudlet": "berlin", "clients": 50})
+    await told(edge, {"cloudlet": "munich", "clients": 50})
+    await edge.until(app, "Ready")
+    assert (await edge.see(app)).spec["replicas"] == 2
+    history = await edge.user.history(app)
+    assert (history[0].actor, history[0].requested_by, history[0].reason) == ("User", "policy follow", "demand")
+    assert await edge.status(edge.at("munich", "c1", "shop")) == "None"  # the maximum is one
+    await told(edge, {"cloudlet": "berlin", "clients": 0})
+    await edge.until(app, "None")
+    await edge.until(edge.at("munich", "c1", "shop"), "Ready")  # now there is room where clients still ask
+    await edge.user.do(path, "update", spec={"auto_provision": {**rule, "cloudlets": SITES[:1]}})
+    await edge.until(edge.at("munich", "c1", "shop"), "None")  # its cloudlet has left the policy
+    for nonsense, reason in (
+        ({"cloudlet": "munich", "clients": 3}, "cloudlet 'munich' is not in the policy"),
+        ({"clients": 3}, "it says neither"),
+        ("lots", "not understood"),
+        ({"cloudlet": "berlin", "clients": -1}, "not understood: clients"),
+    ):
+        await told(edge, nonsense)
+        await edge.until_told(path, reason)
+    assert (await edge.user.do(path, "delete")).status == "None"
+
+
+async def test_a_site_that_fails_is_left_for_the_next_and_everything_is_kept(edge: Edge) -> None:
+    await two_sites(edge)
+    edge.set_faults(fault("fail", "create", "*:app:shop", message="no GPU here"), name="berlin")
+    rule = {"app": "shop", "cloudlets": SITES, "interval": 0.3, "min_active": 1, "deploy_client_count": 5}
+    await edge.user.do(policy_of(edge), "create", spec={"auto_provision": rule})
+    line = await edge.until_told(policy_of(edge), "no GPU here")
+    assert (line.actor, line.to) == ("Policy", "create")
+    edge.set_faults(name="berlin")
+    async with asyncio.timeout(90):
+        while not {"Ready"} & {await edge.status(edge.at(name, "c1", "shop")) for name in ("berlin", "munich")}:
+            await asyncio.sleep(0.05)
+    await edge.user.do(policy_of(edge), "delete")
+
+
+async def test_a_cluster_grows_and_shrinks_with_its_load(
+    edge: Edge, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    await edge.up()
+    cluster = edge.at("berlin", "c1")
+    await edge.user.do(cluster, "create", spec={"nodes": 2})
+    limits = {"min_nodes": 2, "max_nodes": 5, "target_cpu": 50, "stabilization_window": 0.5, "interval": 0.2}
+    rule = {"cloudlet": "berlin", "cluster": "c1", **limits}
+    await edge.user.do(policy_of(edge), "create", spec={"auto_scale": rule})
+    monkeypatch.setenv("TEMPORAL_ADDRESS", edge.client.service_client.config.target_host)
+    monkeypatch.setenv("RATCHET_HOME", str(home))
+    assert await run(["demand", f"{edge.user.ns}/follow", "--cpu", "100"]) == 0
+    await until_nodes(edge, cluster, 4)
+    await told(edge, {"cpu": 52})  # inside the band
+    await asyncio.sleep(0.8)
+    assert (await edge.see(cluster)).spec["nodes"] == 4
+    await told(edge, {"cpu": 10})
+    await until_nodes(edge, cluster, 2)
+    assert edge.platform().things()[cluster]["nodes"] == 2
+    assert await run(["demand", f"{edge.user.ns}/follow"]) == 2
+    assert await run(["demand", f"{edge.user.ns}/nobody", "--cpu", "1"]) == 6
+    await edge.user.do(policy_of(edge), "delete")
+    assert os.environ["RATCHET_HOME"] == str(home)
+
+
+async def until_nodes(edge: Edge, cluster: str, nodes: int) -> None:
+    async with asyncio.timeout(90):
+        while True:
+            view = await edge.see(cluster)
+            if view.status == "Ready" and view.spec["nodes"] == nodes:
+                return
+            await asyncio.sleep(0.05)

@@ -1,0 +1,257 @@
+"""ClusterInst and AppInst: every action through a real server, a real worker and a real CRM."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from domain.model import Result
+from tests.test_edge.kit import Edge, fault, words
+
+
+async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    cluster, app = edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+    for path in (cluster, app):
+        assert (await edge.user.do(path, "create", spec={})).status == "Ready"
+    assert edge.things() == ["c1", "shop"]
+    assert (await edge.user.do(app, "update", spec={"replicas": 3})).status == "Ready"
+    assert (await edge.see(app)).spec == {"image": "nginx:stable", "replicas": 3}
+    assert edge.platform().things()[app] == {"image": "nginx:stable", "replicas": 3}
+    assert (await edge.user.do(app, "delete")).status == "None"
+    assert edge.things() == ["c1"]
+    assert await edge.walk(app) == [
+        ("User", "None", "CreateRequested"),
+        ("CRM", "CreateRequested", "Creating"),
+        ("CRM", "Creating", "Ready"),
+        ("User", "Ready", "UpdateRequested"),
+        ("CRM", "UpdateRequested", "Updating"),
+        ("CRM", "Updating", "Ready"),
+        ("User", "Ready", "DeletePrepare"),
+        ("Controller", "DeletePrepare", "DeleteRequested"),
+        ("CRM", "DeleteRequested", "Deleting"),
+        ("CRM", "Deleting", "None"),
+    ]
+    await edge.at_rest()
+
+
+async def test_an_intermediate_message_that_was_missed_changes_nothing(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    edge.set_faults(fault("no-ack"))
+    path = edge.at("berlin", "c1")
+    for action, spec in (("create", {}), ("update", {"nodes": 2}), ("delete", None)):
+        assert (await edge.user.do(path, action, spec=spec)).result is Result.SUCCEEDED
+    assert words(await edge.walk(path)) == [
+        *("CreateRequested", "Ready", "UpdateRequested", "Ready", "DeletePrepare", "DeleteRequested", "None")
+    ]
+
+
+async def test_a_failed_create_is_undone_and_the_caller_gets_the_original_error(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    edge.set_faults(fault("fail", "create", message="no capacity left", times=1))
+    path = edge.at("berlin", "c1")
+    outcome = await edge.user.do(path, "create", spec={})
+    assert (outcome.result, outcome.status) == (Result.FAILED, "None")
+    assert outcome.message == "no capacity left"
+    assert edge.things() == []
+    assert words(await edge.walk(path)) == ["CreateRequested", "Creating", "CreateError", "None"]
+    assert (await edge.user.do(path, "create", spec={})).status == "Ready"
+    await edge.at_rest()
+
+
+async def test_a_failed_update_commits_the_previous_spec_here_and_there(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    path = edge.at("berlin", "c1")
+    await edge.user.do(path, "create", spec={"nodes": 2})
+    edge.set_faults(fault("fail", "update", message="flavor is gone", times=1))
+    outcome = await edge.user.do(path, "update", spec={"nodes": 5})
+    assert (outcome.result, outcome.status, outcome.message) == (Result.FAILED, "Ready", "flavor is gone")
+    assert (await edge.see(path)).spec["nodes"] == 2
+    assert (await edge.see(path)).error == "failed: flavor is gone"
+    assert edge.platform().things()[path]["nodes"] == 2
+    assert words(await edge.walk(path))[2:] == ["Ready", "UpdateRequested", "Updating", "UpdateError", "Ready"]
+
+
+async def test_a_failed_delete_leaves_the_instance_ready(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    path = edge.at("berlin", "c1")
+    await edge.user.do(path, "create", spec={})
+    edge.set_faults(fault("fail", "delete", message="volumes are attached", times=1))
+    outcome = await edge.user.do(path, "delete")
+    assert (outcome.result, outcome.status, outcome.message) == (Result.FAILED, "Ready", "volumes are attached")
+    assert edge.things() == ["c1"]
+    assert words(await edge.walk(path))[-5:] == ["DeletePrepare", "DeleteRequested", "Deleting", "DeleteError", "Ready"]
+    assert (await edge.user.do(path, "delete")).status == "None"
+
+
+async def test_all_the_errors_that_a_crm_sends_are_joined(edge: Edge) -> None:
+    await edge.up()
+    edge.set_faults(fault("silent", "create"))
+    ticket = await edge.begun(edge.at("berlin", "c1"), "create", spec={})
+    await edge.say(ticket.path, "CreateError", errors=["no network", "no disk"])
+    assert (await edge.end(ticket)).message == "no network; no disk"
+
+
+async def test_dependent_and_conflicting_changes_never_run_at_the_same_time(edge: Edge) -> None:
+    await edge.up()
+    edge.set_faults(fault("silent"))
+    cluster, app = edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+    ticket = await edge.begun(cluster, "create", spec={})
+    refused = await edge.user.refused(app, "create", spec={})
+    assert refused.startswith(f"409 Conflict: other action currently happening on {cluster}: create since ")
+    assert "409 Conflict" in await edge.user.refused(cluster, "delete")
+    await edge.say(cluster, "Ready")
+    assert (await edge.end(ticket)).status == "Ready"
+    ticket = await edge.begun(app, "create", spec={})
+    assert f"on {app}: create" in await edge.user.refused(cluster, "update", spec={"nodes": 2})
+    other = await edge.begun(edge.at("berlin", "c2"), "create", spec={})  # a sibling runs beside it
+    for each in (ticket, other):
+        await edge.say(each.path, "Ready")
+        assert (await edge.end(each)).result is Result.SUCCEEDED
+
+
+async def test_what_an_instance_needs_must_be_there(edge: Edge) -> None:
+    assert "no such Cloudlet" in await edge.user.refused(edge.at("nowhere", "c1"), "create", spec={})
+    await edge.up()
+    assert "no such ClusterInst" in await edge.user.refused(edge.at("berlin", "c1", "shop"), "create", spec={})
+    assert "no such ClusterInst" in await edge.user.refused(edge.at("berlin", "c1"), "update", spec={})
+    assert await edge.user.history(edge.at("berlin", "c1")) == []
+
+
+async def test_a_cluster_goes_only_when_it_is_empty_or_takes_its_apps_along(edge: Edge) -> None:
+    await edge.up()
+    cluster = edge.at("berlin", "c1")
+    await edge.user.do(cluster, "create", spec={})
+    apps = [edge.at("berlin", "c1", name) for name in ("one", "two")]
+    for app in apps:
+        await edge.user.do(app, "create", spec={})
+    assert "it has 2 apps" in await edge.user.refused(cluster, "delete")
+    edge.set_faults(fault("fail", "delete", "*:app:two", message="busy", times=1))
+    outcome = await edge.user.do(cluster, "delete", spec={"cascade": True})
+    assert outcome.message == f"1 of its apps could not be deleted: {apps[1]}: busy"
+    assert [await edge.status(path) for path in (cluster, *apps)] == ["Ready", "None", "Ready"]
+    outcome = await edge.user.do(cluster, "delete", spec={"cascade": True})
+    assert outcome.status == "None"
+    assert edge.things() == []
+    assert words(await edge.walk(apps[1]))[-3:] == ["DeletePrepare", "DeleteRequested", "None"]
+    await edge.at_rest()
+
+
+async def test_ignore_crm_changes_only_our_own_books(edge: Edge) -> None:
+    await edge.up()
+    path = edge.at("berlin", "c1")
+    outcome = await edge.user.do(path, "create", spec={"override": "ignore-crm"})
+    assert (outcome.status, outcome.message) == ("Ready", "the CRM was not told")
+    assert edge.things() == []
+    await edge.stop_crm()
+    await edge.until(edge.at("berlin"), "Offline")
+    assert (await edge.user.do(path, "delete", spec={"override": "ignore-crm"})).status == "None"
+
+
+async def test_ignore_crm_errors_tells_the_crm_and_succeeds_whatever_it_says(edge: Edge) -> None:
+    await edge.up()
+    edge.set_faults(fault("fail", message="no"))
+    path = edge.at("berlin", "c1")
+    outcome = await edge.user.do(path, "create", spec={"nodes": 3, "override": "ignore-crm-errors"})
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Ready")
+    assert outcome.message == "the CRM's error was ignored: no"
+    assert (await edge.see(path)).spec == {"nodes": 3, "flavor": "small"}
+    assert (await edge.user.do(path, "delete", spec={"override": "ignore-crm-errors"})).status == "None"
+
+
+async def test_ignore_transient_state_takes_over_from_a_stuck_action_and_wants_force(edge: Edge) -> None:
+    await edge.up(cleanup=1)
+    path = edge.at("berlin", "c1")
+    await edge.user.do(path, "create", spec={})
+    edge.set_faults(fault("silent", "update"))
+    stuck = await edge.begun(path, "update", spec={"nodes": 4})
+    await edge.until(path, "UpdateRequested")
+    refused = await edge.user.refused(path, "delete", spec={"override": "ignore-transient-state"})
+    assert "409 Conflict" in refused
+    both = {"override": "ignore-crm-and-transient-state"}
+    assert (await edge.user.do(path, "delete", spec=both, force=True)).status == "None"
+    assert (await edge.end(stuck)).result is Result.CANCELLED
+    await edge.user.do(path, "create", spec={"override": "ignore-crm"})
+    assert "add --force" not in await edge.user.refused(path, "create", spec={})
+    assert "takes over" in await edge.user.refused(path, "delete", spec={"override": "ignore-transient-state"})
+    await edge.at_rest()
+
+
+async def test_a_cancelled_create_leaves_nothing_behind(edge: Edge) -> None:
+    await edge.up(latency=0.05)
+    edge.set_faults(fault("slow", "create", seconds=30))
+    path = edge.at("berlin", "c1")
+    ticket = await edge.begun(path, "create", spec={})
+    await edge.until(path, "Creating")
+    await edge.user.asking.cancel(path)
+    outcome = await edge.end(ticket)
+    assert (outcome.result, outcome.status) == (Result.CANCELLED, "None")
+    assert edge.things() == []
+    assert words(await edge.walk(path))[-2:] == ["CreateError", "None"]
+    await edge.at_rest()
+
+
+async def test_progress_is_shown_while_it_goes_on_and_kept(edge: Edge) -> None:
+    await edge.up()
+    edge.set_faults(fault("silent"))
+    path = edge.at("berlin", "c1")
+    ticket = await edge.begun(path, "create", spec={})
+    for task, step in ((1, "network"), (2, "nodes")):
+        progress = {"task": task, "of": 5, "step": step, "message": "on it"}
+        await edge.say(path, "Creating", progress=progress)
+    async with asyncio.timeout(60):
+        while (seen := await edge.user.asking.progress(path)).done != 2:
+            await asyncio.sleep(0.02)
+    assert (seen.phase, seen.step, seen.targets) == ("Creating", "task 2 of 5: nodes on it", 5)
+    await edge.say(path, "Ready", runtime={"endpoint": "10.0.0.1"})
+    await edge.end(ticket)
+    kept = (await edge.see(path)).info
+    assert kept["progress"] == {"task": 2, "of": 5, "step": "nodes", "message": "on it"}
+    assert kept["runtime"] == {"endpoint": "10.0.0.1"}
+
+
+@pytest.mark.parametrize("action", ["create", "update", "delete"])
+async def test_no_answer_at_all_is_an_error_and_is_undone(edge: Edge, action: str) -> None:
+    await edge.up(create=0.3, update=0.3, delete=0.3)
+    path = edge.at("berlin", "c1")
+    if action != "create":
+        await edge.user.do(path, "create", spec={"override": "ignore-crm"})
+    edge.set_faults(fault("silent", action, times=1))
+    outcome = await edge.user.do(path, action, spec={"nodes": 3} if action == "update" else None)
+    assert (outcome.result, outcome.message) == (Result.FAILED, "the CRM did not answer within 0.3 s")
+    assert outcome.status == ("None" if action == "create" else "Ready")
+    actor, _, error = (await edge.walk(path))[-2]
+    assert (actor, error) == ("Controller", f"{action.capitalize()}Error")
+    await edge.at_rest()
+
+
+async def test_silence_while_at_work_is_asked_about_and_work_that_goes_on_is_waited_for(edge: Edge) -> None:
+    await edge.up(create=0.4, answer=10, cap=30)
+    edge.set_faults(fault("slow", "create", seconds=5.0, times=1))  # silent for more than a second between its tasks
+    path = edge.at("berlin", "c1")
+    outcome = await edge.user.do(path, "create", spec={})
+    assert outcome.status == "Ready"
+    assert any("already Creating" in why for why in await edge.ignored(path))  # its answers to: are you still at it?
+
+
+async def test_silence_while_at_work_that_is_not_answered_either_is_an_error(edge: Edge) -> None:
+    await edge.up(create=0.3, answer=0.3, cleanup=0.3)
+    edge.set_faults(fault("silent"), fault("silent", "report"))
+    path = edge.at("berlin", "c1")
+    ticket = await edge.begun(path, "create", spec={})
+    await edge.say(path, "Creating")
+    await edge.until(path, "Creating")
+    outcome = await edge.end(ticket)
+    assert outcome.message.startswith("the CRM fell silent under Creating, and does not say whether it still works")
+    assert "did not confirm" in outcome.message
+    assert outcome.status == "None"
+
+
+async def test_the_cap_ends_all_patience(edge: Edge) -> None:
+    await edge.up(create=0.4, answer=10, cap=1.5)
+    edge.set_faults(fault("slow", "create", seconds=60.0, times=1))
+    outcome = await edge.user.do(edge.at("berlin", "c1"), "create", spec={})
+    assert outcome.message == "the CRM did not finish within 1.5 s"
+    assert outcome.status == "None"
+    assert edge.things() == []

@@ -1,0 +1,109 @@
+"""The reference CRM as a process of its own: `starter crm run`, or `python -m workers.crm`, which is up sooner."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from domain.edge.faults import CrmFault, Trouble
+from domain.paths import check_path, name_of, parent_of
+from providers.edge.agent import Agent, GatheringFailed
+from providers.edge.handover import Handover, end, is_crm
+from providers.edge.platform import Platform
+from workers import logs
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.settings import Settings
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the command line says."""
+
+    cloudlet: str
+    version: str = "v1"
+    latency: float = 0.3
+    takeover: str = ""  # the version that is to be ended once we can serve
+    faults: tuple[CrmFault, ...] | None = None
+
+
+def platform_file(home: Path, cloudlet: str) -> Path:
+    """Where the simulated platform of a cloudlet lives."""
+    return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
+
+
+async def serve(settings: Settings, orders: Orders) -> int:
+    """Run until told to stop. Returns an exit code: 0, or 1 if the cloudlet could not be served."""
+    logs.configure(settings.log_level, settings.log_format)
+    log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
+    platform = Platform(platform_file(settings.home, orders.cloudlet))
+    if orders.faults is not None:
+        platform.set_faults(orders.faults)
+    handover = Handover(platform, orders.version, _command(orders), orders.takeover)
+    handover.register()
+    if orders.takeover and platform.fault("start", orders.cloudlet, orders.version, (Trouble.CRASH_BEFORE,)):
+        log.error("ending at once, as the fault script says")
+        return 1
+    client = await connect(settings.home, plugin())
+    agent = Agent(client, orders.cloudlet, orders.version, platform, handover, orders.latency)
+    for word in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(word, agent.stop)
+    try:
+        log.info("starting", platform=str(platform.file))
+        await agent.run()
+        log.info("stopped")
+        return 0
+    except GatheringFailed as failed:
+        log.error("cannot serve this cloudlet", why=str(failed))
+        return 1
+    finally:
+        platform.close()
+
+
+async def stop_all(home: Path, cloudlet: str) -> list[int]:
+    """End the CRM processes of a cloudlet on this machine."""
+    file = platform_file(home, cloudlet)
+    if not file.exists():
+        return []
+    platform = Platform(file)
+    found = [pid for pid in platform.pids() if is_crm(pid)]
+    for pid in found:
+        await end(pid)
+    platform.close()
+    return found
+
+
+def _command(orders: Orders) -> list[str]:
+    """This program again; the version and whom to take over from are added."""
+    words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
+    return [*words, "--latency", str(orders.latency)]
+
+
+def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
+    """The next request of this kind to the cloudlet's CRM fails, once."""
+    platform = Platform(platform_file(home, cloudlet))
+    platform.set_faults([CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1})])
+    platform.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
+    parser.add_argument("--cloudlet", required=True, type=check_path)
+    parser.add_argument("--version", default="v1")
+    parser.add_argument("--latency", type=float, default=0.3)
+    parser.add_argument("--takeover", default="")
+    code = asyncio.run(serve(Settings(), Orders(**vars(parser.parse_args()))))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a normal exit may abort while the SDK's threads still run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""How the edge's workflows call their activities."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.edge import EdgeActivities
+    from domain.edge.facts import AnswerFact, Connected, ConnectFact, LostFact, PolicyQuestion, Refuges, Told
+    from domain.edge.messages import (
+        Address,
+        CrmConnect,
+        CrmDisconnect,
+        CrmRequest,
+        CrmResponse,
+        Ignored,
+        IgnoredMany,
+        Post,
+    )
+    from domain.edge.policies import Facts
+    from workflows.calls import CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
+
+WEBHOOK_PATIENCE = timedelta(minutes=5)
+
+
+async def send(to: Address, *requests: CrmRequest) -> None:
+    """Requests to a CRM. By queue that is as quick as a write; a webhook may take its time, and fail for good."""
+    post = Post(to=to, requests=list(requests))
+    if to.transport == "queue":
+        await workflow.execute_local_activity_method(
+            EdgeActivities.crm_send, post, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+        )
+        return
+    await workflow.execute_activity_method(
+        EdgeActivities.crm_send,
+        post,
+        start_to_close_timeout=timedelta(seconds=30),
+        schedule_to_close_timeout=WEBHOOK_PATIENCE,
+        retry_policy=CLOUD_RETRY,
+        summary=f"{requests[0].verb} {requests[0].path}",
+    )
+
+
+async def everything(to: Address) -> int:
+    """All data to a CRM that is Ready."""
+    return await workflow.execute_activity_method(
+        EdgeActivities.crm_everything,
+        to,
+        start_to_close_timeout=timedelta(minutes=2),
+        schedule_to_close_timeout=timedelta(minutes=10),
+        retry_policy=CLOUD_RETRY,
+        summary=f"all data to {to.version} of {to.cloudlet}",
+    )
+
+
+async def ignore(*messages: Ignored) -> None:
+    """Keep messages that changed nothing."""
+    kept = IgnoredMany(messages=list(messages), at=workflow.now())
+    await workflow.execute_local_activity_method(
+        EdgeActivities.crm_ignored, kept, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def connected(cloudlet: str, said: CrmConnect) -> Connected:
+    fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    return await workflow.execute_local_activity_method(
+        EdgeActivities.crm_connected, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def answered(cloudlet: str, said: CrmResponse) -> Told:
+    fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    return await workflow.execute_local_activity_method(
+        EdgeActivities.crm_answered, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def lost(cloudlet: str, said: CrmDisconnect) -> Told:
+    fact = LostFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    return await workflow.execute_local_activity_method(
+        EdgeActivities.crm_lost, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def refuges(cloudlet: str) -> Refuges:
+    return await workflow.execute_local_activity_method(
+        EdgeActivities.failover_plan, cloudlet, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def facts(asked: PolicyQuestion) -> Facts:
+    return await workflow.execute_local_activity_method(
+        EdgeActivities.policy_facts, asked, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )

@@ -1,0 +1,222 @@
+"""Cloudlets: bring-up (create and repair), maintenance with failover, delete."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from domain.edge import messages as wire
+    from domain.edge.facts import CloudletTerms, Refuge
+    from domain.edge.hearing import Effect, Listener
+    from domain.edge.messages import Address, CrmRequest, CrmResponse, Reconnected, Verb, joined
+    from domain.edge.tables import CLOUDLET, GONE, Party, S
+    from domain.errors import brief
+    from domain.model import Done, Grant, Move, Outcome, Request
+    from domain.paths import short
+    from domain.wire import companion
+    from workflows.action import Failed
+    from workflows.calls import advance
+    from workflows.edge import calls
+    from workflows.edge.mail import Mail, News
+
+
+class OnCloudlet(Mail):
+    """What the actions on a cloudlet have in common: who is connected, and what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._terms = CloudletTerms()
+        self._address: Address | None = None
+        self._status = ""
+
+    def _begin(self, grant: Grant) -> None:
+        self._terms = CloudletTerms.model_validate(grant.details)
+        self._address, self._status = self._terms.address, grant.during
+
+    async def _tell_crm(self, grant: Grant, verb: Verb, **spec: object) -> None:
+        assert self._address
+        await calls.send(self._address, order(grant, self._address, verb, **spec))
+
+    async def _news(self, grant: Grant, until: datetime, what: str) -> News:
+        """The next message, or the end of the action's patience."""
+        said = await self.read(grant.path, until, what)
+        if said is None:
+            raise Failed(f"{what}: nothing came in time")
+        return said
+
+    async def _step(self, grant: Grant, to: str, actor: str, message: str = "") -> None:
+        await advance(grant, to, actor, message)
+        self._status = to
+        self.show(phase=to)
+
+    def _listener(self, actor: str = Party.CRM) -> Listener:
+        return Listener(CLOUDLET, self._status, self._address.notify_id if self._address else 0, actor=actor)
+
+    async def late(self, path: str, said: CrmResponse) -> None:
+        """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
+        await workflow.wait_condition(lambda: self._ended)
+        link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
+        try:
+            await link.signal(wire.CRM_RESPONSE, said)
+        except FailureError:
+            await super().late(path, said)
+
+    async def _await_word(self, grant: Grant, verb: Verb, words: tuple[str, ...], what: str) -> CrmResponse:
+        """Ask the CRM and wait for one of these words; ask again if it connects anew."""
+        until = workflow.now() + timedelta(seconds=self._terms.patience.update)
+        await self._tell_crm(grant, verb)
+        while True:
+            said = await self._news(grant, until, what)
+            if isinstance(said, Reconnected):
+                self._address = said.address
+                await self._tell_crm(grant, verb)
+            elif isinstance(said, CrmResponse):
+                if self._address and said.notify_id == self._address.notify_id and said.state in words:
+                    return said
+                if self._address and said.notify_id == self._address.notify_id and said.errors:
+                    raise Failed(said.reason())
+                await self.ignore(grant.path, said.state, f"waiting for {' or '.join(words)}")
+
+
+def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
+    """A request about the cloudlet itself."""
+    told = {"notify_id": to.notify_id, "version": to.version, "epoch": grant.epoch, "reply_to": grant.path}
+    return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
+
+
+@workflow.defn(name=wire.BRING_UP_CLOUDLET)
+class BringUpCloudlet(OnCloudlet):
+    """Create and repair: a CRM connects, is acknowledged, gathers, and is Ready."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._begin(grant)
+        until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
+        what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
+        self.show(step=what)
+        if self._address:  # there is one already: it is asked to introduce itself again
+            await self._tell_crm(grant, Verb.RECONNECT)
+            self._address = None
+        while True:
+            said = await self._news(grant, until, what)
+            if isinstance(said, Reconnected):
+                await self._acknowledge(grant, said)
+            elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
+                break
+        assert self._address
+        await calls.everything(self._address)
+        await self.close_mail()
+        return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.CRM)])
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        await self.close_mail()
+        return Done()
+
+    async def _acknowledge(self, grant: Grant, said: Reconnected) -> None:
+        if self._status == S.INIT_OK:
+            await self._step(grant, S.INIT, Party.CRM)
+        self._address = said.address
+        await self._step(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
+
+    async def _gathered(self, grant: Grant, said: CrmResponse) -> bool:
+        heard = self._listener().hear(said)
+        if heard.effect is Effect.ENDS and heard.to == S.READY:
+            return True
+        if self._address and said.notify_id == self._address.notify_id and said.errors:
+            raise Failed(f"gathering failed: {said.reason()}")
+        await self.ignore(grant.path, said.state, heard.why or f"under {self._status}")
+        return False
+
+
+@workflow.defn(name=wire.MAINTAIN_CLOUDLET)
+class MaintainCloudlet(OnCloudlet):
+    """Into maintenance, with its apps created elsewhere first if asked; and back to normal."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._begin(grant)
+        note = ""
+        if (request.spec or {}).get("failover"):
+            note = await self._fail_over(grant)
+        if request.action == "maintenance-start":
+            await self._await_word(grant, Verb.MAINTAIN, (S.UNDER_MAINTENANCE,), "the CRM stops its work")
+        else:
+            await self._await_word(grant, Verb.OPERATE, (S.READY,), "the CRM takes up its work")
+        await self.close_mail()
+        return Done(message=note)
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """Back to where it was: the CRM is told, but not waited for."""
+        if self._address:
+            await self._tell_crm(grant, Verb.OPERATE if request.action == "maintenance-start" else Verb.MAINTAIN)
+        await self.close_mail()
+        return Done()
+
+    async def _fail_over(self, grant: Grant) -> str:
+        """Every app that can be created elsewhere is; one that cannot keeps the cloudlet out of maintenance."""
+        apps = (await calls.refuges(grant.path)).apps
+        self.show(step="failing over", targets=len(apps), done=0)
+        ends = await asyncio.gather(*(self._move_app(app) for app in apps))
+        if errors := [why for why in ends if why]:
+            raise Failed(f"{len(errors)} of {len(apps)} apps could not fail over: {joined(errors)}")
+        return f"failed over: {', '.join(short(app.to) for app in apps[:10])}" if apps else ""
+
+    async def _move_app(self, app: Refuge) -> str:
+        """Returns why not, if not. The app is made by the same action that a user would ask for."""
+        if not app.to:
+            return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name"
+        if app.spec:
+            request = Request(path=app.to, action="create", spec=app.spec, reason=f"failover of {app.path}")
+            if why := await act(request):
+                return f"{app.path}: {why}"
+        self.show(done=self._progress.done + 1)
+        return ""
+
+
+async def act(request: Request) -> str:
+    """A normal action on an instance, as a user would ask for it. Returns why it failed, if it did."""
+    try:
+        await workflow.execute_child_workflow(
+            wire.CHANGE_INSTANCE,
+            request,
+            id=request.path,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            static_summary=f"{request.action} {short(request.path)}",
+            result_type=Outcome,
+        )
+    except WorkflowAlreadyStartedError:
+        return f"409 Conflict: other action currently happening on {request.path}"
+    except ChildWorkflowError as error:
+        return brief(error.cause.message if isinstance(error.cause, FailureError) else error)
+    return ""
+
+
+@workflow.defn(name=wire.DELETE_CLOUDLET)
+class DeleteCloudlet(OnCloudlet):
+    """The CRM is told to shut down; then the cloudlet is gone."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._begin(grant)
+        if self._address is None:
+            return Done(message="no CRM was connected: nobody was told")
+        await self._await_word(grant, Verb.SHUTDOWN, GONE, "the CRM shuts down")
+        await self.close_mail()
+        return Done()
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        await self.close_mail()
+        return Done()

@@ -1,0 +1,136 @@
+"""ClusterInst and AppInst: create, update, delete, recreate. The user asks, the CRM answers, the table decides."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from domain.edge import messages as wire
+    from domain.edge.facts import Terms
+    from domain.edge.messages import CrmProgress, CrmResponse, Verb, joined
+    from domain.edge.tables import ERROR_OF, Party, S
+    from domain.errors import brief
+    from domain.machine import NONE
+    from domain.model import Done, Grant, Move, Outcome, Request
+    from workflows.action import Failed
+    from workflows.calls import move
+    from workflows.edge.mail import Mail
+    from workflows.edge.talk import CrmFailed, Talk
+
+# What the CRM is told, what it takes to undo that, and where the undo leads.
+_ORDERS = {"create": Verb.CREATE, "recreate": Verb.CREATE, "update": Verb.UPDATE, "delete": Verb.DELETE}
+_UNDO = {Verb.CREATE: (Verb.DELETE, NONE), Verb.UPDATE: (Verb.UPDATE, S.READY), Verb.DELETE: (Verb.CREATE, S.READY)}
+
+
+@workflow.defn(name=wire.CHANGE_INSTANCE)
+class ChangeInstance(Mail):
+    """One change of one instance. A cluster that goes may take its apps along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._talk: Talk | None = None
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        terms = Terms.model_validate(grant.details)
+        if request.action == "delete" and terms.address:
+            await self._delete_apps(grant, terms)
+            await move(grant, [Move(path=grant.path, to=S.DELETE_REQUESTED)])
+        if terms.address is None:
+            return await self._without_crm(grant, terms)
+        try:
+            return await self._with_crm(request, grant, terms)
+        except CrmFailed as failed:
+            if terms.tolerant:
+                await self.close_mail()
+                return Done(message=brief(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
+            assert self._talk
+            self._talk.status = failed.to
+            await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=brief(str(failed)))])
+            raise Failed(str(failed)) from failed
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """Undo: the CRM puts back what it did, and the object goes where its table says."""
+        talk, terms = self._talk, Terms.model_validate(grant.details)
+        if talk is None or talk.status == S.DELETE_PREPARE:
+            await self.close_mail()
+            return _never_asked(grant)
+        if error := ERROR_OF.get(talk.status):
+            talk.status = error
+            await move(grant, [Move(path=grant.path, to=error, message="cut off")])
+        verb, wanted = _UNDO[_ORDERS[request.action]]
+        self.show(phase=talk.status, step="undo: the CRM cleans up")
+        confirmed = await talk.undo(verb, wanted)
+        await self.close_mail()
+        note = "" if confirmed else f"the CRM did not confirm within {terms.patience.cleanup:g} s that it cleaned up"
+        return Done(message=note, moves=[Move(path=grant.path, to=wanted, message=note or "undone")])
+
+    async def _with_crm(self, request: Request, grant: Grant, terms: Terms) -> Done:
+        assert terms.address
+        verb = _ORDERS[request.action]
+        status = S.DELETE_REQUESTED if verb is Verb.DELETE else grant.during
+        self._talk = Talk(self, grant, grant.path, status, terms, terms.address)
+        self._talk.on_progress = self._show
+        said = await self._talk.bring_about(verb, getattr(terms.patience, verb.value))
+        await self.close_mail()
+        return Done(moves=[_landed(grant.path, said, terms)])
+
+    async def _without_crm(self, grant: Grant, terms: Terms) -> Done:
+        gone = [Move(path=app, to=to, action="delete") for to in (S.DELETE_PREPARE, NONE) for app in terms.apps]
+        if gone:
+            await move(grant, gone)
+        await self.close_mail()
+        return Done(message="the CRM was not told", spec=terms.spec or None)
+
+    async def _delete_apps(self, grant: Grant, terms: Terms) -> None:
+        """The apps of a cluster go first, side by side; one that stays keeps the cluster."""
+        if not terms.apps:
+            return
+        self.show(step=f"deleting {len(terms.apps)} apps first")
+        await move(grant, [Move(path=app, to=S.DELETE_PREPARE, action="delete") for app in terms.apps])
+        await move(grant, [Move(path=app, to=S.DELETE_REQUESTED) for app in terms.apps])
+        ends = await asyncio.gather(*(self._delete_app(grant, terms, app) for app in terms.apps))
+        if errors := [f"{app}: {why}" for app, why in zip(terms.apps, ends, strict=True) if why]:
+            raise Failed(f"{len(errors)} of its apps could not be deleted: {joined(errors)}")
+
+    async def _delete_app(self, grant: Grant, terms: Terms, app: str) -> str:
+        """Returns why not, if not."""
+        assert terms.address
+        own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
+        talk = Talk(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
+        try:
+            said = await talk.bring_about(Verb.DELETE, terms.patience.delete)
+        except CrmFailed as failed:
+            why = brief(str(failed))
+            await move(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
+            await talk.undo(Verb.CREATE, S.READY)
+            await move(grant, [Move(path=app, to=S.READY, message="undone", error=why)])
+            return why
+        await move(grant, [Move(path=app, to=NONE, actor=Party.CRM, message=said.reason())])
+        return ""
+
+    def _show(self, status: str, progress: CrmProgress | None) -> None:
+        seen = {"step": progress.told(), "done": progress.task, "targets": progress.of} if progress else {}
+        self.show(phase=status, **seen)
+
+
+def _never_asked(grant: Grant) -> Done:
+    """Cut off before the CRM heard of it: what was not there is not there."""
+    if grant.during != S.CREATE_REQUESTED:
+        return Done()
+    return Done(moves=[Move(path=grant.path, to=to, message="cut off") for to in (S.CREATE_ERROR, NONE)])
+
+
+def _landed(path: str, said: CrmResponse, terms: Terms) -> Move:
+    """The last move, by the CRM's word; with it the new spec is committed."""
+    if said.status == NONE:
+        return Move(path=path, to=NONE, actor=Party.CRM)
+    runtime = said.kept_runtime()
+    last = said.progress.model_dump() if said.progress else None
+    known = {"missing": None, **({"runtime": runtime} if runtime else {}), **({"progress": last} if last else {})}
+    return Move(path=path, to=S.READY, actor=Party.CRM, message=brief(said.reason()), info=known, spec=terms.spec)

@@ -1,0 +1,162 @@
+"""One object's talk with its CRM: the request, every answer by the table, silence, reconnection, and the undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from domain import registry
+    from domain.edge.facts import Terms
+    from domain.edge.hearing import Effect, Listener, Resolution, resolve
+    from domain.edge.messages import (
+        Address,
+        CrmProgress,
+        CrmRequest,
+        CrmResponse,
+        Reconnected,
+        Verb,
+        digest,
+    )
+    from domain.edge.tables import ERROR_OF, Party, S
+    from domain.machine import NONE, Actor
+    from domain.model import Grant, Move
+    from workflows.calls import move
+    from workflows.edge import calls
+    from workflows.edge.mail import Mail
+
+_REQUESTED = (S.CREATE_REQUESTED, S.UPDATE_REQUESTED, S.DELETE_REQUESTED)
+_REFUSES = {Verb.DELETE: S.DELETE_ERROR, Verb.CREATE: S.CREATE_ERROR}  # the CRM cannot put it back
+
+
+class CrmFailed(Exception):
+    """The CRM said no, or nothing. `to` is the error status, `actor` who says so."""
+
+    def __init__(self, why: str, to: str, actor: str) -> None:
+        super().__init__(why)
+        self.to, self.actor = to, actor
+
+
+class Talk:
+    """About one object of an action. `status` is where the object is, as far as the action has moved it."""
+
+    def __init__(self, mail: Mail, grant: Grant, path: str, status: str, terms: Terms, address: Address) -> None:
+        self.path, self.status = path, status
+        self.address = mail.newest(address)
+        self._mail, self._grant, self._terms = mail, grant, terms
+        self._table = registry.kind_at(path).table
+        self._progress: CrmProgress | None = None
+        self._order: CrmRequest | None = None
+        self._heard = workflow.now()
+        self._asked = False
+        self.on_progress: Callable[[str, CrmProgress | None], None] = lambda _status, _progress: None
+
+    async def bring_about(self, verb: Verb, patience: float) -> CrmResponse:
+        """Ask for it and see it through. Returns the CRM's last word; raises CrmFailed."""
+        cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
+        await self._send(verb, self._terms.spec)
+        while True:
+            said = await self._next(patience, cap)
+            if isinstance(said, Reconnected):
+                heard = await self._meet_again(said)
+            else:
+                heard = said if isinstance(said, CrmResponse) else None
+            if heard and await self._take(heard):
+                return heard
+
+    async def undo(self, verb: Verb, wanted: str) -> bool:
+        """Tell the CRM to put things back, and wait a while for its word that it has."""
+        until = workflow.now() + timedelta(seconds=self._terms.patience.cleanup)
+        await self._send(verb, self._terms.before, undo=True)
+        while (said := await self._mail.read(self.path, until, "the CRM cleans up")) is not None:
+            if isinstance(said, Reconnected):
+                self.address = said.address
+                there = said.reported.get(self.path)
+                if (there.status if there else NONE) == wanted:
+                    return True
+                await self._send_again()
+            elif isinstance(said, CrmResponse):
+                if said.notify_id == self.address.notify_id and said.status in (wanted, _REFUSES.get(verb)):
+                    return said.status == wanted
+                await self._mail.ignore(self.path, said.state, f"cleaning up, under {self.status}")
+        return False
+
+    async def _take(self, said: CrmResponse) -> bool:
+        """Do what the table says to this message. True: it was the last word."""
+        heard = Listener(self._table, self.status, self.address.notify_id, self._progress).hear(said)
+        if said.notify_id == self.address.notify_id:
+            self._heard, self._asked = workflow.now(), False
+        if heard.effect is Effect.IGNORED:
+            await self._mail.ignore(self.path, said.state, heard.why)
+        elif heard.effect is Effect.ERROR:
+            raise CrmFailed(said.reason() or f"the CRM says {said.state} and no more", heard.to, Party.CRM)
+        elif heard.effect is not Effect.ENDS:
+            await self._advance(heard.to, said)
+        return heard.effect is Effect.ENDS
+
+    async def _advance(self, to: str, said: CrmResponse) -> None:
+        self.status, self._progress = to, said.progress or self._progress
+        told = said.progress.told() if said.progress else ""
+        news = {"progress": said.progress.model_dump()} if said.progress else None
+        await move(self._grant, [Move(path=self.path, to=to, actor=Party.CRM, message=told, info=news)])
+        self.on_progress(to, said.progress)
+
+    async def _next(self, patience: float, cap: datetime) -> object:
+        """The next message. Silence is judged: an error, or a question to the CRM."""
+        while True:
+            wait = self._terms.patience.answer if self._asked else patience
+            until = min(self._heard + timedelta(seconds=wait), cap)
+            said = await self._mail.read(self.path, until)
+            if said is not None:
+                return said
+            await self._on_silence(wait, cap)
+
+    async def _on_silence(self, waited: float, cap: datetime) -> None:
+        if workflow.now() >= cap:
+            raise self._silent(f"the CRM did not finish within {self._terms.patience.cap:g} s")
+        if self.status in _REQUESTED:
+            raise self._silent(f"the CRM did not answer within {waited:g} s")
+        if self._asked:
+            raise self._silent(f"the CRM fell silent under {self.status}, and does not say whether it still works")
+        self._asked, self._heard = True, workflow.now()
+        await calls.send(self.address, self._request(Verb.REPORT))
+
+    def _silent(self, why: str) -> CrmFailed:
+        return CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER)
+
+    async def _meet_again(self, news: Reconnected) -> CrmResponse | None:
+        """The CRM has connected again: is it still at it, is it done, or does it not know of the request?"""
+        self.address, self._heard, self._asked = news.address, workflow.now(), False
+        there = news.reported.get(self.path)
+        found = resolve(self.status, there, digest(self._terms.spec))
+        if found is Resolution.RESEND:
+            await self._send_again()
+        if found is Resolution.LOST:
+            raise self._silent("the CRM has connected again and does not have it any more")
+        if found is not Resolution.HEAR:
+            return None
+        return CrmResponse(state=there.state if there else "NotPresent", notify_id=self.address.notify_id)
+
+    async def _send(self, verb: Verb, spec: dict[str, object], undo: bool = False) -> None:
+        self._order = self._request(verb).model_copy(update={"spec": spec, "undo": undo})
+        self._heard = workflow.now()
+        await calls.send(self.address, self._order)
+
+    async def _send_again(self) -> None:
+        """The same order, as another attempt, to the CRM that is there now."""
+        assert self._order
+        to = {"notify_id": self.address.notify_id, "version": self.address.version}
+        self._order = self._order.model_copy(update={"attempt": self._order.attempt + 1, **to})
+        await calls.send(self.address, self._order)
+
+    def _request(self, verb: Verb) -> CrmRequest:
+        return CrmRequest(
+            path=self.path,
+            verb=verb,
+            notify_id=self.address.notify_id,
+            version=self.address.version,
+            epoch=self._grant.epoch,
+            reply_to=self._grant.path,
+        )

@@ -1,0 +1,119 @@
+"""Cloudlet upgrade: CRMv1 starts CRMv2, CRMv2 connects, is acknowledged, gathers, ends CRMv1, and is Ready.
+
+Only the controller's state decides. Whatever fails, CRMv1 cleans up and serves on, and the cloudlet stays in
+UpdateError until an admin has repaired it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from domain.edge import messages as wire
+    from domain.edge.hearing import Effect, Listener
+    from domain.edge.messages import Address, CrmResponse, Reconnected, Verb
+    from domain.edge.tables import CLOUDLET, Party, S
+    from domain.errors import brief
+    from domain.model import Done, Grant, Move, Outcome, Request
+    from workflows.action import Failed
+    from workflows.calls import advance
+    from workflows.edge import calls
+    from workflows.edge.cloudlet import OnCloudlet, order
+
+_BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
+
+
+@workflow.defn(name=wire.UPGRADE_CLOUDLET)
+class UpgradeCloudlet(OnCloudlet):
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: Address | None = None
+        self._target = ""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._begin(grant)
+        self._target = str((request.spec or {})["version"])
+        cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
+        await self._tell_crm(grant, Verb.UPGRADE, version=self._target)
+        while True:
+            said = await self._hear(grant, cap)
+            if isinstance(said, Reconnected):
+                await self._connected(grant, said)
+            elif isinstance(said, CrmResponse) and await self._take(grant, said):
+                break
+        assert self._next
+        await calls.everything(self._next)
+        await self.close_mail()
+        crm = {"notify_id": self._next.notify_id, "version": self._next.version, "connected": True}
+        spec = {**self._terms.spec, "version": self._next.version}
+        ready = Move(path=grant.path, to=S.READY, actor=Party.V2, info={"crm": crm, "next": None}, spec=spec)
+        return Done(moves=[ready])
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """CRMv1 is told to clean up whatever there is of CRMv2; the state says that an admin is needed."""
+        if self._status and self._status != S.UPDATE_ERROR:
+            await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
+        if self._address:
+            await calls.send(self._address, self._cleanup(grant, self._address))
+        await self._hear_the_rest(grant)
+        await self.close_mail()
+        return Done(info={"next": None})
+
+    async def _hear_the_rest(self, grant: Grant) -> None:
+        """CRMv1 says that it is Ready again: it serves on, but that mends nothing."""
+        box = self.box(grant.path)
+        while box:
+            said = box.popleft()
+            if isinstance(said, CrmResponse):
+                actor, _ = self._who(said)
+                serves = actor == Party.V1 and said.status == S.READY
+                why = "it serves on; the state stays" if serves else f"under {self._status}"
+                await self.ignore(grant.path, said.state, why, actor)
+
+    def _cleanup(self, grant: Grant, to: Address) -> wire.CrmRequest:
+        return order(grant, to, Verb.UPGRADE, version=self._target).model_copy(update={"undo": True})
+
+    async def _hear(self, grant: Grant, cap: datetime) -> object:
+        """The next message of either CRM; each one gives them more time, up to the cap."""
+        until = min(workflow.now() + timedelta(seconds=self._terms.patience.update), cap)
+        said = await self.read(grant.path, until, "the CRMs hand over")
+        if said is None:
+            raise Failed(f"no answer in time under {self._status}; CRMv1 goes on")
+        return said
+
+    async def _connected(self, grant: Grant, said: Reconnected) -> None:
+        if said.address.version != self._target:  # CRMv1 was restarted: it may not know of the upgrade
+            self._address = said.address
+            if self._status in _BEFORE_V2 and self._next is None:
+                await self._tell_crm(grant, Verb.UPGRADE, version=self._target)
+            return
+        self._next = said.address
+        if self._status in _BEFORE_V2:
+            await self._step(grant, S.INIT_OK, "Controller", f"{self._target} has notify-id {self._next.notify_id}")
+
+    async def _take(self, grant: Grant, said: CrmResponse) -> bool:
+        """By which CRM's row? Its notify-id tells. True: CRMv2 is Ready."""
+        actor, notify_id = self._who(said)
+        heard = Listener(CLOUDLET, self._status, notify_id, actor=actor).hear(said)
+        if heard.effect is Effect.IGNORED:
+            await self.ignore(grant.path, said.state, heard.why, actor)
+        elif heard.to == S.READY and actor == Party.V2:
+            return True
+        elif heard.effect is Effect.ERROR:
+            await advance(grant, heard.to, actor, brief(said.reason()))
+            self._status = heard.to
+            raise Failed(said.reason() or "CRMv1 says that CRMv2 failed")
+        else:
+            await self._step(grant, heard.to, actor)
+        return False
+
+    def _who(self, said: CrmResponse) -> tuple[str, int]:
+        if self._next and said.notify_id == self._next.notify_id:
+            return Party.V2, self._next.notify_id
+        return Party.V1, self._address.notify_id if self._address else 0
