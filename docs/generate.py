@@ -93,6 +93,7 @@ TABLES = {
     "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
     "locks": "who holds what",
     "history": "every change, and every write that was ignored; lines are only ever added",
+    "system_numbers": "for each system, the last number of its deploys and of its teardowns",
 }
 
 
