@@ -107,10 +107,6 @@ TABLES = {
     "system_numbers": "systems: the last number given to a deploy or a teardown",
     "heal_reports": "what sweeps of self-healing found and did",
     "history": "every change, and every write that was ignored; lines are only ever added",
-    "lease_hosts": "hosts as capacity: sizes, properties, and whether they work",
-    "lease_bookings": "what each reservation that has not ended was promised",
-    "lease_allocations": "which host, or part of it, is whose, from when to when",
-    "lease_timers": "events of leases that are still to come",
 }
 
 
