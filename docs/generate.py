@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from cyclopts import Parameter
 from pydantic.fields import FieldInfo
 
+import store.families  # noqa: F401  it knows the families' tables
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.machine import Actor, Ruling, StateTable
@@ -60,7 +61,7 @@ SETTINGS = {
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
     "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
-    "connections": "a YAML file of connections, `name: {csp: aws, region: r1}`; without one, the simulated clouds' own",
+    "connections": "a YAML file of connections to clouds, see docs/aws.md; without one everything is simulated",
     "max_vms": "the most VMs that one MCI may have here",
     "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
     "heal_limits": "seconds until a sweep looks at an action, by `kind.action`, by `kind`, or for all as `*`; else 600",
@@ -99,6 +100,11 @@ TABLES = {
     "locks": "who holds what",
     "connections": "MCI: what the VMs of a cloud's region share, and who prepares or releases it just now",
     "connection_uses": "MCI: which MCIs use a connection; the last one to leave removes what is shared",
+    "lease_hosts": "leases: what a pool has to give",
+    "lease_bookings": "leases: what each reservation wants, and when",
+    "lease_allocations": "leases: which host is whose, from when to when",
+    "lease_timers": "leases: what is due, and when",
+    "system_numbers": "systems: the last number given to a deploy or a teardown",
     "heal_reports": "what sweeps of self-healing found and did",
     "history": "every change, and every write that was ignored; lines are only ever added",
 }

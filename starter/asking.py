@@ -95,7 +95,7 @@ class Asking:
         registry.parse_spec(request)
         newest = await self.running(_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
-            return Admission(refusal=conflict(request.path, newest))
+            return Admission(refusal=await self._conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
@@ -253,8 +253,17 @@ class Asking:
             )
         if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
-        refusal = conflict(request.path, running)
+        refusal = await self._conflict(request, running)
         return Ticket(_id(request), running.run_id if running else "", Admission(refusal=refusal))
+
+    async def _conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+        """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
+        verbs = registry.kind_at(request.path).verbs
+        if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
+            told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+            if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
+                return told.refusal
+        return conflict(request.path, running)
 
     async def _preempt(self, request: Request) -> Ticket:
         """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.

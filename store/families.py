@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store import machines
+from store import machines, systems
 from store.edge import admission as edge
 from store.leases import riding as leases
 from store.mci import riding as mci
@@ -13,4 +13,5 @@ FAMILIES: dict[str, Rider] = {
     **edge.RIDERS,
     **machines.RIDERS,
     **leases.RIDERS,
+    **systems.RIDERS,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.records import edge, kernel, leases, machines, mci
+from tests.records import edge, kernel, leases, machines, mci, systems
 
 FAMILIES = {
     "kernel": kernel.record,
@@ -10,4 +10,5 @@ FAMILIES = {
     "edge": edge.record,
     "machines": machines.record,
     "leases": leases.record,
+    "systems": systems.record,
 }
