@@ -12,29 +12,45 @@ from domain.locks import Mode
 from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
 from domain.paths import kind_of
+from domain.wire import object_of
 from store.granting import kept_grant
 from store.reading import below, shown_status
 from store.recording import for_each
 from store.riders import RIDERS
 from store.schema import actions, locks, objects
 
+_SOMETHING_LEFT = (
+    sa.select(objects.c.path)
+    .where(
+        (objects.c.path == sa.bindparam("at_path"))
+        | ((objects.c.path > sa.bindparam("first")) & (objects.c.path < sa.bindparam("last"))),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.target_action != NONE,
+    )
+    .limit(1)
+)
+_HELD = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+)
+
 CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
 
 
 def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
-    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == owner, actions.c.ended_at.is_(None))
+    path = object_of(owner)
+    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, brief(message)
     for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
         healed += bring_back(connection, action, at, message)
         outcome = Outcome(
-            path=owner,
+            path=path,
             action=action["action"],
             result=Result.FAILED,
-            status=shown_status(connection, owner),
+            status=shown_status(connection, path),
             message=f"abandoned: {message}",
         )
-        if (rider := RIDERS.get(kind_of(owner))) and rider.ended:
+        if (rider := RIDERS.get(kind_of(path))) and rider.ended:
             rider.ended(connection, kept_grant(action), outcome, at)
         connection.execute(
             sa.update(actions)
@@ -47,7 +63,16 @@ def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message:
 
 def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
     """Objects that the dead action left under way go back to the status they came from."""
-    mine = _under(connection, action) & (objects.c.epoch == action["epoch"]) & (objects.c.target_action != NONE)
+    paths = [path for path in _locked(connection, action) if _left_something(connection, path, action["epoch"])]
+    if not paths:
+        return 0
+    under = sa.or_(*(below(objects.c.path, path) for path in paths))
+    return back_where_it_was(connection, under & (objects.c.epoch == action["epoch"]), at, message)
+
+
+def back_where_it_was(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
+    """Of these objects, those that are under way go back to the status they came from. Returns how many."""
+    mine = which & (objects.c.target_action != NONE)
     alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
     healed = 0
     for kind, status, came_from, doing in connection.execute(sa.select(*alike).where(mine).distinct()).all():
@@ -63,10 +88,14 @@ def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, m
     return healed
 
 
-def _under(connection: sa.Connection, action: sa.RowMapping) -> sa.ColumnElement[bool]:
-    """What the action could have touched: everything at and below the paths that it locked for itself."""
-    held = sa.select(locks.c.path).where(
-        locks.c.owner == action["path"], locks.c.run == action["run"], locks.c.mode == Mode.X.value
-    )
-    paths = dict.fromkeys((action["path"], *connection.execute(held).scalars()))
-    return sa.or_(*(below(objects.c.path, path) for path in paths))
+def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
+    """What the action could have touched is at and below the paths that it locked for itself."""
+    owner = registry.owner_of(action["path"], action["action"])
+    held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
+    return dict.fromkeys((action["path"], *held))
+
+
+def _left_something(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Mostly it has not: asked by a statement that is built once, as building one costs more than running it."""
+    which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
+    return connection.execute(_SOMETHING_LEFT, which).first() is not None

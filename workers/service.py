@@ -35,13 +35,14 @@ from store.migrate import migrate, newest, version
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import WORKFLOWS, activities, audits
+from workers.families import QUEUES, WORKFLOWS, activities, audits, beside, inspectors
 from workers.parts import Parts
+from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
 from workers.telemetry import span
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
-ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS))
+ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
 class Service:
@@ -84,7 +85,10 @@ class Service:
     async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
         """Poll these queues until the block ends; then finish what runs, or hand it over."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(beside(self.parts, queues))
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
+            if ACTIONS_QUEUE in queues:
+                await keep_schedule(self.client, self.settings.heal_interval)
             yield
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
@@ -131,12 +135,14 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed),
-            Healing(self.client, self.inventory),
+            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.permit, writes.begin, writes.advance, writes.finish, healing.heal_holders, verifying.verify),
+            *(writes.permit, writes.begin, writes.advance, writes.finish),
+            *(writes.still_held, writes.close_line, writes.open_line),
+            *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(
                 reading.read_object,
                 reading.read_objects,
