@@ -9,18 +9,7 @@ from temporalio import activity
 from activities.measuring import timed
 from domain import metrics, wire
 from domain.errors import Refused
-from domain.model import (
-    Admission,
-    Claim,
-    Ending,
-    Holders,
-    LineOrder,
-    Outcome,
-    Refusal,
-    Request,
-    Step,
-    Stepped,
-)
+from domain.model import Admission, Claim, Ending, Holders, LineOrder, Outcome, Refusal, Request, Step, Stepped
 from domain.ports import Inventory
 
 

@@ -24,7 +24,7 @@ APART = ("describe", "list", "validate", "prepare", "release")  # what a rule fo
 FaultVerb = Literal[
     "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list", "validate", "prepare", "release",
     "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
-    "destroy", "maintain", "decommission",  # a hypervisor's
+    "destroy", "maintain", "decommission",  # and of hypervisors
 ]
 # fmt: on
 

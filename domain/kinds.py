@@ -21,6 +21,7 @@ class Verb:
     workflow: str
     help: str
     spec: type[BaseModel] | None = None
+    named: bool = False  # each of its actions has a name of its own, which the grant's details tell
     alone: bool = False  # it is about the object itself: which members go along, it decides later
     preempts: bool = False  # it takes over whatever runs on the object, and cancels what runs below, without force
 
@@ -36,6 +37,7 @@ class Kind:
     member: str | None = None  # the kind of its parts, to which its actions apply
     births: Callable[[str, Any], Iterable[NewObject]] | None = None
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
+    counts: str | None = None  # what the aggregate counts instead: objects of this kind, however deep below
 
     busy: str = ""  # what the source system says, besides, of an object that is under way
 

@@ -173,10 +173,11 @@ class StateTable:
         return next((row for row in self.rows if row.action == action and row.source == NONE), None)
 
     def abandoned(self, action: str, came_from: str) -> str:
-        """Where an object belongs whose action died: back where it came from or, if it did not exist, to failure."""
-        if came_from != NONE:
+        """Where an object belongs whose action died: where it came from if that is a place to rest, else to failure."""
+        if came_from != NONE and came_from not in self.transitional:
             return came_from  # also if it was forced out of a status that no row names: that is still the truth
-        return next((row.failure(NONE) for row in self.rows if row.action == action and row.source == NONE), NONE)
+        rows = (row for row in self.rows if row.action == action and row.source == came_from)
+        return next((row.failure(came_from) for row in rows), came_from)
 
     def _go(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success(status) == status and not row.hidden

@@ -65,6 +65,9 @@ class Holder(Model):
     since: datetime
 
 
+ACTION_NAME = "name"  # in a grant's details: what the action is called, if it has a name of its own
+
+
 class Grant(Model):
     """The right to act. `epoch` fences it: a later action on the same object has a higher one."""
 

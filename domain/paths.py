@@ -2,13 +2,16 @@
 
 A path is the workflow ID, the lock path and the key in the inventory. Colons, because Temporal's HTTP API cannot
 address a workflow ID with a slash in it. People may type the short form `default/web` where the kind is known.
+
+After the name of a tree's root the names of the tree follow, without kinds: `system:shop:a:b` is /a/b in the system
+shop. An empty word ends the tree, and pairs go on: `system:shop:a:b::deploy:d1`, in short `shop/a/b//d1`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
@@ -18,6 +21,7 @@ MAX_NAME = 63
 MAX_PATH = 600  # Temporal takes IDs of 1,000 characters; the rest is room for suffixes
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _KIND = re.compile(r"[a-z]{1,20}")
+TREES = {"system": "part"}  # the kinds that are roots of trees, and the kind of everything in the tree
 _NAME_RULE = "a name is 1 to 63 letters, digits, dots, dashes or underscores; first and last a letter or digit"
 
 
@@ -32,16 +36,41 @@ def check_path(path: str) -> str:
     """The path itself, or Refused: pairs of kind and name, each well formed."""
     if len(path) > MAX_PATH:
         raise Refused(Category.INVALID, f"path of {len(path)} characters is too long: the limit is {MAX_PATH}")
-    words = path.split(":")
-    if len(words) % 2 or not all(_KIND.fullmatch(kind) for kind in words[::2]):
+    words, found = path.split(":"), _walk(path)
+    if found[-1].end != len(words) or not all(_KIND.fullmatch(each.kind) for each in found):
         raise Refused(
             Category.INVALID,
             f"bad path {_shown(path)}: a path is kind:name pairs",
             "an example is ns:default:mci:web",
         )
-    for name in words[1::2]:
-        check_name(name)
+    for each in found:
+        check_name(words[each.end - 1])
     return path
+
+
+class _Place(NamedTuple):
+    """One object on a path: its kind, how many words lead to it, and whether it lies in a tree."""
+
+    kind: str
+    end: int
+    in_tree: bool
+
+
+def _walk(path: str) -> list[_Place]:
+    """The objects on the path, the tenant first."""
+    words = path.split(":")
+    found: list[_Place] = []
+    tree, at = "", 0
+    while at < len(words):
+        if tree and words[at]:
+            at += 1
+            found.append(_Place(tree, at, True))
+            continue
+        at += 1 if tree else 0  # the empty word that ends a tree
+        kind = words[at] if at < len(words) else ""
+        at, tree = at + 2, TREES.get(kind, "")
+        found.append(_Place(kind, at, False))
+    return found
 
 
 def _checked(path: str) -> str:
@@ -55,31 +84,51 @@ ObjectPath = Annotated[str, AfterValidator(_checked)]
 
 
 def make(scope: Sequence[str], names: Sequence[str]) -> str:
-    """Kinds and names, one each, as a path."""
-    return ":".join(f"{kind}:{check_name(name)}" for kind, name in zip(scope, names, strict=True))
+    """Kinds and names, one each, as a path. What lies in a tree takes as many names as there are."""
+    root = next((at for at, kind in enumerate(scope[:-1]) if kind in TREES), None)
+    if root is None:
+        return ":".join(f"{kind}:{check_name(name)}" for kind, name in zip(scope, names, strict=True))
+    after = [kind for kind in scope[root + 1 :] if kind != TREES[scope[root]]]
+    tail = len(names) - len(after)
+    path = ":".join([make(scope[: root + 1], names[: root + 1]), *map(check_name, names[root + 1 : tail])])
+    return f"{path}::{make(after, names[tail:])}" if after else path
 
 
 def expand(text: str, scope: Sequence[str]) -> str:
     """A path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
     if ":" in text:
         path = check_path(text)
-        if tuple(path.split(":")[::2]) != tuple(scope):
+        if shape(path) != tuple(scope):
             raise _not_a(text, scope)
         return path
-    names = text.split("/")
-    if len(names) != len(scope):
+    names = text.replace("//", "/", 1).split("/")
+    deeper = len(names) > len(scope) and any(kind in TREES for kind in scope[:-1])
+    if len(names) != len(scope) and not deeper:
         raise _not_a(text, scope)
-    return make(scope, names)
+    path = make(scope, names)
+    if short(path) != text:
+        raise _not_a(text, scope)
+    return path
+
+
+def shape(path: str) -> tuple[str, ...]:
+    """The kinds on the path. However deep a tree is, its kind counts once, and only where the path ends in it."""
+    places = _walk(path)
+    return tuple(place.kind for place in places if not place.in_tree or place is places[-1])
 
 
 def short(path: str) -> str:
-    """The form people type: names only, with slashes."""
-    return "/".join(path.split(":")[1::2])
+    """The form people type: names only, with slashes; two of them where a tree ends."""
+    words, text, before = path.split(":"), "", 0
+    for _, end, _ in _walk(path):
+        text += ("//" if end - before > 2 else "/") + words[end - 1]
+        before = end
+    return text[1:]
 
 
 def kind_of(path: str) -> str:
     """The kind of the object itself: the last one on the path."""
-    return path.split(":")[-2]
+    return _walk(path)[-1].kind
 
 
 def name_of(path: str) -> str:
@@ -90,7 +139,7 @@ def name_of(path: str) -> str:
 def ancestors(path: str) -> list[str]:
     """Every path above this one, the tenant first."""
     words = path.split(":")
-    return [":".join(words[:end]) for end in range(2, len(words), 2)]
+    return [":".join(words[: place.end]) for place in _walk(path)[:-1]]
 
 
 def parent_of(path: str) -> str | None:

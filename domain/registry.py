@@ -6,16 +6,25 @@ from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
-from domain import edge, machines, mci
+from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
 from domain.kinds import Kind, Verb
 from domain.model import Request
-from domain.paths import check_path, expand, kind_of
+from domain.paths import TREES, check_path, expand, kind_of
 from domain.wire import companion, object_of
 
 __all__ = ["KINDS", "Kind", "Verb", "busy", "explain", "kind", "kind_at", "owner_of", "parse_spec"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS, *edge.KINDS, *machines.KINDS)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        *mci.KINDS,
+        *edge.KINDS,
+        *machines.KINDS,
+        *leases.KINDS,
+        *systems.KINDS,
+    )
+}
 
 
 def kind(name: str) -> Kind:
@@ -28,7 +37,8 @@ def kind(name: str) -> Kind:
 @cache
 def reaches_others(name: str) -> bool:
     """Can an action on this kind move other objects? Those of a kind with nothing below it and no group cannot."""
-    return any(name in other.scope[:-1] for other in KINDS.values() if KINDS[name].member is None)
+    above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(TREES.values())
+    return KINDS[name].member is None and name in above
 
 
 def kind_at(path: str) -> Kind:

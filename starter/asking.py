@@ -37,7 +37,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
-from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Request, Result
+from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
 from domain.paths import kind_of, short
 from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
@@ -95,7 +95,7 @@ class Asking:
         registry.parse_spec(request)
         newest = await self.running(_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
-            return Admission(refusal=conflict(request.path, newest))
+            return Admission(refusal=await self._conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
@@ -125,6 +125,13 @@ class Asking:
         )
         return seen
 
+    async def step(self, path: str) -> str:
+        """What a running action does right now, in its own words; nothing if it cannot be asked."""
+        try:
+            return (await self.progress(path)).step
+        except (RPCError, TemporalError):
+            return ""
+
     async def heal(self, order: Sweep) -> HealReport:
         """A sweep of self-healing, now. One that runs already is not joined: it was told something else."""
         await self.someone_polls(wire.ACTIONS_QUEUE)
@@ -133,13 +140,6 @@ class Asking:
             wire.HEAL, order, id=run, task_queue=wire.ACTIONS_QUEUE, result_type=HealReport
         )
         return report
-
-    async def step(self, path: str) -> str:
-        """What a running action does right now, in its own words; nothing if it cannot be asked."""
-        try:
-            return (await self.progress(path)).step
-        except (RPCError, TemporalError):
-            return ""
 
     async def cancel(self, path: str) -> None:
         """Ask the running action to clean up and end."""
@@ -253,8 +253,17 @@ class Asking:
             )
         if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
-        refusal = conflict(request.path, running)
+        refusal = await self._conflict(request, running)
         return Ticket(_id(request), running.run_id if running else "", Admission(refusal=refusal))
+
+    async def _conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+        """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
+        verbs = registry.kind_at(request.path).verbs
+        if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
+            told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+            if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
+                return told.refusal
+        return conflict(request.path, running)
 
     async def _preempt(self, request: Request) -> Ticket:
         """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.
@@ -279,8 +288,22 @@ class Asking:
 
     async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
         await handle.execute_update(wire.PREEMPT, request, result_type=str)
-        admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        try:
+            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return await self._over_already(handle, request)
         return Ticket(request.path, (await handle.describe()).run_id, admission)
+
+    async def _over_already(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
+        """Ours took over and ended before we could ask whether it was let in: it was, and this is what became of it."""
+        run = (await handle.describe()).run_id
+        try:
+            return Ticket(request.path, run, Admission(outcome=await self.outcome(request.path, run)))
+        except Refused as refused:
+            refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
+            return Ticket(request.path, run, Admission(refusal=refusal))
 
 
 async def _within(seconds: float, work: Awaitable[R]) -> R:

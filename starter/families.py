@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starter import edge, machines, mci
+from starter import edge, leases, machines, mci, systems
 from starter.faces import Face
 from starter.naming import EXAMPLES
 
@@ -10,6 +10,8 @@ FACES: dict[str, Face] = {
     "mci": mci.FACE,
     "edge": edge.FACE,
     "machines": machines.FACE,
+    "leases": leases.FACE,
+    "systems": systems.FACE,
 }
 
 DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Request
-from domain.paths import check_path, expand, make
+from domain.paths import check_path, expand, make, short
 from domain.wire import object_of
 
 EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}  # families add theirs
@@ -20,11 +20,21 @@ def candidates(text: str) -> list[str]:
     if ":" in text:
         registry.kind_at(check_path(object_of(text)))
         return [text]
+    found = [path for kind in registry.KINDS.values() if (path := _fitting(text, kind))]
+    if found:
+        return found
     fitting = [kind for kind in registry.KINDS.values() if len(kind.scope) == text.count("/") + 1]
     if not fitting:
         known = ", ".join(":".join(f"{kind}:<name>" for kind in each.scope) for each in registry.KINDS.values())
         raise Refused(Category.INVALID, f"{text[:80]!a} does not name one object", f"write a whole path: {known}")
     return [expand(text, kind.scope) for kind in fitting]
+
+
+def _fitting(text: str, kind: registry.Kind) -> str:
+    try:
+        return expand(text, kind.scope)
+    except Refused:
+        return ""
 
 
 def prefix(text: str, kind: registry.Kind) -> str:
@@ -41,7 +51,7 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 def example(kind: registry.Kind) -> str:
     """An object of the kind as it may be typed."""
-    return "/".join(EXAMPLES.get(word, f"{word}-1") for word in kind.scope)
+    return short(make(kind.scope, [EXAMPLES.get(word, f"{word}-1") for word in kind.scope]))
 
 
 def compose(path: str, action: str, **rest: object) -> Request:

@@ -12,11 +12,13 @@ from domain.errors import Category, Refused
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE, Hold, Mode, ahead, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
-from domain.model import Admission, Claim, Grant, Holder, Outcome, Refusal, Request
+from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request, Step
+from domain.wire import object_of
 from store.granting import Granting, Plan, kept_grant
 from store.reading import hold_of, shown_status
 from store.riders import RIDERS, Extra
 from store.schema import actions, locks, objects
+from store.steps import take
 from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
@@ -39,6 +41,11 @@ _HELD = (
         | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != Mode.IX.value))
     )
     .order_by(locks.c.path, locks.c.owner)
+)
+_NAMED = (
+    sa.select(actions.c.path, actions.c.action, actions.c.grant)
+    .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
+    .order_by(actions.c.epoch)
 )
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
 _COUNTS = (
@@ -69,7 +76,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         want = _with_more(connection, kind, request, want)
         held = _others(connection, claim, want)
         if others := conflicts(want, held):
-            return Admission(refusal=_conflict(others))
+            return Admission(refusal=_conflict(connection, others))
         found = _unless_vacant(kind, request, _find(connection, request.path))
         behind = _holders(ahead(want, held))
         plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
@@ -80,8 +87,11 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
     granting = Granting(connection, claim, kind, plan, plan.row, extra, behind)
     if found is None:
-        return Admission(grant=granting.create(kind.births(request.path, spec) if kind.births else (), want))
-    return Admission(grant=granting.change(found, want))
+        grant = granting.create(kind.births(request.path, spec) if kind.births else (), want)
+    else:
+        grant = granting.change(found, want)
+    _take_along(connection, grant, claim, extra)
+    return Admission(grant=grant)
 
 
 def _check_id(claim: Claim) -> None:
@@ -104,7 +114,7 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
     path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
     mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
-    return Admission(refusal=_conflict(mine)) if mine and not claim.request.force else None
+    return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
 
 
 def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
@@ -141,6 +151,14 @@ def _ride(
     """What the family says to an action that its tables allow. It may still refuse it."""
     rider = RIDERS.get(kind.name)
     return rider.admit(connection, claim, spec, found, plan.row) if rider and rider.admit and plan.row else Extra()
+
+
+def _take_along(connection: sa.Connection, grant: Grant, claim: Claim, extra: Extra) -> None:
+    """The family's moves of parts: with the action's own status, or not at all."""
+    if extra.moves:
+        taken = take(connection, Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves)))
+        if not taken.made:  # the rider saw the same locked rows: a bug of the family, and nothing must be kept
+            raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
 def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
@@ -187,19 +205,36 @@ def _holders(holds: list[Hold]) -> list[Holder]:
     return list(holders.values())
 
 
-def _conflict(holds: list[Hold]) -> Refusal:
+def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
     holders = _holders(holds)
     listed = holders[:HOLDERS_LISTED]
     shown = listed[:HOLDERS_SHOWN]
     told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
     if len(holders) > len(shown):
         told += f"; and {len(holders) - len(shown)} more"
+    told += _called(connection, shown)
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
         hint=f"{registry.busy(holders[0].owner)}wait for it with: starter attach {holders[0].owner}",
         holders=listed,
     )
+
+
+def _called(connection: sa.Connection, holders: Iterable[Holder]) -> str:
+    """Actions that have names of their own, by them: `; locked by deploys d1, d2`."""
+    runs = [holder.run for holder in holders if _has_name(holder)]
+    if not runs:
+        return ""
+    names: dict[str, list[str]] = {}
+    for row in connection.execute(_NAMED, {"runs": runs}).mappings():
+        names.setdefault(row["action"], []).append(str(row["grant"]["details"].get(ACTION_NAME, row["path"])))
+    told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
+    return f"; locked by {' and '.join(told)}" if names else ""
+
+
+def _has_name(holder: Holder) -> bool:
+    return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
 
 
 def _find(connection: sa.Connection, path: str) -> Found | None:

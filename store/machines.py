@@ -14,7 +14,7 @@ from domain.machines.tables import GONE, IN_BIN, S
 from domain.model import Claim, Request
 from domain.paths import ancestors, kind_of, name_of
 from store.reading import below
-from store.riders import RIDERS, Extra, Found, Rider
+from store.riders import Extra, Found, Rider
 from store.schema import objects
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
@@ -214,7 +214,7 @@ def _binnable(
     return Extra(details=details)
 
 
-RIDERS |= {
+RIDERS: dict[str, Rider] = {
     "machine": Rider(locks=_machine_locks, admit=_admit_machine),
     "cloudspace": Rider(locks=_cloudspace_locks, admit=_admit_cloudspace),
     "account": Rider(admit=_admit_account),

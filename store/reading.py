@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 
@@ -23,6 +23,20 @@ _COUNTS = (
     sa.select(objects.c.parent, objects.c.status, sa.func.count())
     .where(objects.c.parent.in_(sa.bindparam("groups", expanding=True)))
     .group_by(objects.c.parent, objects.c.status)
+)
+
+
+_GROUPS = objects.alias("groups")
+_COUNTS_BELOW = (
+    sa.select(_GROUPS.c.path, objects.c.status, sa.func.count())
+    .join(
+        objects,
+        (objects.c.kind == sa.bindparam("counted"))
+        & (objects.c.path > _GROUPS.c.path + ":")
+        & (objects.c.path < _GROUPS.c.path + ";"),
+    )
+    .where(_GROUPS.c.path.in_(sa.bindparam("groups", expanding=True)))
+    .group_by(_GROUPS.c.path, objects.c.status)
 )
 
 
@@ -90,7 +104,7 @@ def shown_status(connection: sa.Connection, path: str) -> str:
         return NONE
     kind, phase = row
     aggregate = registry.kind(kind).aggregate
-    return aggregate(phase, _counts(connection, [path]).get(path, {})) if aggregate else str(phase)
+    return aggregate(phase, _counts(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
 
 
 def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
@@ -106,15 +120,21 @@ def _members(connection: sa.Connection, path: str) -> list[ObjectView]:
 
 def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[ObjectView]:
     found = list(rows)
-    groups = [row["path"] for row in found if registry.kind(row["kind"]).aggregate]
+    groups = {row["path"]: row["kind"] for row in found if registry.kind(row["kind"]).aggregate}
     counts = _counts(connection, groups) if groups else {}
     return [_view(row, counts.get(row["path"], {})) for row in found]
 
 
-def _counts(connection: sa.Connection, groups: list[str]) -> dict[str, dict[str, int]]:
+def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Statuses of the parts of groups, given with their kinds: of their children, or of all that is below them."""
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for parent, status, number in connection.execute(_COUNTS, {"groups": groups}):
-        counts[parent][status] = number
+    by_kind: defaultdict[str | None, list[str]] = defaultdict(list)
+    for path, kind in groups.items():
+        by_kind[registry.kind(kind).counts].append(path)
+    for counted, paths in by_kind.items():
+        which = {"groups": paths, **({"counted": counted} if counted else {})}
+        for group, status, number in connection.execute(_COUNTS_BELOW if counted else _COUNTS, which):
+            counts[group][status] = number
     return counts
 
 

@@ -19,6 +19,20 @@ from store.recording import for_each
 from store.riders import RIDERS
 from store.schema import actions, locks, objects
 
+_SOMETHING_LEFT = (
+    sa.select(objects.c.path)
+    .where(
+        (objects.c.path == sa.bindparam("at_path"))
+        | ((objects.c.path > sa.bindparam("first")) & (objects.c.path < sa.bindparam("last"))),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.target_action != NONE,
+    )
+    .limit(1)
+)
+_HELD = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+)
+
 CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
 
 
@@ -49,7 +63,11 @@ def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message:
 
 def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
     """Objects that the dead action left under way go back to the status they came from."""
-    return back_where_it_was(connection, _under(connection, action) & (objects.c.epoch == action["epoch"]), at, message)
+    paths = [path for path in _locked(connection, action) if _left_something(connection, path, action["epoch"])]
+    if not paths:
+        return 0
+    under = sa.or_(*(below(objects.c.path, path) for path in paths))
+    return back_where_it_was(connection, under & (objects.c.epoch == action["epoch"]), at, message)
 
 
 def back_where_it_was(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
@@ -70,10 +88,14 @@ def back_where_it_was(connection: sa.Connection, which: sa.ColumnElement[bool], 
     return healed
 
 
-def _under(connection: sa.Connection, action: sa.RowMapping) -> sa.ColumnElement[bool]:
-    """What the action could have touched: everything at and below the paths that it locked for itself."""
-    held = sa.select(locks.c.path).where(
-        locks.c.owner == action["path"], locks.c.run == action["run"], locks.c.mode == Mode.X.value
-    )
-    paths = dict.fromkeys((action["path"], *connection.execute(held).scalars()))
-    return sa.or_(*(below(objects.c.path, path) for path in paths))
+def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
+    """What the action could have touched is at and below the paths that it locked for itself."""
+    owner = registry.owner_of(action["path"], action["action"])
+    held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
+    return dict.fromkeys((action["path"], *held))
+
+
+def _left_something(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Mostly it has not: asked by a statement that is built once, as building one costs more than running it."""
+    which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
+    return connection.execute(_SOMETHING_LEFT, which).first() is not None

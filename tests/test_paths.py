@@ -22,6 +22,7 @@ from domain.paths import (
     make,
     name_of,
     parent_of,
+    shape,
     short,
 )
 
@@ -260,3 +261,65 @@ def test_no_text_makes_a_path_that_does_not_check(text: str) -> None:
         return
     assert check_path(path) == path
     assert path.split(":")[::2] == ["ns", "mci"]
+
+
+TREE_PATHS = [
+    #  path                              kind      shape                    above                     short
+    ("system:shop", "system", ("system",), [], "shop"),
+    ("system:shop:a", "part", ("system", "part"), ["system:shop"], "shop/a"),
+    ("system:shop:a:b", "part", ("system", "part"), ["system:shop", "system:shop:a"], "shop/a/b"),
+    ("system:shop::deploy:d1", "deploy", ("system", "deploy"), ["system:shop"], "shop//d1"),
+    ("system:shop:a::deploy:d1", "deploy", ("system", "deploy"), ["system:shop", "system:shop:a"], "shop/a//d1"),
+    ("system:system:system", "part", ("system", "part"), ["system:system"], "system/system"),
+]
+
+
+@pytest.mark.parametrize(("path", "kind", "kinds", "above", "text"), TREE_PATHS, ids=lambda each: escaped(each))
+def test_the_names_of_a_tree_follow_its_root_without_kinds(
+    path: str, kind: str, kinds: tuple[str, ...], above: list[str], text: str
+) -> None:
+    assert check_path(path) == path
+    assert (kind_of(path), shape(path), ancestors(path), short(path)) == (kind, kinds, above, text)
+    assert parent_of(path) == (above[-1] if above else None)
+    assert expand(text, kinds) == expand(path, kinds) == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["system", "system:", "system:shop:", "system:shop::", "system:shop::deploy", "system:shop:::deploy:d1",
+     "system:shop:a::b", "system::a", "system:shop:a b", "system:shop:..", "system:shop::deploy:d1:more"],
+)  # fmt: skip
+def test_a_malformed_tree_path_is_refused(path: str) -> None:
+    with pytest.raises(Refused) as caught:
+        check_path(path)
+    assert caught.value.category is Category.INVALID
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("shop/a", ("system",)),
+        ("shop", ("system", "part")),
+        ("shop/", ("system", "part")),
+        ("shop//a", ("system", "part")),
+        ("shop/a//b", ("system", "part")),
+        ("shop/d1", ("system", "deploy")),
+        ("shop//a//d1", ("system", "deploy")),
+        ("system:shop:a", ("system",)),
+        ("system:shop::deploy:d1", ("system", "part")),
+    ],
+)
+def test_a_short_form_that_does_not_fit_the_tree_is_refused(text: str, scope: tuple[str, ...]) -> None:
+    with pytest.raises(Refused):
+        expand(text, scope)
+
+
+@settings(deadline=None)
+@given(root=names, below=st.lists(names, max_size=5), tail=st.none() | names)
+def test_any_tree_path_survives_its_short_form(root: str, below: list[str], tail: str | None) -> None:
+    path = ":".join(["system", root, *below]) + (f"::deploy:{tail}" if tail else "")
+    assert check_path(path) == path
+    assert expand(short(path), shape(path)) == path
+    assert make(shape(path), [root, *below, *([tail] if tail else [])]) == path
+    assert all(path.startswith(f"{above}:") for above in ancestors(path))
+    assert len(ancestors(path)) == len(below) + (1 if tail else 0)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from activities.healing import Inspect
 from activities.verifying import Audit
-from workers import edge, machines, mci
+from workers import edge, leases, machines, mci, systems
 from workers.parts import Parts
 from workflows.heal import Heal
 from workflows.line import DrainLine
 
 
 class Family(Protocol):
-    """A module of a family in `workers/`."""
+    """A module of a family in `workers/`. It may have two more things: `QUEUES`, the names of queues of its own, and
+    `beside(parts, queues)`, an async context in which these queues are served: for what runs beside the workers."""
 
     WORKFLOWS: list[type]
 
@@ -28,7 +30,7 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci, edge, machines)
+FAMILIES: tuple[Family, ...] = (mci, edge, machines, leases, systems)
 QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 
 WORKFLOWS: list[type] = [Heal, DrainLine, *(workflow for family in FAMILIES for workflow in family.WORKFLOWS)]
@@ -47,6 +49,16 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         for queue, some in family.activities(parts).items():
             found[queue] += some
     return dict(found)
+
+
+@asynccontextmanager
+async def beside(parts: Parts, queues: Sequence[str]) -> AsyncIterator[None]:
+    """What families run beside the workers, for as long as these queues are served."""
+    async with AsyncExitStack() as stack:
+        for family in FAMILIES:
+            if hook := getattr(family, "beside", None):
+                await stack.enter_async_context(hook(parts, queues))
+        yield
 
 
 def audits(parts: Parts) -> list[Audit]:

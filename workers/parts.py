@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from temporalio.client import Client
 
@@ -27,3 +28,4 @@ class Parts:
     connections: Connections
     clouds: Mapping[str, Cloud]
     permits: Permits
+    own: dict[str, Any] = field(default_factory=dict)  # what a family has made for itself, by its name

@@ -35,7 +35,7 @@ from store.migrate import migrate, newest, version
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, audits, inspectors
+from workers.families import QUEUES, WORKFLOWS, activities, audits, beside, inspectors
 from workers.parts import Parts
 from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
@@ -85,6 +85,7 @@ class Service:
     async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
         """Poll these queues until the block ends; then finish what runs, or hand it over."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(beside(self.parts, queues))
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
                 await keep_schedule(self.client, self.settings.heal_interval)

@@ -1,0 +1,215 @@
+"""What is done for systems: the inventory's part as local activities, the backend's part on its own queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.pulse import pulse
+from domain.errors import Rejected, brief
+from domain.model import Finding, Move, Query, Step, Stepped
+from domain.paths import short
+from domain.ports import Inventory
+from domain.systems import backend as wire
+from domain.systems.backend import Acceptance, Backend, Reversal, Rolled, ServiceOrder, ServicesView, SystemStore, Work
+from domain.systems.definition import is_service
+from domain.systems.rules import Facts, Kept, gone, landed, ordered
+from domain.systems.tables import Stage, State
+
+SHOWN = 5  # services that a reason names
+
+
+class SystemWrites:
+    """Local activities: they may run twice."""
+
+    def __init__(self, store: SystemStore) -> None:
+        self._store = store
+
+    @activity.defn(name=wire.ACCEPT_DEPLOY)
+    async def accept_deploy(self, acceptance: Acceptance) -> Stepped:
+        return await self._store.accept(acceptance)
+
+    @activity.defn(name=wire.ACCEPT_REMOVAL)
+    async def accept_removal(self, reversal: Reversal) -> Stepped:
+        return await self._store.accept_removal(reversal)
+
+    @activity.defn(name=wire.REVERT_DEPLOY)
+    async def revert_deploy(self, reversal: Reversal) -> Stepped:
+        return await self._store.revert(reversal)
+
+
+class BackendWork:
+    """What one backend is asked to do. A retry finds what the attempt before it has done, and goes on."""
+
+    def __init__(self, backend: Backend, store: SystemStore, inventory: Inventory) -> None:
+        self._backend = backend
+        self._store = store
+        self._inventory = inventory
+
+    @activity.defn(name=wire.PREPARE_SYSTEM)
+    async def prepare_system(self, work: Work) -> None:
+        """Make what the system needs before its first service."""
+        try:
+            await self._backend.prepare(work.path)
+        except Rejected as error:
+            raise ApplicationError(brief(error), type="Rejected", non_retryable=True) from error
+
+    @activity.defn(name=wire.ROLL_OUT)
+    async def roll_out(self, work: Work) -> Rolled:
+        """Bring every service that the action touched to its new definition, then remove what is not in it any more.
+
+        Ends when all are stable, or as soon as one of them degrades; the deadline is the workflow's.
+        """
+        async with pulse():
+            if not work.undo:
+                await self._move(work, [Move(path=work.record, to=Stage.IN_PROGRESS)])
+            parts = await self._store.touched(work)
+            services = {
+                part.path: part
+                for part in parts
+                if part.status != State.DELETING and is_service(part.spec) and not work.loses(part.path)
+            }
+            bad, seen = await self._bring_up(work, services)
+            if bad:
+                return Rolled(ok=False, reason=_told(bad))
+            if len(parts) > len(services) or not seen <= services.keys():  # else there is nothing but what we ordered
+                await self._clear(work, parts)
+            return Rolled(ok=True, services=len(services))
+
+    @activity.defn(name=wire.ASSESS_PARTS)
+    async def assess_parts(self, work: Work) -> Rolled:
+        """Which services are not stable yet, and why. Nothing is changed."""
+        touched = await self._store.touched(work)
+        parts = [part for part in touched if part.status != State.DELETING and is_service(part.spec)]
+        facts = {each.path: each for each in await self._backend.facts(work.path)}
+        bad = [part.path for part in parts if _end(part, facts, work) != State.STABLE]
+        return Rolled(ok=not bad, reason=_told([facts.get(path) or Facts(path, -1, 0) for path in bad]))
+
+    @activity.defn(name=wire.SETTLE_PARTS)
+    async def settle_parts(self, work: Work) -> Rolled:
+        """The action ends now: what it touched becomes what it is. Nothing is waited for but what has to go."""
+        async with pulse():
+            parts = await self._store.touched(work)
+            await self._clear(work, parts)
+            facts = {each.path: each for each in await self._backend.facts(work.path)}
+            ends = {part.path: _end(part, facts, work) for part in parts if part.status != State.DELETING}
+            await self._move(work, [_landing(path, to, facts) for path, to in ends.items() if path != work.path])
+            bad = [path for path, to in ends.items() if to != State.STABLE]
+            return Rolled(
+                ok=not bad, reason=_told([facts.get(path) or Facts(path, -1, 0) for path in bad]),
+                own=ends.get(work.path, ""),
+            )  # fmt: skip
+
+    @activity.defn(name=wire.REMOVE_PARTS)
+    async def remove_parts(self, work: Work) -> Rolled:
+        """Stop everything in the system, wait until it is gone, and remove its records."""
+        async with pulse():
+            if work.record:
+                await self._move(work, [Move(path=work.record, to=Stage.IN_PROGRESS)])
+            parts = await self._store.touched(work)
+            await self._clear(work, parts)
+            if not work.record:
+                await self._backend.dispose(work.path)
+            return Rolled(ok=True, services=sum(is_service(part.spec) for part in parts))
+
+    async def _bring_up(self, work: Work, services: Mapping[str, Kept]) -> tuple[list[Facts], set[str]]:
+        """Each service after those that it waits for. Returns those that degraded, and all that were seen."""
+        order = ordered({path: part.spec for path, part in services.items()})
+        waiting: set[str] = set()
+        seen = {work.path} - services.keys()  # nothing to bring up: whether anything is there was not looked at
+        with closing(self._backend.listen(work.path)) as listener:
+            while order.is_active():
+                ready = order.get_ready()
+                await self._order(work, [services[path] for path in ready], again=len(ready) < len(services))
+                waiting.update(ready)
+                there = await self._backend.facts(work.path)
+                seen = {each.path for each in there}
+                facts = [each for each in there if each.path in waiting]
+                if bad := [each for each in facts if each.failing() and not each.settled(work.generation())]:
+                    return bad, seen
+                stable = [each.path for each in facts if each.settled(work.generation())]
+                await self._move(work, [_stable(path) for path in stable if path != work.path])
+                waiting.difference_update(stable)
+                order.done(*stable)
+                if not stable and order.is_active():
+                    await listener.news()
+        return [], seen
+
+    async def _order(self, work: Work, parts: Collection[Kept], again: bool) -> None:
+        """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""
+        if not parts:
+            return
+        now = {part.path: part.spec for part in await self._store.touched(work)} if again else {}
+        if again and any(now.get(part.path) != part.spec for part in parts):
+            raise ApplicationError("the action goes another way by now", type="Rejected", non_retryable=True)
+        await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
+
+    async def _clear(self, work: Work, parts: Iterable[Kept]) -> None:
+        """What runs below the path and is not in the definition goes; so do the records of what was to go."""
+        leaving = [part.path for part in parts if part.status == State.DELETING]
+        there = await self._store.services(work.path)
+        keep = {part.path for part in there if part.status != State.DELETING and not work.loses(part.path)}
+        extra = {each.path for each in await self._backend.facts(work.path)} - keep
+        if extra:
+            await self._backend.remove([work.path], sorted(keep))
+        with closing(self._backend.listen(work.path)) as listener:
+            while extra & {each.path for each in await self._backend.facts(work.path)}:
+                await listener.news()
+        await self._move(work, [gone(path) for path in leaving])
+
+    async def _move(self, work: Work, moves: list[Move]) -> None:
+        if not moves:
+            return
+        step = Step(path=work.path, epoch=work.epoch, at=datetime.now(UTC), moves=moves)
+        stepped = await self._inventory.advance(step)
+        if not stepped.made:  # the action has lost its system: nothing of it is wanted any more
+            raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)
+
+
+class BackendBooks:
+    """What the backends run. I3 for services: it is what the inventory has."""
+
+    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
+        self._backends = backends
+        self._store = store
+
+    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
+        """What is wrong at or below a path, and how many services run there."""
+        kept = {part.path: part.status for part in await self._store.services(prefix)}
+        run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
+        orphans = [Finding("I3", path, "runs in its backend, but is unknown to us") for path in sorted(run - set(kept))]
+        ghosts = [
+            Finding("I3", path, f"is {status}, but its backend runs no such service")
+            for path, status in kept.items()
+            if path not in run
+        ]
+        return orphans + ghosts, len(run)
+
+    @activity.defn(name=wire.READ_SERVICES)
+    async def read_services(self, query: Query) -> ServicesView:
+        """What is known of the services at and below a path."""
+        facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]
+        return ServicesView(services=facts[: query.limit])
+
+
+def _stable(path: str) -> Move:
+    return Move(path=path, to=State.STABLE, action="deploy")
+
+
+def _end(part: Kept, facts: Mapping[str, Facts], work: Work) -> str:
+    return landed(part.status, facts.get(part.path), work.generation()) if is_service(part.spec) else State.STABLE
+
+
+def _landing(path: str, to: str, facts: Mapping[str, Facts]) -> Move:
+    error = "" if to == State.STABLE else facts[path].told() if path in facts else "never started"
+    return Move(path=path, to=to, action="deploy", error=brief(error))
+
+
+def _told(bad: list[Facts]) -> str:
+    """Which services are not stable, and why."""
+    told = [f"{short(each.path)} has {each.told()}" for each in bad[:SHOWN]]
+    return "; ".join(told) + (f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")

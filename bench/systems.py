@@ -1,0 +1,99 @@
+"""Systems: a deploy costs what its subtree costs, however large the system; siblings side by side against bare ones.
+
+Run: python3 run.py bench systems
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bench import bare
+from bench.rig import Rig, head, in_turns, rig, row, run
+
+DEPTH = 6
+AT_ONCE = 100
+TURNS = 12
+RUN: dict[str, Any] = {"command": ["run"]}
+
+
+def tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
+    """A tree of so many services, each at this depth, and the path of one of them."""
+    width = 1
+    while width ** (depth - 1) * 10 < services:
+        width += 1
+    left = services
+
+    def grow(level: int) -> dict[str, Any]:
+        nonlocal left
+        parts: list[dict[str, Any]] = []
+        while left and len(parts) < (10 if level == depth else width):
+            if level == depth:
+                left -= 1
+                parts.append({"name": f"s{len(parts)}", **RUN})
+            else:
+                parts.append({"name": f"n{len(parts)}", **grow(level + 1)})
+        return {"parts": parts}
+
+    return grow(1), ":".join(["n0"] * (depth - 1) + ["s0"])
+
+
+async def made(rig: Rig, name: str, services: int) -> str:
+    """The path of a leaf in a new system."""
+    path, (definition, leaf) = f"system:{name}", tree(services)
+    await rig.do(path, "create", {"backend": "simulated"})
+    outcome = await rig.do(path, "deploy", {"definition": definition})
+    assert outcome.result == "succeeded", outcome
+    return f"{path}:{leaf}"
+
+
+async def leaf(rig: Rig) -> None:
+    """The same deploy of one leaf in a small and in a large system."""
+    small, large = await made(rig, "small", 10), await made(rig, "large", 1_000)
+
+    def version(path: str, n: int) -> Any:
+        return rig.do(path, "deploy", {"definition": {"command": ["run", str(n)]}})
+
+    in_small, in_large = await in_turns(TURNS, lambda n: version(small, n), lambda n: version(large, n))
+    head(f"Deploy of one leaf at depth {DEPTH}", "1,000 services", "10 services")
+    row(
+        "from the request to stable",
+        f"{in_large * 1e3:.0f} ms",
+        f"{in_small * 1e3:.0f} ms",
+        in_large / in_small,
+        "<= 1.5",
+    )
+
+
+async def siblings(rig: Rig) -> None:
+    """A hundred deploys side by side in one system, against bare workflows with one activity."""
+    path = "system:wide"
+    await rig.do(path, "create", {"backend": "simulated"})
+    await rig.do(path, "deploy", {"definition": {"parts": [{"name": f"s{n}", **RUN} for n in range(AT_ONCE)]}})
+
+    async def ours(turn: int) -> None:
+        spec = {"definition": {"command": ["run", str(turn)]}}
+        outcomes = await asyncio.gather(*(rig.do(f"{path}:s{n}", "deploy", spec) for n in range(AT_ONCE)))
+        assert {outcome.result for outcome in outcomes} == {"succeeded"}
+
+    async def theirs(turn: int) -> None:
+        await asyncio.gather(*(_bare(rig, f"bare-{turn}-{n}") for n in range(AT_ONCE)))
+
+    mine, others = await in_turns(5, ours, theirs)
+    a, b = AT_ONCE / mine, AT_ONCE / others
+    head("Deploys per second, 100 siblings at once", "ours", "bare")
+    row("deploys of one service (bare: workflow with one activity)", f"{a:.0f}/s", f"{b:.0f}/s", a / b, ">= 0.5")
+
+
+async def _bare(rig: Rig, name: str) -> int:
+    return await rig.client.execute_workflow(bare.OneActivity.run, 1, id=name, task_queue=bare.QUEUE)
+
+
+async def main() -> None:
+    async with rig() as simulated:
+        await leaf(simulated)
+        await siblings(simulated)
+
+
+if __name__ == "__main__":
+    run(main())

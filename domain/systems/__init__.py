@@ -1,0 +1,50 @@
+"""Systems: trees of services, changed by deploys and teardowns under locks on their paths."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from domain.kinds import Kind, Verb
+from domain.model import Model
+from domain.systems.backend import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
+from domain.systems.definition import CreateSystem, DeployPart
+from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive
+
+
+class TearDown(Model):
+    """What `system teardown` and `system delete` take."""
+
+    deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
+
+
+_DEPLOY = Verb("deploy", DEPLOY_PART, "Replace the definition at a path and roll it out.", DeployPart, named=True)
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        table=SYSTEM,
+        scope=("system",),
+        verbs=(
+            Verb("create", CREATE_SYSTEM, "Make a system, with no services yet.", CreateSystem),
+            _DEPLOY,
+            Verb(
+                "teardown", TEAR_DOWN_SYSTEM, "Stop and remove every service; the system stays.", TearDown, named=True
+            ),
+            Verb(
+                "delete", DELETE_SYSTEM, "Tear the system down and forget it, whatever runs.", TearDown, preempts=True
+            ),
+        ),
+        help="Trees of services, deployed part by part.",
+        aggregate=derive,
+        counts="part",
+    ),
+    Kind(
+        table=PART,
+        scope=("system", "part"),
+        verbs=(_DEPLOY,),
+        help="Parts of systems: services, and systems inside a system.",
+        aggregate=derive,
+        counts="part",
+    ),
+    Kind(table=DEPLOY, scope=("system", "deploy"), verbs=(), help="What deploys have done."),
+    Kind(table=TEARDOWN, scope=("system", "teardown"), verbs=(), help="What teardowns have done."),
+)

@@ -1,0 +1,248 @@
+"""The decisions about services: which instances to start and stop, what a service is, and in which order they come up.
+
+Pure: the backends bring the facts and do what is said here, so that all of them roll out alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from hashlib import sha256
+from typing import Any
+
+from domain.errors import Category, Refused
+from domain.machine import NONE
+from domain.model import Move
+from domain.paths import check_name, check_path, parent_of
+from domain.systems.definition import Node, flatten, is_service, kept
+from domain.systems.tables import BACKEND, State
+
+CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
+FIRST_BACKOFF = 0.1
+LONGEST_BACKOFF = 30.0
+_NOT_OF_AN_INSTANCE = {"name", "parts", "instances", "after", "maxUnavailable", "maxSurge"}
+FORMER = "former"  # in a part's info: what it was before the last deploy that changed it
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An instance as a roll-out sees it."""
+
+    token: str
+    revision: str
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What to do next for a service: start so many as now wanted, stop these."""
+
+    start: int = 0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a backend says about one service. `generation`: of the order that it has seen; `current`: healthy
+    instances of the definition that was ordered."""
+
+    path: str
+    generation: int
+    wanted: int
+    alive: int = 0
+    healthy: int = 0
+    current: int = 0
+    crashes: int = 0  # of the instance that crashed most often in a row
+    message: str = ""
+
+    def settled(self, generation: int = 0) -> bool:
+        """Is everything of this generation, or a later one, up, and nothing else left?"""
+        return self.generation >= generation and self.current == self.wanted == self.alive
+
+    def failing(self) -> bool:
+        return self.crashes >= CRASHES
+
+    def told(self) -> str:
+        why = f": {self.message}" if self.message else ""
+        return f"{self.current} of {self.wanted} healthy{why}"
+
+
+def next_steps(node: Node, running: Sequence[Running]) -> Steps:
+    """The next steps of a rolling update or a scaling. Never fewer healthy than wanted less maxUnavailable,
+    as far as there were; never more alive than wanted and maxSurge, as far as there were not."""
+    want, now = node.instances, revision(node)
+    new = [each for each in running if each.revision == now]
+    old = [each for each in running if each.revision != now]
+    start = max(0, min(want - len(new), want + node.maxSurge - len(running)))
+    spare = sum(each.healthy for each in running) - max(want - node.maxUnavailable, 0)
+    stop: list[str] = []
+    for each in sorted(old, key=lambda one: one.healthy):  # the unhealthy serve nobody: they go first
+        if not each.healthy or spare > 0:
+            stop.append(each.token)
+            spare -= each.healthy
+    superfluous = sorted(new, key=lambda one: one.healthy)[: max(len(new) - want, 0)]
+    return Steps(start, tuple(stop + [each.token for each in superfluous]))
+
+
+def revision(node: Node) -> str:
+    """What an instance is made of, in short. Two definitions that differ only in number make the same instances."""
+    made_of = node.model_dump_json(exclude=_NOT_OF_AN_INSTANCE)
+    return sha256(made_of.encode()).hexdigest()[:32]
+
+
+def backoff(crashes: int) -> float:
+    """How long to wait before an instance that ended by itself is started again."""
+    return float(min(FIRST_BACKOFF * 2 ** min(crashes, 20), LONGEST_BACKOFF))
+
+
+def observed(status: str, facts: Facts) -> str:
+    """What a service at rest is, now that the backend has spoken: instances come and go by themselves."""
+    if status not in (State.STABLE, State.DEGRADED, State.FAILED):
+        return status  # an action is under way, and says it itself
+    if facts.settled():
+        return State.STABLE
+    return status if status == State.FAILED else State.DEGRADED
+
+
+def landed(status: str, facts: Facts | None, generation: int) -> str:
+    """Where a service belongs whose deploy ends now."""
+    if facts and facts.settled(generation):
+        return State.STABLE
+    return State.FAILED if status == State.PENDING else State.DEGRADED
+
+
+def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
+    """Services by path, each after those that it waits for: a service beside it, or all those of a system."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for path, spec in services.items():
+        sorter.add(path, *(each for name in spec.get("after", ()) for each in _below(_beside(path, name), services)))
+    sorter.prepare()
+    return sorter
+
+
+def _beside(path: str, name: str) -> str:
+    return f"{parent_of(path)}:{name}"
+
+
+def _below(path: str, services: Iterable[str]) -> list[str]:
+    return [each for each in services if each == path or each.startswith(f"{path}:")]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A part as the inventory has it."""
+
+    path: str
+    status: str
+    spec: dict[str, Any]
+    came_from: str = State.STABLE
+
+
+def replacement(path: str, definition: Node, there: Mapping[str, Kept]) -> list[Move]:
+    """The moves by which the definition below a path becomes this one. What is alike and well is left alone."""
+    wanted = {at: kept(node) for at, node in flatten(path, definition) if at != path}
+    moves: list[Move] = []
+    for at, spec in wanted.items():
+        moves += _change(there.get(at), at, spec)
+    for at, part in there.items():
+        if at not in wanted:
+            moves.append(Move(path=at, to=State.DELETING, action="remove", info={FORMER: {"spec": part.spec}}))
+    return moves
+
+
+def _change(part: Kept | None, path: str, spec: dict[str, Any]) -> list[Move]:
+    if part and part.spec == spec and (part.status == State.STABLE or not is_service(spec)):
+        return []
+    former = {FORMER: {"spec": part.spec if part else None}}
+    to = State.UPDATING if part else State.PENDING
+    moves = [Move(path=path, to=to, action="deploy", spec=spec, info=former)]
+    if not is_service(spec):  # a system has no instances of its own: nothing to wait for
+        moves.append(Move(path=path, to=State.STABLE, action="deploy"))
+    elif part and only_rescaled(part.spec, spec):
+        moves.append(Move(path=path, to=State.SCALING))
+    return moves
+
+
+def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Is the number of instances all that changes?"""
+    same = revision(Node.model_validate(before)) == revision(Node.model_validate(after))
+    return same and before.get("instances") != after.get("instances")
+
+
+def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:
+    """The moves that take a deploy back, from the parts that it touched and what they were before."""
+    moves: list[Move] = []
+    for part, former in parts:
+        if former["spec"] is None:
+            by = "" if part.status == State.PENDING else "remove"
+            moves.append(Move(path=part.path, to=State.DELETING, action=by))
+        elif part.status == State.DELETING:
+            moves.append(Move(path=part.path, to=part.came_from))
+        elif part.spec == former["spec"]:
+            continue  # it was taken back already
+        elif is_service(former["spec"]):
+            to = part.status if part.status == State.SCALING else State.UPDATING
+            moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
+        else:
+            moves.append(Move(path=part.path, to=part.status, spec=former["spec"]))
+    return moves
+
+
+def observation(path: str, to: str, facts: Facts) -> Move:
+    """What the backend says of a service at rest, as a move."""
+    return Move(path=path, to=to, actor=BACKEND, error="" if to == State.STABLE else facts.told()[:500])
+
+
+def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, at_root: bool) -> None:
+    """May this definition be put at this path? Refused if not."""
+    if at_root and not definition.is_system:
+        raise Refused(
+            Category.INVALID,
+            f"the root of {path} must be a system, and this definition is a service",
+            "put it below: give the path of the service, such as /web",
+        )
+    if not at_root and parent is None:
+        above = parent_of(path)
+        raise Refused(Category.NOT_FOUND, f"there is no {above}", "deploy that first, or see: starter system graph")
+    if parent and is_service(parent.spec):
+        raise Refused(Category.INVALID, f"{parent.path} is a service: it has no parts", "deploy to another path")
+    name = path.rsplit(":", 1)[-1]
+    if definition.name and definition.name != name:
+        raise Refused(
+            Category.INVALID, f"the definition is named {definition.name}, the path ends in {name}", "make them agree"
+        )
+    if backend == "process" and (images := [at for at, node in flatten(path, definition) if node.image]):
+        raise Refused(
+            Category.INVALID,
+            f"the process backend runs commands, not images: {images[0]}",
+            "give it a command, or create the system with --backend simulated",
+        )
+
+
+def gone(path: str) -> Move:
+    """A part that was removed has left nothing behind."""
+    return Move(path=path, to=NONE, action="remove")
+
+
+def at(system: str, text: str) -> str:
+    """The path of a node, from the path of its system and the tree path as people write it: `/` or `/a/b/c`."""
+    if not text.startswith("/"):
+        raise _bad_path(text, "it begins with a slash")
+    if text == "/":
+        return system
+    names = text[1:].split("/")
+    if not names[-1]:
+        raise _bad_path(text, "it does not end with a slash")
+    if not all(names):
+        raise _bad_path(text, "no part of it is empty")
+    return check_path(":".join([system, *map(check_name, names)]))
+
+
+def tree_path(path: str) -> str:
+    """The tree path of a node: `/a/b` of system:shop:a:b, and of what hangs on it."""
+    return "/" + "/".join(path.partition("::")[0].split(":")[2:])
+
+
+def _bad_path(text: str, rule: str) -> Refused:
+    return Refused(Category.INVALID, f"bad path {text[:80]!a} in a system: {rule}", "write / or /a/b/c")

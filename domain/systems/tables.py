@@ -1,0 +1,107 @@
+"""The tables of systems, of their parts, and of the deploys and teardowns that change them.
+
+A part is a service, or a system inside the system. What a system, or a part with parts of its own, is shown as comes
+from the services below it; what is stored of it is only whether they may speak for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from domain.machine import NONE, SAME, Actor, Row, StateTable
+
+BACKEND = "Backend"  # the actor: what runs the services says how they are
+
+
+class State(StrEnum):
+    PENDING = "pending"
+    FAILED = "failed"
+    DELETING = "deleting"
+    STABLE = "stable"
+    UPDATING = "updating"
+    SCALING = "scaling"
+    DEGRADED = "degraded"
+
+
+class Stage(StrEnum):
+    """How far a deploy or a teardown is."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    IN_PROGRESS = "in progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+S, G = State, Stage
+_AT_REST = (S.STABLE, S.DEGRADED, S.FAILED)
+
+# fmt: off
+PART = StateTable("part", "Part", (
+    #   action      from         while        then       else
+    Row("deploy",   NONE,        S.PENDING,   S.STABLE,  S.FAILED),
+    Row("deploy",   S.STABLE,    S.UPDATING,  S.STABLE,  S.DEGRADED),
+    Row("deploy",   S.DEGRADED,  S.UPDATING,  S.STABLE,  S.DEGRADED),
+    Row("deploy",   S.FAILED,    S.UPDATING,  S.STABLE,  S.DEGRADED),
+    *(Row("remove", source,      S.DELETING,  NONE,      S.DEGRADED, actor=Actor.GROUP) for source in _AT_REST),
+    Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only their number changes
+    Row("rollback", S.PENDING,   None,        S.DELETING, actor=Actor.CONTROLLER),  # it was new
+    Row("rollback", S.PENDING,   None,        NONE,       actor=Actor.CONTROLLER),
+    *(Row("rollback", S.DELETING, None,       source,     actor=Actor.CONTROLLER)   # its removal is taken back in time
+      for source in _AT_REST),
+    Row("observe",  S.STABLE,    None,        S.DEGRADED, actor=BACKEND),           # instances come and go
+    Row("observe",  S.DEGRADED,  None,        S.STABLE,   actor=BACKEND),
+    Row("observe",  S.FAILED,    None,        S.STABLE,   actor=BACKEND),
+), passing=(S.SCALING,))
+
+SYSTEM = StateTable("system", "System", (
+    #   action      from         while        then       else
+    Row("create",   NONE,        S.PENDING,   S.STABLE,  S.FAILED),
+    Row("deploy",   S.STABLE,    S.UPDATING,  S.STABLE,  SAME),       # stable here means: its services speak for it
+    Row("teardown", S.STABLE,    S.UPDATING,  S.STABLE,  SAME),
+    Row("delete",   S.STABLE,    S.DELETING,  NONE,      S.FAILED),
+    Row("delete",   S.FAILED,    S.DELETING,  NONE,      S.FAILED),
+))
+
+
+def _stages(action: str, label: str) -> StateTable:
+    return StateTable(action, label, (
+        #   action    from           while       then           else
+        Row(action,   NONE,          G.PENDING,  G.SUCCEEDED,   G.FAILED),
+        Row("accept", G.PENDING,     None,       G.ACCEPTED,    actor=Actor.CONTROLLER),
+        Row("begin",  G.ACCEPTED,    None,       G.IN_PROGRESS, actor=Actor.CONTROLLER),
+        Row("end",    G.IN_PROGRESS, None,       G.SUCCEEDED,   actor=Actor.CONTROLLER),
+        *(Row("end",  source,        None,       G.FAILED,      actor=Actor.CONTROLLER)
+          for source in (G.PENDING, G.ACCEPTED, G.IN_PROGRESS)),
+        *(Row("forget", source,      None,       NONE,          actor=Actor.CONTROLLER)  # together with its system
+          for source in (G.SUCCEEDED, G.FAILED)),
+    ), passing=(G.ACCEPTED, G.IN_PROGRESS))
+
+
+DEPLOY = _stages("deploy", "Deploy")
+TEARDOWN = _stages("teardown", "Teardown")
+# fmt: on
+
+# How a name of a deploy or a teardown begins: d1, t2.
+LETTERS = {"deploy": "d", "teardown": "t"}
+
+
+def derive(phase: str, counts: Mapping[str, int]) -> str:
+    """The state of a system, or of a part with parts: that of its services, in the order of the source document.
+
+    A service that is new, or about to go, has a definition that was not observed yet: it counts as updating.
+    """
+    if phase in (S.PENDING, S.FAILED, S.DELETING) or not any(counts.values()):
+        return phase
+
+    def some(*states: State) -> bool:
+        return any(counts.get(state, 0) for state in states)
+
+    if some(S.DEGRADED, S.FAILED):
+        return S.DEGRADED
+    if some(S.UPDATING, S.PENDING, S.DELETING):
+        return S.UPDATING
+    if some(S.SCALING):
+        return S.SCALING
+    return S.STABLE

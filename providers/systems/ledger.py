@@ -1,0 +1,258 @@
+"""The books of the backends: which services are wanted, which instances there are, and what was last seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.ports import Transactions
+from domain.systems.backend import ServiceOrder
+from domain.systems.definition import Node
+from domain.systems.rules import Facts
+from providers.systems.grouped import Grouped
+
+metadata = sa.MetaData()
+Text = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
+
+services = sa.Table(
+    "run_services",
+    metadata,
+    sa.Column("path", Text, primary_key=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("removing", sa.Boolean, nullable=False),
+    sa.Column("observed", sa.JSON, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # rises with every order: a keeper reads only what is new
+    sa.Index("run_services_by_version", "backend", "version"),
+)
+versions = sa.Table(
+    "run_versions",
+    metadata,
+    sa.Column("backend", sa.String(40), primary_key=True),
+    sa.Column("last", sa.BigInteger, nullable=False),
+)
+instances = sa.Table(
+    "run_instances",
+    metadata,
+    sa.Column("token", sa.String(80), primary_key=True),
+    sa.Column("path", Text, nullable=False, index=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("revision", sa.String(40), nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("stopping", sa.Boolean, nullable=False),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),  # with the number it names one process for ever
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("healthy", sa.Boolean, nullable=False),
+)
+
+
+# Built once: building a statement costs more than running it.
+_COVERED = (services.c.path == sa.bindparam("at_path")) | (
+    (services.c.path > sa.bindparam("first")) & (services.c.path < sa.bindparam("last"))
+)
+_FACTS = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
+_FACTS_AT = _FACTS.where(_COVERED)
+_WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
+    services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
+)
+_KNOWN = sa.select(services.c.path, services.c.generation).where(
+    services.c.path.in_(sa.bindparam("names", expanding=True)), ~services.c.removing
+)
+_FORGET = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
+_ORDER = sa.insert(services)
+_RAISE = (
+    sa.update(versions)
+    .where(versions.c.backend == sa.bindparam("here"))
+    .values(last=versions.c.last + 1)
+    .returning(versions.c.last)
+)
+_ENTER = sa.insert(instances)
+_NOTE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+_STRIKE = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
+_SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
+
+
+def create_tables(connection: sa.Connection) -> None:
+    metadata.create_all(connection)
+
+
+@dataclass
+class Unit:
+    """One instance: what is kept of it, and what the keeper knows of it while it is up."""
+
+    token: str
+    path: str
+    number: int
+    revision: str
+    node: Node
+    stopping: bool = False
+    pid: int = 0
+    started: int = 0
+    port: int = 0
+    healthy: bool = False
+    crashes: int = field(default=0, compare=False)
+    message: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A service as it was ordered."""
+
+    path: str
+    generation: int
+    definition: dict[str, Any]
+    removing: bool
+    version: int
+
+
+class Ledger:
+    """The books of one backend."""
+
+    def __init__(self, backend: str, database: Transactions) -> None:
+        self.backend = backend
+        self._grouped = Grouped(database)
+
+    async def order(self, orders: Sequence[ServiceOrder]) -> None:
+        """Want these services. An order that is not newer than what is wanted already changes nothing."""
+
+        def write(connection: sa.Connection) -> None:
+            known = _generations(connection, [order.path for order in orders])
+            fresh = [order for order in orders if order.generation > known.get(order.path, -1)]
+            version = self._next_version(connection)
+            _replace(connection, [self._row(order, version) for order in fresh])
+
+        await self._grouped.run(write)
+
+    async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
+        """Want nothing any more at and below these paths, except what is to be kept."""
+
+        def write(connection: sa.Connection) -> None:
+            version = self._next_version(connection)
+            for prefix in prefixes:
+                there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
+                names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
+                ended = {"removing": True, "version": version}
+                if names:
+                    connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
+
+        await self._grouped.run(write)
+
+    async def facts(self, prefix: str = "") -> list[Facts]:
+        """What was last seen of the services at and below a path, in the order of their paths."""
+
+        def read(connection: sa.Connection) -> list[Facts]:
+            where = {"here": self.backend} | (_span(prefix) if prefix else {})
+            rows = connection.execute(_FACTS_AT if prefix else _FACTS, where)
+            return [_facts(row._mapping) for row in rows]
+
+        return await self._grouped.run(read)
+
+    async def wanted(self, after: int) -> list[Wanted]:
+        """What was ordered since a version."""
+
+        def read(connection: sa.Connection) -> list[Wanted]:
+            return [Wanted(*row) for row in connection.execute(_WANTED, {"here": self.backend, "after": after})]
+
+        return await self._grouped.run(read)
+
+    async def units(self) -> list[Unit]:
+        """Every instance that is in the books."""
+
+        def read(connection: sa.Connection) -> list[Unit]:
+            rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
+            return [_unit(row) for row in rows]
+
+        return await self._grouped.run(read)
+
+    async def enter(self, units: Sequence[Unit]) -> None:
+        """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
+        rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
+        await self._grouped.run(lambda connection: _execute(connection, _ENTER, rows))
+
+    async def note(self, units: Sequence[Unit]) -> None:
+        """What became of instances: their processes, or that they are to stop."""
+        rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
+        await self._grouped.run(lambda connection: _execute(connection, _NOTE, rows))
+
+    async def strike(self, tokens: Sequence[str]) -> None:
+        """Instances that are gone."""
+        await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
+
+    async def saw(self, facts: Sequence[Facts], gone: Sequence[str], units: Sequence[Unit]) -> None:
+        """What services and instances are now, and the services of which nothing is left."""
+
+        def write(connection: sa.Connection) -> None:
+            _execute(connection, _SAW, [{"which": each.path, "observed": asdict(each)} for each in facts])
+            _execute(connection, _NOTE, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
+            if gone:
+                ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
+                connection.execute(ended)
+
+        await self._grouped.run(write)
+
+    def _next_version(self, connection: sa.Connection) -> int:
+        """Counted apart: the highest in the table may go with its service, and would be handed out again."""
+        last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
+        if last is None:
+            connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
+        return int(last or 1)
+
+    def _row(self, order: ServiceOrder, version: int) -> dict[str, Any]:
+        unseen = asdict(Facts(order.path, -1, order.definition.get("instances", 1)))
+        return {
+            "path": order.path,
+            "backend": self.backend,
+            "generation": order.generation,
+            "definition": order.definition,
+            "removing": False,
+            "observed": unseen,
+            "version": version,
+        }
+
+
+def _span(prefix: str) -> dict[str, str]:
+    """A path and everything below it; `;` is the character after `:`."""
+    return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
+
+
+def _generations(connection: sa.Connection, paths: Iterable[str]) -> dict[str, int]:
+    """Of the services that are wanted: one that is being removed may be ordered again."""
+    return {row.path: row.generation for row in connection.execute(_KNOWN, {"names": list(paths)})}
+
+
+def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(_FORGET, {"names": [row["path"] for row in rows]})
+        connection.execute(_ORDER, rows)
+
+
+def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(statement, rows)
+
+
+def _facts(row: Any) -> Facts:
+    seen = Facts(**row["observed"])
+    if seen.generation < row["generation"]:  # ordered, and not observed yet
+        return Facts(row["path"], -1, int(row["definition"].get("instances", 1)), seen.alive, seen.healthy)
+    return seen
+
+
+def _unit(row: Any) -> Unit:
+    kept = {
+        name: row[name]
+        for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
+    }
+    return Unit(node=Node.model_validate(row["definition"]), **kept)
+
+
+def _unit_row(unit: Unit) -> dict[str, Any]:
+    kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
+    node = unit.node.model_dump(mode="json", exclude_defaults=True)
+    return {name: getattr(unit, name) for name in kept} | {"definition": node}

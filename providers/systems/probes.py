@@ -1,0 +1,85 @@
+"""Is an instance well? Asked by HTTP, by TCP or by a command, on the loopback and never for longer than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from domain.systems.definition import Health
+
+HOST = "127.0.0.1"
+_BUSY = {"01", "02", "03", "08"}  # the kernel's numbers: established, opening either way, left by the other side
+
+
+async def probe(health: Health, port: int, environment: Mapping[str, str], directory: str) -> str:
+    """Nothing if it is well, else why not."""
+    try:
+        async with asyncio.timeout(health.timeout):
+            if health.command is not None:
+                return await _command(health.command, environment, directory)
+            if health.http is not None:
+                return await _http(health.http, port)
+            return await _tcp(port)
+    except TimeoutError:
+        return f"no answer within {health.timeout:g} s"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+async def _tcp(port: int) -> str:
+    _, writer = await asyncio.open_connection(HOST, port)
+    writer.close()
+    return ""
+
+
+async def _http(path: str, port: int) -> str:
+    reader, writer = await asyncio.open_connection(HOST, port)
+    try:
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        answer = (await reader.readline()).decode("latin-1").split()
+    finally:
+        writer.close()
+    if len(answer) < 2 or not answer[1].isdecimal():
+        return "no answer in HTTP"
+    return "" if 200 <= int(answer[1]) < 400 else f"HTTP {answer[1]}"
+
+
+async def _command(words: list[str], environment: Mapping[str, str], directory: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=directory,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        code = await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return "" if code == 0 else f"the check ended with exit code {code}"
+
+
+def connections(port: int) -> int:
+    """How many are connected to a port of the loopback, or on their way."""
+    return sum(state in _BUSY for state in _states(port))
+
+
+def listens(port: int) -> str:
+    """Nothing if somebody listens on the port."""
+    return "" if "0A" in _states(port) else f"nobody listens on port {port}"
+
+
+def _states(port: int) -> list[str]:
+    """What the kernel says of every socket at a local port."""
+    found: list[str] = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+            found += [row[3] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return found

@@ -1,0 +1,241 @@
+"""Instances as operating-system processes on this machine: no shell, a bounded environment, the loopback only.
+
+An instance is a process group of its own, so that it outlives the worker that started it. It is known again by its
+number and the moment it was started or, if the worker died before it could note these, by a token in its environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from domain.errors import Rejected, Unavailable
+from domain.paths import short
+from domain.systems.definition import Health, Node
+from providers.systems import probes
+from providers.systems.ledger import Unit
+
+TOKEN = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
+LOG_BYTES = 5_000_000  # a log larger than this is put aside when its instance starts again
+QUIET = 0.1  # seconds without a connection before an instance that takes requests is stopped
+LISTENS = "@listens"  # the check of a front: looked up, as a connection would go through to an instance
+PROXY = Path(__file__).with_name("proxy.py")
+
+
+class ProcessRunner:
+    """`Runner` on this machine. Needs Linux: it knows processes by what /proc says of them."""
+
+    name = "process"
+    steady = 0.5
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+
+    async def prepare(self, system: str) -> None:
+        try:
+            self.folder_of(system).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Rejected(f"no folder for {short(system)}: {error.strerror}") from error
+
+    async def dispose(self, system: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, self.folder_of(system), ignore_errors=True)
+
+    def folder_of(self, path: str) -> Path:
+        """Where the logs of a service are. Names have neither slashes nor leading dots."""
+        return self._folder.joinpath(*short(path).split("/"))
+
+    async def start(self, unit: Unit) -> None:
+        if unit.node.port is not None:
+            unit.port = _free_port()
+        try:
+            unit.pid = await asyncio.to_thread(self._spawn, unit)
+        except OSError as error:
+            raise Rejected(f"cannot run {unit.node.command}: {error.strerror or error}") from error
+        unit.started = _started(unit.pid)
+        _limit(unit)
+
+    def _spawn(self, unit: Unit) -> int:
+        folder = self.folder_of(unit.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _log(folder / f"{unit.number}.log") as log:
+            process = subprocess.Popen(  # noqa: S603  the command is what a service is; there is no shell
+                [word.replace("{port}", str(unit.port)) for word in unit.node.command or ()],
+                cwd=unit.node.directory or folder,
+                env=environment(unit, folder),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # it outlives us
+            )
+        process.returncode = 0  # we wait for it ourselves, and may leave before it does
+        return process.pid
+
+    async def find(self, unit: Unit) -> bool:
+        if unit.pid and _started(unit.pid) == unit.started:
+            return True
+        found = await asyncio.to_thread(_find, unit.token) if not unit.pid else 0
+        unit.pid, unit.started = found, _started(found)
+        return bool(found)
+
+    async def ended(self, unit: Unit) -> str:
+        await _gone(unit)
+        return _last_words(unit, _reap(unit.pid))
+
+    async def stop(self, unit: Unit) -> None:
+        """Out of the way of requests first, then asked to end, then made to."""
+        if unit.pid and _started(unit.pid) == unit.started:
+            await self._quiet(unit)
+            _signal(unit, signal.SIGTERM)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_gone(unit), unit.node.stopSeconds)
+            _signal(unit, signal.SIGKILL)
+            await _gone(unit)
+        if unit.pid:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(unit.pid, signal.SIGKILL)  # what it started itself and left behind
+            _reap(unit.pid)
+        unit.pid = unit.started = 0
+
+    async def _quiet(self, unit: Unit) -> None:
+        """Until nobody is connected to it any more; the front sends it nobody new."""
+        if not unit.port:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(unit.node.stopSeconds):
+                await asyncio.sleep(QUIET)
+                while await asyncio.to_thread(probes.connections, unit.port):  # noqa: ASYNC110  nobody tells us
+                    await asyncio.sleep(QUIET / 2)
+
+    async def probe(self, unit: Unit) -> str:
+        health = unit.node.health
+        if health is None:
+            return ""
+        if health.command and health.command[0] == LISTENS:
+            return probes.listens(int(health.command[1]))
+        folder = self.folder_of(unit.path)
+        return await probes.probe(health, unit.port, environment(unit, folder), unit.node.directory or str(folder))
+
+    def front(self, path: str, node: Node) -> Node | None:
+        """A small proxy on the service's port: instances come and go behind it and nobody notices."""
+        if node.port is None:
+            return None
+        words = [sys.executable, str(PROXY), str(node.port), str(self._routes(path))]
+        return Node(command=words, stopSeconds=5, health=Health(command=[LISTENS, str(node.port)]))
+
+    def route(self, path: str, ports: Sequence[int]) -> None:
+        file = self._routes(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(".new")
+        draft.write_text(json.dumps(list(ports)))
+        draft.replace(file)
+
+    def _routes(self, path: str) -> Path:
+        return self.folder_of(path) / "routes.json"
+
+
+def environment(unit: Unit, folder: Path) -> dict[str, str]:
+    """All that an instance gets to know: nothing of the worker's own environment but where programs are."""
+    told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
+    told |= unit.node.environment
+    told |= {TOKEN: unit.token, "RATCHET_SERVICE": unit.path}
+    return told | ({"PORT": str(unit.port)} if unit.port else {})
+
+
+def _log(file: Path) -> IO[bytes]:
+    """A log to append to; one that has grown too large is put aside."""
+    with suppress(FileNotFoundError):
+        if file.stat().st_size > LOG_BYTES:
+            file.replace(file.with_suffix(".log.1"))
+    return open(file, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _limit(unit: Unit) -> None:
+    wanted = unit.node.resources
+    for kind, limit in ((resource.RLIMIT_AS, (wanted.memory or 0) << 20), (resource.RLIMIT_NOFILE, wanted.files)):
+        if limit:
+            with suppress(ProcessLookupError, PermissionError, ValueError):
+                resource.prlimit(unit.pid, kind, (limit, limit))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in the kernel's ticks; 0 if there is none, or only its remains."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if words[0] in "ZX" else int(words[19])
+
+
+def _find(token: str) -> int:
+    """The process that was started with this token in its environment: the eldest, if it has children."""
+    mark, found = f"{TOKEN}={token}".encode(), []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append((_started(int(folder.name)), int(folder.name)))
+    return min(found)[1] if found else 0
+
+
+async def _gone(unit: Unit) -> None:
+    """Until the process has ended. A descriptor tells, also of processes that are not our children."""
+    if _started(unit.pid) != unit.started:
+        return
+    try:
+        descriptor = os.pidfd_open(unit.pid)
+    except OSError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _signal(unit: Unit, number: signal.Signals) -> None:
+    """To the whole group, if it is still the process that we mean: numbers are used again."""
+    if _started(unit.pid) == unit.started:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(unit.pid, number)
+
+
+def _reap(pid: int) -> int | None:
+    """How it ended, if it was our child."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _last_words(unit: Unit, code: int | None) -> str:
+    if code is None:
+        return f"process {unit.pid} is gone"
+    if code < 0:
+        return f"process {unit.pid} was ended by {signal.Signals(-code).name}"
+    return f"process {unit.pid} ended with exit code {code}"
+
+
+def check_machine() -> None:
+    """Unavailable if this is no machine that the runner can work on."""
+    if not Path("/proc/self/stat").exists() or not hasattr(os, "pidfd_open"):
+        raise Unavailable("the process backend needs Linux: it knows processes by /proc")

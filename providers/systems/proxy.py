@@ -1,0 +1,95 @@
+"""The front of a service: takes connections on the service's port and passes them to an instance that is well.
+
+A program of its own, of the standard library only, so that it outlives the worker: `proxy.py PORT ROUTES`. ROUTES is a
+file with the ports of the instances; it is read again whenever it changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+HOST = "127.0.0.1"
+PATIENCE = 2.0  # seconds for an instance to turn up before a caller is turned away
+LAST = 5.0  # seconds for open connections when we are told to end
+BLOCK = 65_536
+
+
+class Routes:
+    """The instances' ports, in turns."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen = 0
+        self._ports: list[int] = []
+        self._turn = 0
+
+    def in_turn(self) -> list[int]:
+        """All of them, beginning with the one whose turn it is."""
+        with suppress(OSError, ValueError):
+            changed = self._file.stat().st_mtime_ns
+            if changed != self._seen:
+                self._ports, self._seen = json.loads(self._file.read_text()), changed
+        if not self._ports:
+            return []
+        self._turn = (self._turn + 1) % len(self._ports)
+        return self._ports[self._turn :] + self._ports[: self._turn]
+
+
+class Front:
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self.open: set[asyncio.Task[None]] = set()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task
+        self.open.add(task)
+        try:
+            if upstream := await self._reach():
+                await asyncio.gather(_pump(reader, upstream[1]), _pump(upstream[0], writer))
+        finally:
+            self.open.discard(task)
+            with suppress(OSError):
+                writer.close()
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """An instance that takes the connection: nothing was sent yet, so the next one may be tried."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            for port in self._routes.in_turn():
+                with suppress(OSError):
+                    return await asyncio.open_connection(HOST, port)
+            await asyncio.sleep(0.02)
+        return None
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Pass on what comes until it ends; then say so to the other side."""
+    with suppress(OSError):
+        while block := await source.read(BLOCK):
+            sink.write(block)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+
+
+async def serve(port: int, file: Path) -> None:
+    """Until told to end; then nobody new, and a moment for those who are here."""
+    stop = asyncio.Event()
+    for word in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(word, stop.set)
+    front = Front(Routes(file))
+    server = await asyncio.start_server(front.handle, HOST, port, backlog=1_024)
+    await stop.wait()
+    server.close()
+    if front.open:
+        await asyncio.wait(front.open, timeout=LAST)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))

@@ -1,0 +1,12 @@
+"""Systems on the command line: deploys of a path, and the tree as people look at it."""
+
+from __future__ import annotations
+
+from starter.faces import Face
+from starter.systems import commands, demo
+
+FACE = Face(
+    extend=commands.extend,
+    demo=demo.systems,
+    examples={"system": "shop", "part": "web", "deploy": "d1", "teardown": "t1"},
+)

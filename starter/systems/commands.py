@@ -1,0 +1,100 @@
+"""`starter system deploy|status|deploys|show|graph`: what the registry's verbs do not say by themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.paths import expand
+from domain.systems.rules import at
+from starter import actions
+from starter.actions import Options
+from starter.errors import Exit
+from starter.kinds import SpecFile, spec_in
+from starter.output import OutputOption
+from starter.systems import views
+
+SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
+TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
+Deadline = Annotated[str, Parameter(help="How long its services may take to be stable, such as 90s or 5m.")]
+Rollback = Annotated[
+    bool, Parameter(name="--rollback-on-failure", negative="", help="If it fails, put the former definition back.")
+]
+
+
+def extend(app: App) -> None:
+    """Replace what is made from the registry where a tree needs more words, and add the views."""
+    system = app["system"]
+    for name in ("deploy", "status"):
+        del system[name]
+    for command in (deploy, status, deploys, show, graph):
+        system.command(command)
+
+
+async def deploy(
+    system: SystemName,
+    path: TreePath = "/",
+    /,
+    *,
+    file: SpecFile,
+    deadline: Deadline = "5m",
+    rollback: Rollback = False,
+    options: Options = Options(),  # noqa: B008  frozen
+) -> Exit:
+    """Replace the definition at a path of the system and wait until its services are stable.
+
+    Example: starter system deploy shop /back/api -f api.yaml --rollback-on-failure
+    """
+    target = at(system_path(system), path)
+    spec: dict[str, object] = {"definition": spec_in(file), "deadline": _seconds(deadline), "rollback": rollback}
+    return await actions.act(registry.kind_at(target), target, "deploy", options, spec)
+
+
+async def status(system: SystemName, /, *, output: OutputOption = "table") -> Exit:
+    """The state of a system and of each of its services.
+
+    Example: starter system status shop -o json
+    """
+    return await views.status(system_path(system), output)
+
+
+async def deploys(system: SystemName, /, *, output: OutputOption = "table") -> Exit:
+    """The deploys and teardowns of a system, and how far each of them is.
+
+    Example: starter system deploys shop
+    """
+    return await views.deploys(system_path(system), output)
+
+
+async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> Exit:
+    """The definition at a path, as it could be deployed again.
+
+    Example: starter system show shop /back > back.yaml
+    """
+    return await views.definition(at(system_path(system), path), output)
+
+
+async def graph(system: SystemName, /) -> Exit:
+    """The tree of a system with the state of everything in it, and who holds locks on it.
+
+    Example: starter system graph shop
+    """
+    return await views.graph(system_path(system))
+
+
+def system_path(text: str) -> str:
+    """A system by its name or its path."""
+    return expand(text, ("system",))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = actions.duration(text)
+    except Refused:
+        seconds = None
+    if seconds is None:
+        raise Refused(Category.INVALID, f"bad --deadline {text[:40]!a}", "write it as 90s, 5m or 1h")
+    return seconds

@@ -1,0 +1,77 @@
+"""Systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from domain.model import Outcome
+from tests.chaos.stories import Story
+from tests.chaos.world import World
+
+ROOT = "system:{ns}"
+RUN: dict[str, Any] = {"command": ["run"]}
+NEVER = {**RUN, "environment": {"SIMULATED": "unhealthy"}}
+TREE = {"parts": [{"name": "web", **RUN}, {"name": "in", "parts": [{"name": "a", **RUN}, {"name": "b", **RUN}]}]}
+OTHER = {"parts": [{"name": "a", **RUN, "instances": 2}, {"name": "c", **RUN}]}
+BROKEN = {"parts": [{"name": "a", **NEVER}, {"name": "c", **RUN}]}
+
+
+async def create(world: World, path: str) -> Outcome:
+    return await world.do(path, "create", spec={"backend": "simulated"})
+
+
+async def created(world: World, path: str) -> None:
+    assert (await create(world, path)).result == "succeeded"
+
+
+async def deploy(world: World, path: str) -> Outcome:
+    return await world.do(path, "deploy", spec={"definition": TREE})
+
+
+async def deployed(world: World, path: str) -> None:
+    assert (await deploy(world, path)).result == "succeeded"
+
+
+async def replace(world: World, path: str) -> Outcome:
+    return await world.do(f"{path}:in", "deploy", spec={"definition": OTHER})
+
+
+async def fail(world: World, path: str) -> Outcome:
+    return await world.do(f"{path}:in", "deploy", spec={"definition": BROKEN, "deadline": 2})
+
+
+async def roll_back(world: World, path: str) -> Outcome:
+    spec = {"definition": BROKEN, "deadline": 6, "rollback": True}
+    return await world.do(f"{path}:in", "deploy", spec=spec)
+
+
+async def tear_down(world: World, path: str) -> Outcome:
+    return await world.do(path, "teardown")
+
+
+async def delete(world: World, path: str) -> Outcome:
+    return await world.do(path, "delete")
+
+
+async def cancel(world: World, path: str) -> Outcome:
+    ticket = await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
+    await world.asking.cancel(f"{path}:in")
+    return await world.asking.outcome(f"{path}:in", ticket.run if ticket else None)
+
+
+async def take_over(world: World, path: str) -> Outcome:
+    await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
+    return await delete(world, path)
+
+
+STORIES = (
+    Story("create", ROOT, create, status="stable", family="systems"),
+    Story("deploy", ROOT, deploy, (created,), status="stable", family="systems"),
+    Story("replace", ROOT, replace, (created, deployed), status="stable", family="systems"),
+    Story("fail", ROOT, fail, (created, deployed), result="failed", status="degraded", family="systems"),
+    Story("roll back", ROOT, roll_back, (created, deployed), result="failed", status="stable", family="systems"),
+    Story("teardown", ROOT, tear_down, (created, deployed), status="stable", family="systems"),
+    Story("delete", ROOT, delete, (created, deployed), status="None", family="systems"),
+    Story("cancel", ROOT, cancel, (created, deployed), result="cancelled", family="systems"),
+    Story("takeover", ROOT, take_over, (created, deployed), status="None", family="systems"),
+)

@@ -1,0 +1,37 @@
+"""A system of its own for every test, on the shared stack."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from starter.asking import Asking
+from tests.test_cli.conftest import cli
+from tests.test_systems.kit import Shop
+from workers.service import Service
+
+__all__ = ["cli"]  # a fixture of theirs
+
+
+@pytest.fixture
+async def shop(asking: Asking, stack: Service, ns: str) -> AsyncIterator[Shop]:
+    """An empty system on the simulated backend, gone after the test; every promise about it is kept."""
+    found = await Shop(asking, stack, f"system:{ns}").create()
+    yield found
+    found.let_go()
+    await found.all_promises_are_kept()
+    if await found.states():
+        assert (await found.do("/", "delete")).status == "None"
+    await found.all_promises_are_kept()
+
+
+@pytest.fixture
+async def real(asking: Asking, stack: Service, ns: str) -> AsyncIterator[Shop]:
+    """The same with real processes."""
+    found = await Shop(asking, stack, f"system:{ns}", "process").create()
+    yield found
+    await found.all_promises_are_kept()
+    if await found.states():
+        assert (await found.do("/", "delete")).status == "None"
+    assert [unit for unit in await found.keeper.ledger.units() if unit.path.startswith(found.path)] == []

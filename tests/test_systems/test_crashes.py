@@ -1,0 +1,118 @@
+"""A worker killed with -9 in the middle of a deploy of real processes: nothing is lost, doubled, or left locked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain import wire
+from domain.model import LocksView, ObjectsView, ObjectView, Outcome, Query
+from tests.chaos.world import World, world
+
+SHOP = "system:shop"
+PATIENCE = 40
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path / "world") as made:
+        yield made
+        if made.worker is None or made.worker.returncode is not None:
+            await made.start_worker()
+        await made.do(SHOP, "delete")
+
+
+def gated(gate: Path, version: str) -> dict[str, Any]:
+    """A service that is well as soon as a file is there."""
+    health = {"command": ["test", "-e", str(gate)], "interval": 0.1}
+    return {"command": ["sleep", "1000"], "environment": {"VERSION": version}, "health": health, "stopSeconds": 1}
+
+
+def processes() -> dict[int, str]:
+    """Every instance of ours that runs on this machine, by its number: which service it is of."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        try:
+            known = (folder / "environ").read_bytes().decode("latin-1").split("\0") if folder.name.isdecimal() else []
+        except OSError:
+            continue
+        service = [word for word in known if word.startswith(f"RATCHET_SERVICE={SHOP}:")]
+        if service:
+            found[int(folder.name)] = service[0].partition("=")[2]
+    return found
+
+
+async def stage(place: World, name: str) -> str:
+    page = await place.asking.read(wire.READ_OBJECTS, Query(kind="deploy", path=SHOP), ObjectsView, seconds=PATIENCE)
+    return next((view.status for view in page.objects if view.path.endswith(f":{name}")), "")
+
+
+async def until(place: World, name: str, wanted: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await stage(place, name) != wanted:
+            await asyncio.sleep(0.05)
+
+
+async def locks(place: World) -> set[tuple[str, str]]:
+    held = (await place.asking.read(wire.READ_LOCKS, Query(path=SHOP), LocksView, seconds=PATIENCE)).locks
+    return {(lock.path, lock.mode) for lock in held}
+
+
+async def test_a_deploy_outlives_its_worker_keeps_its_lock_and_doubles_no_process(place: World, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    assert (await place.do(SHOP, "create", spec={"backend": "process"})).result == "succeeded"
+    definition = {
+        "parts": [{"name": "job", **gated(gate, "1"), "instances": 2}, {"name": "other", "command": ["sleep", "1000"]}]
+    }
+    ticket = await place.ask(SHOP, "deploy", spec={"definition": definition})
+    assert ticket is not None
+    await until(place, "d1", "in progress")
+    async with asyncio.timeout(PATIENCE):
+        while len(processes()) < 3:
+            await asyncio.sleep(0.05)
+    before = processes()
+    await place.kill_worker()
+    assert processes() == before  # they do not care
+    await place.start_worker()
+    assert await locks(place) == {(SHOP, "X")}
+    refused = await place.ask(f"{SHOP}:job", "deploy", spec={"definition": gated(gate, "2")})
+    assert refused is not None
+    assert refused.admission.refusal is not None
+    assert refused.admission.refusal.message.endswith("locked by deploy d1")
+    gate.touch()
+    async with asyncio.timeout(PATIENCE):
+        outcome: Outcome = await place.asking.outcome(SHOP, ticket.run)
+    assert (outcome.result, outcome.status) == ("succeeded", "stable")
+    assert processes() == before
+    assert await locks(place) == set()
+    assert (await place.verify(SHOP)).findings == []
+
+
+async def test_what_died_while_no_worker_was_there_is_started_again_and_the_rest_is_left_alone(
+    place: World, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    await place.do(SHOP, "create", spec={"backend": "process"})
+    definition = {"parts": [{"name": "job", **gated(gate, "1"), "instances": 2}]}
+    assert (await place.do(SHOP, "deploy", spec={"definition": definition})).result == "succeeded"
+    lost, kept = sorted(processes())
+    await place.kill_worker()
+    os.kill(lost, 9)
+    await place.start_worker()
+    async with asyncio.timeout(PATIENCE):
+        while len(processes()) < 2 or lost in processes():
+            await asyncio.sleep(0.05)
+    assert kept in processes()
+    async with asyncio.timeout(PATIENCE):
+        while (
+            await place.asking.read(wire.READ_OBJECT, Query(path=SHOP), ObjectView, seconds=PATIENCE)
+        ).status != "stable":
+            await asyncio.sleep(0.05)
+    assert (await place.do(SHOP, "teardown")).result == "succeeded"
+    assert processes() == {}

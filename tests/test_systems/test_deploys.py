@@ -1,0 +1,250 @@
+"""Deploys on a real server: what they change and what not, what they do at the same time, and how they fail."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from domain.model import Result
+from starter.asking import Asking
+from tests.test_systems.kit import RUN, Shop, service, system
+from workers.service import Service
+
+TREE = system(service("web"), system(service("b"), service("bc"), service("c"), name="a"))
+TWO = {**RUN, "command": ["two"]}
+NEVER = {"environment": {"SIMULATED": "unhealthy"}}
+CRASH = {"environment": {"SIMULATED": "crash"}}
+
+
+async def test_a_system_is_stable_when_it_was_made_and_what_its_services_are_afterwards(shop: Shop) -> None:
+    assert await shop.states() == {"/": "stable"}
+    outcome = await shop.deploy("/", TREE)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "stable")
+    assert set((await shop.states()).values()) == {"stable"}
+    assert await shop.way(shop.at("/a/b")) == ["pending", "stable"]
+    assert await shop.way(f"{shop.path}::deploy:d1") == ["pending", "accepted", "in progress", "succeeded"]
+    assert await shop.locks() == set()
+
+
+async def test_a_deploy_replaces_exactly_its_subtree(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    before = {tree: await shop.see(tree) for tree in ("/web", "/a/bc", "/a/c")}
+    await shop.deploy("/a/b", {"command": ["other"]})
+    assert {tree: await shop.see(tree) for tree in before} == before
+    assert (await shop.see("/a/b")).spec == {"command": ["other"]}
+    await shop.deploy("/a", system(service("b", instances=2), service("new")))
+    assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/new", "/web"]
+    assert await shop.see("/web") == before["/web"]
+    assert {facts.path: facts.wanted for facts in await shop.keeper.facts(shop.path)} == {
+        shop.at("/a/b"): 2,
+        shop.at("/a/new"): 1,
+        shop.at("/web"): 1,
+    }
+
+
+async def test_a_new_part_can_be_put_into_a_system_and_a_service_can_become_a_system(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    await shop.deploy("/a/d", system(service("x")))
+    assert (await shop.states())["/a/d/x"] == "stable"
+    await shop.deploy("/web", system(service("front"), service("back")))
+    assert {"/web", "/web/front", "/web/back"} <= set(await shop.states())
+    assert shop.at("/web") not in {facts.path for facts in await shop.keeper.facts(shop.path)}
+    await shop.deploy("/web", RUN)
+    assert not {"/web/front", "/web/back"} & set(await shop.states())
+
+
+async def test_only_the_number_changes_is_scaling_and_restarts_nothing(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    first = {unit.token for unit in await shop.units("/web")}
+    await shop.deploy("/web", {**RUN, "instances": 3})
+    assert await shop.way(shop.at("/web")) == ["pending", "stable", "updating", "scaling", "stable"]
+    more = {unit.token for unit in await shop.units("/web")}
+    assert first < more
+    assert len(more) == 3
+    await shop.deploy("/web", {**RUN, "instances": 1})
+    assert {unit.token for unit in await shop.units("/web")} < more
+    await shop.deploy("/", TREE)  # as it was: nothing to do
+    assert "updating" not in (await shop.way(shop.at("/a/c")))
+
+
+async def test_siblings_deploy_at_the_same_time(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    shop.hold("/a/b", "/a/bc", "/web")
+    running = [await shop.begin(tree, TWO) for tree in ("/a/b", "/a/bc", "/web")]
+    for name in ("d2", "d3", "d4"):
+        await shop.until_record(name, "in progress")
+    assert await shop.records() == {"d1": "succeeded", "d2": "in progress", "d3": "in progress", "d4": "in progress"}
+    assert {("/a/b", "X"), ("/a/bc", "X"), ("/web", "X"), ("/a", "IX"), ("/", "IX")} == await shop.locks()
+    assert (await shop.states())["/"] == "updating"
+    shop.let_go()
+    assert {outcome.result for outcome in await asyncio.gather(*running)} == {Result.SUCCEEDED}
+    assert await shop.locks() == set()
+
+
+async def test_above_below_and_at_the_same_path_deploys_conflict_and_name_each_other(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    shop.hold("/a/b", "/a/c")
+    first, second = await shop.begin("/a/b", TWO), await shop.begin("/a/c", TWO)
+    for tree in ("/", "/a"):
+        assert (await shop.refused(tree, "deploy", {"definition": TREE})).endswith("locked by deploys d2, d3")
+    assert (await shop.refused("/", "teardown")).endswith("locked by deploys d2, d3")
+    await shop.until_record("d2", "in progress")
+    for tree in ("/a/b", "/a/b/below"):
+        message = await shop.refused(tree, "deploy", {"definition": RUN})
+        assert message.startswith(f"409 Conflict: other action currently happening on {shop.at('/a/b')}: deploy since ")
+        assert message.endswith("locked by deploy d2")
+    assert (await shop.deploy("/a/bc", TWO)).result is Result.SUCCEEDED
+    shop.let_go()
+    assert {(await first).result, (await second).result} == {Result.SUCCEEDED}
+    assert len(await shop.records()) == 4  # those that were refused left nothing
+
+
+async def test_a_teardown_excludes_everything_and_leaves_an_empty_system(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    shop.hold("/web")
+    ticket = await shop.admitted("/", "teardown")
+    await shop.until_record("t1", "in progress")
+    for tree in ("/web", "/a", "/a/b", "/other"):
+        assert (await shop.refused(tree, "deploy", {"definition": RUN})).endswith("locked by teardown t1")
+    assert (await shop.refused("/", "teardown")).endswith("locked by teardown t1")
+    assert (await shop.refused("/", "deploy", {"definition": TREE})).endswith("locked by teardown t1")
+    assert (await shop.states())["/web"] == "deleting"
+    shop.let_go()
+    assert (await shop.asking.outcome(ticket.path, ticket.run)).result is Result.SUCCEEDED
+    assert await shop.states() == {"/": "stable"}
+    assert await shop.keeper.facts(shop.path) == []
+    assert await shop.way(f"{shop.path}::teardown:t1") == ["pending", "accepted", "in progress", "succeeded"]
+    assert (await shop.deploy("/", TREE)).result is Result.SUCCEEDED
+
+
+async def test_a_service_that_keeps_crashing_fails_the_deploy_at_once(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    outcome = await shop.deploy("/a", system(service("b"), service("bad", **CRASH)), deadline=60)
+    assert outcome.result is Result.FAILED
+    assert "/a/bad has 0 of 1 healthy: ended by itself" in outcome.message
+    states = await shop.states()
+    assert (states["/a/bad"], states["/a/b"], states["/a"], states["/"]) == ("failed", "stable", "degraded", "degraded")
+    assert "/a/c" not in states  # the definition is the new one all the same
+    assert (await shop.records())["d2"] == "failed"
+    assert (await shop.deploy("/a/bad", RUN)).result is Result.SUCCEEDED
+    assert (await shop.states())["/"] == "stable"
+
+
+async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    before = {tree: (await shop.see(tree)).spec for tree in ("/a", "/a/b", "/a/bc", "/a/c")}
+    units = {unit.token for unit in await shop.units("/a/b")}
+    broken = system(service("b", **NEVER), service("new", instances=2), service("c", instances=3))
+    outcome = await shop.deploy("/a", broken, deadline=0.7, rollback=True)
+    assert outcome.result is Result.FAILED
+    assert "not stable within 0.7 s" in outcome.message
+    assert f"{shop.path[7:]}/a/b has 0 of 1 healthy: not well, as simulated" in outcome.message
+    assert outcome.message.endswith("rolled back to the former definition")
+    assert {tree: (await shop.see(tree)).spec for tree in before} == before
+    assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/bc", "/a/c", "/web"]
+    assert set((await shop.states()).values()) == {"stable"}
+    assert {unit.token for unit in await shop.units("/a/b")} == units  # they were never stopped
+    assert len(await shop.units("/a/c")) == 1
+
+
+async def test_a_new_part_that_fails_and_is_rolled_back_leaves_nothing(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    for tree, definition in (("/x", {**RUN, **CRASH}), ("/y", system(service("z", **CRASH), service("ok")))):
+        assert (await shop.deploy(tree, definition, rollback=True)).result is Result.FAILED
+    assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/bc", "/a/c", "/web"]
+
+
+async def test_a_deploy_without_rollback_that_fails_at_its_deadline_leaves_the_truth(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    assert (await shop.deploy("/web", {**RUN, **NEVER}, deadline=0.5)).result is Result.FAILED
+    assert (await shop.states())["/web"] == "degraded"
+    assert len([unit for unit in await shop.units("/web") if unit.healthy]) == 1  # the old one still serves
+    await shop.deploy("/web", RUN)
+
+
+@pytest.mark.parametrize("rollback", [False, True])
+async def test_a_cancelled_deploy_ends_and_frees_its_path(shop: Shop, rollback: bool) -> None:
+    await shop.deploy("/", TREE)
+    running = await shop.begin("/a", system(service("b", **NEVER)), rollback=rollback)
+    await shop.until_record("d2", "in progress")
+    await shop.asking.cancel(shop.at("/a"))
+    assert (await running).result is Result.CANCELLED
+    assert await shop.locks() == set()
+    assert (await shop.records())["d2"] == "failed"
+    states = await shop.states()
+    assert states["/a/b"] == ("stable" if rollback else "degraded")
+    assert ("/a/c" in states) is rollback
+
+
+async def test_delete_takes_over_from_whatever_runs_and_leaves_nothing(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    below = [await shop.begin(tree, {**RUN, **NEVER}) for tree in ("/a/b", "/web")]
+    outcome = await shop.do("/", "delete")
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    assert {(await running).result for running in below} == {Result.CANCELLED}
+    assert (await shop.states(), await shop.records(), await shop.locks()) == ({}, {}, set())
+    assert await shop.keeper.facts(shop.path) == []
+    await shop.create()
+    assert (await shop.deploy("/", TREE)).message.startswith("d1: ")
+
+
+async def test_delete_takes_over_from_a_deploy_of_the_whole_system(shop: Shop) -> None:
+    running = await shop.begin("/", system(service("web", **NEVER)), rollback=True)
+    await shop.until_record("d1", "in progress")
+    assert (await shop.do("/", "delete")).status == "None"
+    assert (await running).result is Result.CANCELLED
+    assert await shop.states() == {}
+
+
+async def test_nothing_can_be_asked_of_a_system_that_is_being_deleted(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    shop.hold("/web")
+    ticket = await shop.admitted("/", "delete")
+    await shop.until_state("/", "deleting")
+    assert "delete since" in await shop.refused("/web", "deploy", {"definition": RUN})
+    assert "delete since" in await shop.refused("/", "teardown")
+    assert "delete since" in await shop.refused("/", "deploy", {"definition": TREE})
+    shop.let_go()
+    assert (await shop.asking.outcome(ticket.path, ticket.run)).status == "None"
+
+
+async def test_bad_input_is_refused_and_changes_nothing(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    before = await shop.states()
+    assert "must be a system" in await shop.refused("/", "deploy", {"definition": RUN})
+    assert f"there is no {shop.at('/no')}" in await shop.refused("/no/where", "deploy", {"definition": RUN})
+    assert "is a service" in await shop.refused("/web/below", "deploy", {"definition": RUN})
+    assert "named x" in await shop.refused("/web", "deploy", {"definition": {**RUN, "name": "x"}})
+    assert "exists already" in await shop.refused("/", "create", {})
+    assert await shop.states() == before
+    assert await shop.records() == {"d1": "succeeded"}
+
+
+async def test_what_is_not_there_is_not_found(asking: Asking, stack: Service, ns: str) -> None:
+    nowhere = Shop(asking, stack, f"system:{ns}")
+    for tree in ("/", "/a"):
+        assert "there is no such System" in await nowhere.refused(tree, "deploy", {"definition": system(service("a"))})
+    assert "there is no such System" in await nowhere.refused("/", "teardown")
+    assert "there is no such System" in await nowhere.refused("/", "delete")
+    assert await nowhere.states() == {}
+
+
+async def test_the_same_request_made_twice_is_carried_out_once(shop: Shop) -> None:
+    spec = {"definition": TREE}
+    first = await shop.do("/", "deploy", spec, request_id="once")
+    ticket = await shop.ask("/", "deploy", spec, request_id="once")
+    assert ticket.admission.outcome == first
+    assert await shop.records() == {"d1": "succeeded"}
+
+
+async def test_services_change_by_themselves_as_their_instances_come_and_go(shop: Shop) -> None:
+    await shop.deploy("/", TREE)
+    (unit,) = await shop.units("/web")
+    shop.hold("/web")
+    shop.runner.lose(unit.token)
+    await shop.until_state("/", "degraded")
+    assert (await shop.see("/web")).error.startswith("0 of 1 healthy")
+    shop.let_go()
+    await shop.until_state("/", "stable")
+    assert await shop.way(shop.at("/web")) == ["pending", "stable", "degraded", "stable"]

@@ -1,0 +1,91 @@
+"""Who excludes whom in a tree: deploys lock a path, teardowns the root; against a brute-force model."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from domain.locks import Hold, Mode, conflicts, wanted
+from domain.systems.rules import at
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SHOP = "system:shop"
+
+
+def holds(owner: str, path: str) -> list[Hold]:
+    return [Hold(each, mode, owner, owner, "deploy", NOON) for each, mode in wanted([path]).items()]
+
+
+def test_a_deploy_wants_what_the_document_says() -> None:
+    assert wanted([at(SHOP, "/a/b/c/d")]) == {
+        SHOP: Mode.IX,
+        f"{SHOP}:a": Mode.IX,
+        f"{SHOP}:a:b": Mode.IX,
+        f"{SHOP}:a:b:c": Mode.IX,
+        f"{SHOP}:a:b:c:d": Mode.X,
+    }
+    assert wanted([SHOP]) == {SHOP: Mode.X}
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "free"),
+    [
+        #  held     asked   side by side?
+        ("/", "/", False),
+        ("/", "/a", False),
+        ("/", "/a/b/c", False),
+        ("/a", "/", False),
+        ("/a", "/a", False),
+        ("/a", "/a/b", False),
+        ("/a/b", "/a", False),
+        ("/a/b", "/a/b/c/d", False),
+        ("/a/b/c/d", "/a/b", False),
+        ("/a", "/b", True),
+        ("/a/b", "/a/c", True),
+        ("/a/b", "/a/bc", True),
+        ("/a/bc", "/a/b", True),
+        ("/a/b", "/a/B", True),
+        ("/a/b/c", "/a/c", True),
+        ("/a", "/b/a", True),
+    ],
+)
+def test_the_truth_table_of_deploys(held: str, asked: str, free: bool) -> None:
+    found = conflicts(wanted([at(SHOP, asked)]), holds("d1", at(SHOP, held)))
+    assert (not found) is free
+    assert {hold.owner for hold in found} == (set() if free else {"d1"})
+    assert conflicts(wanted([at("system:other", asked)]), holds("d1", at(SHOP, held))) == []
+
+
+trees = st.lists(st.sampled_from(["a", "b", "bc", "B"]), max_size=4).map(lambda names: "/" + "/".join(names))
+
+
+def overlap(one: str, two: str) -> bool:
+    """Brute force: the same node, or one inside the other."""
+    mine, theirs = [each.strip("/").split("/") if each != "/" else [] for each in (one, two)]
+    return all(a == b for a, b in zip(mine, theirs, strict=False))
+
+
+@settings(deadline=None, max_examples=200)
+@given(events=st.lists(st.tuples(trees, st.booleans(), st.integers(0, 50)), max_size=40))
+def test_any_sequence_of_acquiring_and_releasing_agrees_with_brute_force(events: list[tuple[str, bool, int]]) -> None:
+    """A path asks to be locked; or one of those that are locked is released."""
+    running: dict[str, str] = {}
+    held: list[Hold] = []
+    for number, (tree, releases, which) in enumerate(events):
+        if releases:
+            if running:
+                gone = sorted(running)[which % len(running)]
+                del running[gone]
+                held = [hold for hold in held if hold.owner != gone]
+            continue
+        expected = {name for name, other in running.items() if overlap(tree, other)}
+        found = {hold.owner for hold in conflicts(wanted([at(SHOP, tree)]), held)}
+        assert found == expected
+        if not found:
+            running[f"d{number}"] = tree
+            held += holds(f"d{number}", at(SHOP, tree))
+    assert not any(overlap(running[one], running[two]) for one, two in product(running, running) if one != two)

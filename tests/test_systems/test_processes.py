@@ -1,0 +1,293 @@
+"""Real processes: killed, crashing, stubborn, replaced under load, and found again by a keeper that comes after."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.model import Result
+from domain.systems.backend import ServiceOrder
+from domain.systems.definition import Node
+from domain.systems.rules import revision
+from providers.systems.keeper import Keeper
+from providers.systems.ledger import Ledger, Unit, create_tables
+from providers.systems.process import TOKEN, ProcessRunner
+from store.engine import Database
+from tests.test_systems.kit import Shop, system
+
+SERVER = str(Path(__file__).parents[2] / "examples" / "shop" / "server.py")
+SLEEP = {"command": ["sleep", "1000"], "stopSeconds": 2}
+PATIENCE = 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def web(port: int, version: str = "1", **more: Any) -> dict[str, Any]:
+    told = {"NAME": "web", "VERSION": version}
+    quick = {"http": "/health", "interval": 0.1}
+    return {"command": [sys.executable, SERVER], "environment": told, "port": port, "health": quick, **more}
+
+
+async def get(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def runs(pid: int) -> bool:
+    with suppress(OSError):
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return False
+
+
+# Through the whole stack.
+
+
+async def test_a_killed_process_makes_its_service_degraded_and_comes_back_by_itself(real: Shop) -> None:
+    await real.deploy("/", system({"name": "job", **SLEEP, "instances": 2}))
+    one, two = sorted(await real.units("/job"), key=lambda unit: unit.number)
+    os.kill(one.pid, signal.SIGKILL)
+    await real.until_state("/", "degraded")
+    await real.until_state("/", "stable")
+    assert await real.way(real.at("/job")) == ["pending", "stable", "degraded", "stable"]
+    after = {unit.number: unit.pid for unit in await real.units("/job")}
+    assert after[two.number] == two.pid
+    assert after[one.number] != one.pid
+    assert runs(after[one.number])
+
+
+async def test_a_service_that_never_gets_healthy_fails_at_its_deadline_and_is_rolled_back(real: Shop) -> None:
+    port = free_port()
+    await real.deploy("/", system({"name": "web", **web(port)}))
+    (former,) = [unit for unit in await real.units("/web") if unit.number]
+    deaf = {**SLEEP, "port": port, "health": {"http": "/health", "interval": 0.1, "timeout": 0.2}}
+    outcome = await real.deploy("/web", deaf, deadline=1.5, rollback=True)
+    assert outcome.result is Result.FAILED
+    assert "not stable within 1.5 s" in outcome.message
+    assert outcome.message.endswith("rolled back to the former definition")
+    assert b'"version": "1"' in await get(port)
+    assert former.pid in {unit.pid for unit in await real.units("/web")}
+    assert (await real.states()) == {"/": "stable", "/web": "stable"}
+
+
+async def test_an_update_drops_no_request(real: Shop) -> None:
+    port = free_port()
+    await real.deploy("/", system({"name": "web", **web(port, instances=2)}))
+    answers: list[bytes] = []
+    done = asyncio.Event()
+
+    async def ask_on() -> None:
+        while not done.is_set():
+            answers.append(await get(port))
+
+    asking = [asyncio.create_task(ask_on()) for _ in range(3)]
+    assert (await real.deploy("/web", web(port, "2", instances=2))).result is Result.SUCCEEDED
+    done.set()
+    await asyncio.gather(*asking)
+    assert len(answers) > 20
+    assert [answer for answer in answers if b"200 OK" not in answer] == []
+    assert b'"version": "1"' in answers[0]
+    assert b'"version": "2"' in await get(port)
+
+
+async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: Shop, home: Path) -> None:
+    port = free_port()
+    await real.deploy("/", system({"name": "web", **web(port)}))
+    pids = [unit.pid for unit in await real.units("/web")]
+    assert all(map(runs, pids))
+    await real.do("/", "teardown")
+    assert not any(map(runs, pids))
+    with pytest.raises(OSError, match="Connect call failed"):
+        await get(port)
+    folder = home / "services" / real.path.partition(":")[2]
+    assert "web 1 listens" in (folder / "web" / "1.log").read_text()
+    await real.do("/", "delete")
+    assert not folder.exists()
+
+
+# The keeper by itself.
+
+
+@asynccontextmanager
+async def keeping(folder: Path) -> AsyncIterator[Keeper]:
+    """A keeper with its books in a folder. Leaving it is what the end of a worker is to its processes."""
+    database = Database(f"sqlite:///{folder / 'books.db'}")
+    database.run_here(create_tables)
+    keeper = Keeper(ProcessRunner(folder / "services"), Ledger("process", database), folder / "lock")
+
+    async def report(_facts: object) -> None:
+        pass
+
+    task = asyncio.create_task(keeper.run(report))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await keeper.keeping.wait()
+        yield keeper
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        database.close()
+
+
+async def until(keeper: Keeper, wanted: int, generation: int) -> None:
+    listener = keeper.listen("system:s")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            facts = await keeper.facts("system:s")
+            if len(facts) == wanted and all(each.settled(generation) for each in facts):
+                return listener.close()
+            await listener.news()
+
+
+async def want(keeper: Keeper, generation: int, **definition: Any) -> list[Unit]:
+    """Order a service and wait until it is as it should be."""
+    await keeper.apply([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
+    await until(keeper, 1, generation)
+    return await keeper.ledger.units()
+
+
+async def forget(keeper: Keeper) -> None:
+    await keeper.remove(["system:s"])
+    await until(keeper, 0, 0)
+
+
+async def test_a_keeper_that_comes_after_finds_the_same_processes(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as first:
+        before = await want(first, 1, instances=3)
+    assert all(runs(unit.pid) for unit in before)
+    os.kill(before[0].pid, signal.SIGKILL)  # while nobody looks
+    async with keeping(tmp_path) as second:
+        await until(second, 1, 1)
+        after = await second.ledger.units()
+        kept = {unit.pid for unit in before[1:]}
+        assert kept < {unit.pid for unit in after}
+        assert len(after) == 3
+        await forget(second)
+    assert not any(runs(unit.pid) for unit in [*before, *after])
+
+
+async def test_two_keepers_of_one_folder_take_turns(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as first:
+        database = Database(f"sqlite:///{tmp_path / 'books.db'}")
+        other = Keeper(ProcessRunner(tmp_path / "services"), Ledger("process", database), tmp_path / "lock")
+        waiting = asyncio.create_task(other.run(lambda _facts: asyncio.sleep(0)))
+        await other.apply([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
+        await until(other, 1, 1)
+        assert not other.keeping.is_set()
+        assert len(await first.ledger.units()) == 1
+        await forget(first)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+        database.close()
+
+
+async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tmp_path: Path) -> None:
+    """The worker died between the start and the note: the books have the token and no number."""
+    database = Database(f"sqlite:///{tmp_path / 'books.db'}")
+    database.run_here(create_tables)
+    ledger = Ledger("process", database)
+    unit = Unit("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
+    await ledger.order([ServiceOrder("system:s:job", 1, SLEEP)])
+    unit.revision = revision(unit.node)
+    await ledger.enter([unit])
+    lost = await asyncio.create_subprocess_exec("sleep", "1000", env={TOKEN: "tok3n"}, start_new_session=True)
+    database.close()
+    async with keeping(tmp_path) as keeper:
+        await until(keeper, 1, 1)
+        (found,) = await keeper.ledger.units()
+        await forget(keeper)
+    assert (found.token, found.pid) == ("tok3n", lost.pid)
+    assert not runs(lost.pid)
+    await lost.wait()
+
+
+async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: Path) -> None:
+    polite = "trap 'echo asked > asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    async with keeping(tmp_path) as keeper:
+        for name, script in (("polite", polite), ("stubborn", stubborn)):
+            order = {"command": ["sh", "-c", script], "stopSeconds": 0.5}
+            await keeper.apply([ServiceOrder(f"system:s:{name}", 1, order)])
+        await until(keeper, 2, 1)
+        pids = [unit.pid for unit in await keeper.ledger.units()]
+        await forget(keeper)
+    assert (tmp_path / "services" / "s" / "polite" / "asked").read_text() == "asked\n"
+    assert not any(map(runs, pids))
+
+
+async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_WORKER", "hunter2")
+    limits = "resource.getrlimit(resource.RLIMIT_NOFILE)"
+    tell = f"print(sorted(os.environ), sys.argv[1:], {limits}, flush=True); time.sleep(1000)"
+    words = [sys.executable, "-c", f"import os, resource, sys, time; time.sleep(0.3); {tell}", "$HOME; echo x"]
+    async with keeping(tmp_path) as keeper:
+        order = {"command": words, "environment": {"MINE": "1"}, "resources": {"files": 64}, "stopSeconds": 1}
+        await keeper.apply([ServiceOrder("system:s:job", 1, order)])
+        log = tmp_path / "services" / "s" / "job" / "1.log"
+        async with asyncio.timeout(PATIENCE):
+            while not log.exists() or "(64, 64)" not in log.read_text():
+                await asyncio.sleep(0.05)
+        told = log.read_text()
+        await forget(keeper)
+    assert "hunter2" not in told
+    names = ["HOME", "LANG", "LC_CTYPE", "MINE", "PATH", "RATCHET_INSTANCE", "RATCHET_SERVICE"]
+    assert told.startswith(str([name for name in names if name in told]))
+    assert "SECRET" not in told
+    assert "['$HOME; echo x']" in told
+
+
+async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as keeper:
+        await keeper.apply([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
+        listener = keeper.listen("system:s")
+        async with asyncio.timeout(PATIENCE):
+            while not (facts := await keeper.facts("system:s")) or not facts[0].failing():
+                await listener.news()
+        assert "ended with exit code 3" in facts[0].message
+        await want(keeper, 2)  # a better definition is taken at once, whatever the pause
+        await forget(keeper)
+
+
+@pytest.mark.parametrize(
+    ("health", "well"),
+    [
+        ({"tcp": True}, True),
+        ({"http": "/health"}, True),
+        ({"http": "/"}, True),
+        ({"command": ["true"]}, True),
+        ({"command": ["false"]}, False),
+        ({"command": ["no-such-program"]}, False),
+        ({"command": ["sleep", "10"], "timeout": 0.1}, False),
+    ],
+)
+async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
+    runner = ProcessRunner(tmp_path)
+    unit = Unit("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
+    await runner.start(unit)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while (why := await runner.probe(unit)) and well:
+                await asyncio.sleep(0.05)
+        assert bool(why) is not well
+    finally:
+        await runner.stop(unit)

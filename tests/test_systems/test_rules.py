@@ -1,0 +1,267 @@
+"""The rules of systems: the state of the whole, roll-outs that keep their promises, replacing subtrees."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from domain.machine import NONE, Actor
+from domain.systems.definition import Node
+from domain.systems.rules import (
+    CRASHES,
+    LONGEST_BACKOFF,
+    Facts,
+    Kept,
+    Running,
+    backoff,
+    landed,
+    next_steps,
+    observed,
+    only_rescaled,
+    ordered,
+    replacement,
+    reversal,
+    revision,
+)
+from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, Stage, State, derive
+
+S = State
+SHOP = "system:shop"
+RUN: dict[str, Any] = {"command": ["run"]}
+
+
+# The state of a system.
+
+
+def by_the_document(states: set[str]) -> str:
+    """The source document's pseudocode, word for word; what it does not name is said beside it."""
+    if states & {"degraded", "failed"}:  # failed: a service that never got up
+        return "degraded"
+    if states & {"updating", "pending", "deleting"}:  # its new definition was not observed yet
+        return "updating"
+    if "scaling" in states:
+        return "scaling"
+    return "stable"
+
+
+@pytest.mark.parametrize("mask", range(2 ** len(State)))
+def test_a_system_is_what_its_services_are_in_the_order_of_the_document(mask: int) -> None:
+    states = {state for bit, state in enumerate(State) if mask >> bit & 1}
+    for phase in (S.STABLE, S.UPDATING):
+        expected = by_the_document(set(states)) if states else phase
+        assert derive(phase, dict.fromkeys(states, 2)) == expected
+        assert derive(phase, dict.fromkeys(states, 2) | {"scaling": 0} if "scaling" not in states else {"scaling": 1})
+
+
+@pytest.mark.parametrize("phase", [S.PENDING, S.FAILED, S.DELETING])
+def test_a_system_that_is_coming_or_going_speaks_for_itself(phase: str) -> None:
+    assert derive(phase, {"stable": 3, "degraded": 1}) == phase
+
+
+# The tables.
+
+
+def test_the_states_are_spelled_as_in_the_document() -> None:
+    assert {*State} == {"pending", "failed", "deleting", "stable", "updating", "scaling", "degraded"}
+    assert [*Stage] == ["pending", "accepted", "in progress", "succeeded", "failed"]
+
+
+@pytest.mark.parametrize("table", [DEPLOY, TEARDOWN])
+def test_deploys_and_teardowns_go_one_way(table: Any) -> None:
+    ways = {(row.source, row.then) for row in table.rows if row.during is None and row.then != NONE}
+    assert ways == {
+        ("pending", "accepted"),
+        ("accepted", "in progress"),
+        ("in progress", "succeeded"),
+        ("pending", "failed"),
+        ("accepted", "failed"),
+        ("in progress", "failed"),
+    }
+    for source, to, actor in product(Stage, Stage, Actor):
+        legal = (source, to) in ways and actor == Actor.CONTROLLER
+        assert (table.step(source, to, actor).row is not None) == legal
+
+
+def test_a_backend_only_says_whether_a_service_at_rest_is_well() -> None:
+    ways = {(row.source, row.then) for row in PART.rows if row.actor == BACKEND}
+    assert ways == {("stable", "degraded"), ("degraded", "stable"), ("failed", "stable")}
+
+
+def test_a_system_can_be_deleted_from_wherever_it_can_rest() -> None:
+    assert {row.source for row in SYSTEM.rows if row.action == "delete"} == set(SYSTEM.stable)
+    assert {row.source for row in SYSTEM.rows if row.action in ("deploy", "teardown")} == {"stable"}
+
+
+# What a service is.
+
+
+def facts(**more: Any) -> Facts:
+    known: dict[str, Any] = {"path": "p", "generation": 4, "wanted": 2, "alive": 2, "healthy": 2, "current": 2}
+    return Facts(**known | more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "settled"),
+    [
+        (facts(), True),
+        (facts(wanted=0, alive=0, healthy=0, current=0), True),
+        (facts(generation=3), False),
+        (facts(alive=3), False),  # an old one is still there
+        (facts(current=1), False),
+        (facts(healthy=2, current=0), False),  # well, but of the old definition
+        (facts(alive=1, healthy=1, current=1), False),
+    ],
+)
+def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(seen: Facts, settled: bool) -> None:
+    assert seen.settled(4) is settled
+
+
+@pytest.mark.parametrize("status", State)
+def test_what_is_observed_changes_a_service_at_rest_only(status: State) -> None:
+    bad = facts(healthy=1, current=1)
+    well = {S.STABLE: S.STABLE, S.DEGRADED: S.STABLE, S.FAILED: S.STABLE}.get(status, status)
+    ill = {S.STABLE: S.DEGRADED, S.DEGRADED: S.DEGRADED, S.FAILED: S.FAILED}.get(status, status)
+    assert (observed(status, facts()), observed(status, bad)) == (well, ill)
+    for to in (well, ill):
+        assert to == status or PART.step(status, to, BACKEND).row
+
+
+def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:
+    assert landed(S.UPDATING, facts(), 4) == S.STABLE
+    assert landed(S.UPDATING, facts(), 5) == S.DEGRADED
+    assert landed(S.SCALING, None, 4) == S.DEGRADED
+    assert landed(S.PENDING, facts(current=0), 4) == S.FAILED
+
+
+def test_an_instance_that_crashes_often_makes_its_service_fail_and_is_given_ever_more_time() -> None:
+    assert [facts(crashes=n).failing() for n in (0, CRASHES - 1, CRASHES)] == [False, False, True]
+    waits = [backoff(n) for n in range(100)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0.1, LONGEST_BACKOFF)
+
+
+# Rolling updates and scaling.
+
+
+def test_two_definitions_that_differ_in_number_only_make_the_same_instances() -> None:
+    base = Node.model_validate({**RUN, "instances": 1})
+    assert revision(base) == revision(Node.model_validate({**RUN, "instances": 5, "maxSurge": 3, "name": "x"}))
+    assert revision(base) != revision(Node.model_validate({"command": ["run", "faster"]}))
+    assert only_rescaled(RUN, {**RUN, "instances": 5})
+    assert not only_rescaled(RUN, RUN)
+    assert not only_rescaled(RUN, {"command": ["x"], "instances": 5})
+
+
+running = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=8)  # (of the new definition, healthy)
+
+
+@settings(deadline=None, max_examples=300)
+@given(start=running, want=st.integers(0, 5), unavailable=st.integers(0, 5), surge=st.integers(0, 3), seed=st.randoms())
+def test_a_roll_out_keeps_its_promises_and_always_ends(
+    start: list[tuple[bool, bool]], want: int, unavailable: int, surge: int, seed: Any
+) -> None:
+    """Whatever there was, and in whatever order instances get well: bounds hold at every step, and it settles."""
+    node = Node.model_validate({**RUN, "instances": want, "maxUnavailable": unavailable, "maxSurge": surge or 1})
+    new = revision(node)
+    alive = {f"i{n}": Running(f"i{n}", new if fresh else "old", well) for n, (fresh, well) in enumerate(start)}
+    most = max(len(alive), want + node.maxSurge)
+    number = 100
+    for _ in range(200):
+        healthy = sum(each.healthy for each in alive.values())
+        steps = next_steps(node, list(alive.values()))
+        if not steps.start and not steps.stop and healthy == len(alive):
+            break
+        lost = sum(alive[token].healthy for token in steps.stop)
+        surplus = healthy - lost >= min(healthy, max(want - unavailable, 0))
+        assert surplus, "fewer healthy than promised"
+        for token in steps.stop:
+            del alive[token]
+        for _ in range(steps.start):
+            number += 1
+            alive[f"i{number}"] = Running(f"i{number}", new, False)
+        assert len(alive) <= most
+        for token in sorted(alive):
+            if seed.random() < 0.5:
+                alive[token] = Running(token, alive[token].revision, True)
+    assert len(alive) == want
+    assert all(each.revision == new for each in alive.values())
+
+
+def test_new_instances_that_never_get_well_take_nothing_from_the_old() -> None:
+    node = Node.model_validate({**RUN, "instances": 2})
+    old = [Running("a", "old", True), Running("b", "old", True)]
+    assert next_steps(node, old).start == 1
+    assert next_steps(node, [*old, Running("c", revision(node), False)]) == next_steps(
+        node, [*old, Running("c", revision(node), False)]
+    )
+    assert next_steps(node, [*old, Running("c", revision(node), False)]).stop == ()
+
+
+# Replacing a subtree, and taking it back.
+
+
+def moves(path: str, definition: dict[str, Any], there: dict[str, tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
+    kept = {at: Kept(at, status, spec) for at, (status, spec) in there.items()}
+    return [(move.path, move.to) for move in replacement(path, Node.model_validate(definition), kept)]
+
+
+def test_what_is_alike_and_well_is_left_alone() -> None:
+    there = {f"{SHOP}:a": ("stable", RUN), f"{SHOP}:b": ("degraded", RUN), f"{SHOP}:in": ("stable", {"parts": []})}
+    same = {"parts": [{"name": "a", **RUN}, {"name": "b", **RUN}, {"name": "in", "parts": []}]}
+    assert moves(SHOP, same, there) == [(f"{SHOP}:b", "updating")]
+
+
+def test_new_changed_rescaled_and_removed_parts_each_get_their_moves() -> None:
+    there = {f"{SHOP}:a": ("stable", RUN), f"{SHOP}:b": ("stable", RUN), f"{SHOP}:c": ("failed", RUN)}
+    definition = {"parts": [
+        {"name": "a", "command": ["x"]}, {"name": "b", **RUN, "instances": 2},
+        {"name": "in", "parts": [{"name": "d", **RUN}]},
+    ]}  # fmt: skip
+    assert moves(SHOP, definition, there) == [
+        (f"{SHOP}:a", "updating"),
+        (f"{SHOP}:b", "updating"),
+        (f"{SHOP}:b", "scaling"),
+        (f"{SHOP}:in", "pending"),
+        (f"{SHOP}:in", "stable"),
+        (f"{SHOP}:in:d", "pending"),
+        (f"{SHOP}:c", "deleting"),
+    ]
+
+
+def test_a_reversal_takes_every_move_back() -> None:
+    parts: list[tuple[Kept, dict[str, Any]]] = [
+        (Kept("new", "pending", RUN), {"spec": None}),
+        (Kept("up", "stable", RUN), {"spec": None}),
+        (Kept("changed", "updating", RUN), {"spec": {"command": ["before"]}}),
+        (Kept("landed", "stable", RUN), {"spec": {"command": ["before"]}}),
+        (Kept("scaled", "scaling", RUN), {"spec": {**RUN, "instances": 2}}),
+        (Kept("removed", "deleting", RUN, "failed"), {"spec": RUN}),
+    ]
+    taken_back = [(move.path, move.to) for move in reversal(parts)]
+    assert taken_back == [
+        ("new", "deleting"),
+        ("up", "deleting"),
+        ("changed", "updating"),
+        ("landed", "updating"),
+        ("scaled", "scaling"),
+        ("removed", "failed"),
+    ]
+
+
+def test_services_come_up_after_those_they_wait_for() -> None:
+    services = {
+        f"{SHOP}:web": {**RUN, "after": ["back", "unknown"]},
+        f"{SHOP}:back:api": {**RUN, "after": ["db"]},
+        f"{SHOP}:back:db": RUN,
+        f"{SHOP}:backup": RUN,
+    }
+    order = ordered(services)
+    waves = []
+    while order.is_active():
+        waves.append(sorted(order.get_ready()))
+        order.done(*waves[-1])
+    assert waves == [[f"{SHOP}:back:db", f"{SHOP}:backup"], [f"{SHOP}:back:api"], [f"{SHOP}:web"]]
