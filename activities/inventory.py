@@ -9,7 +9,7 @@ from temporalio import activity
 from activities.measuring import timed
 from domain import metrics, wire
 from domain.errors import Refused
-from domain.model import Admission, Claim, Ending, Outcome, Refusal, Request, Step, Stepped
+from domain.model import Admission, Claim, Ending, Holders, LineOrder, Outcome, Refusal, Request, Step, Stepped
 from domain.ports import Inventory
 
 
@@ -45,3 +45,18 @@ class ActionWrites:
         """The end, and the locks released."""
         with timed(metrics.STORE_LATENCY, operation="finish"):
             return await self._inventory.finish(ending)
+
+    @activity.defn(name=wire.STILL_HELD)
+    async def still_held(self, behind: Holders) -> Holders:
+        """Those of the holders that have not released their locks yet."""
+        return Holders(holders=await self._inventory.still_held(behind.holders))
+
+    @activity.defn(name=wire.CLOSE_LINE)
+    async def close_line(self, order: LineOrder) -> Holders:
+        """Nobody else may stand in line; those who do are returned."""
+        return Holders(holders=await self._inventory.close_line(order))
+
+    @activity.defn(name=wire.OPEN_LINE)
+    async def open_line(self, order: LineOrder) -> None:
+        """The line is gone."""
+        await self._inventory.open_line(order)

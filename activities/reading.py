@@ -39,39 +39,39 @@ class Reading:
 
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
-        return await _answer(self._inventory.get(query.path))
+        return await answer(self._inventory.get(query.path))
 
     @activity.defn(name=wire.READ_OUTCOME)
     async def read_outcome(self, query: Query) -> Outcome:
-        return await _answer(self._inventory.outcome(query.run))
+        return await answer(self._inventory.outcome(query.run))
 
     @activity.defn(name=wire.READ_OBJECTS)
     async def read_objects(self, query: Query) -> ObjectsView:
-        found = await _answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
+        found = await answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
         return ObjectsView(objects=found)
 
     @activity.defn(name=wire.READ_HISTORY)
     async def read_history(self, query: Query) -> HistoryView:
-        return HistoryView(lines=await _answer(self._inventory.history(query.path, query.limit)))
+        return HistoryView(lines=await answer(self._inventory.history(query.path, query.limit)))
 
     @activity.defn(name=wire.READ_LOCKS)
     async def read_locks(self, query: Query) -> LocksView:
-        holds = await _answer(self._inventory.holds(query.path))
+        holds = await answer(self._inventory.holds(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
     @activity.defn(name=wire.READ_CHECK)
     async def read_check(self, request: Request) -> Admission:
         """What begin would answer now. Nothing is changed."""
         claim = Claim(request=request, run=f"check-{activity.info().activity_id}", at=datetime.now(UTC))
-        return await _answer(self._inventory.check(claim))
+        return await answer(self._inventory.check(claim))
 
     @activity.defn(name=wire.READ_STORE)
     async def read_store(self, query: Query) -> StoreView:
         """Which store this is, and the version of its schema."""
-        return await _answer(self._describe_store())
+        return await answer(self._describe_store())
 
 
-async def _answer(work: Awaitable[T]) -> T:
+async def answer(work: Awaitable[T]) -> T:
     """Refused is an answer: it is not retried and does not look like an incident."""
     try:
         return await work

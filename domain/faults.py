@@ -23,6 +23,8 @@ APART = ("describe", "list", "validate", "prepare", "release")  # what a rule fo
 # fmt: off
 FaultVerb = Literal[
     "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list", "validate", "prepare", "release",
+    "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
+    "destroy", "maintain", "decommission",  # and of hypervisors
 ]
 # fmt: on
 

@@ -91,8 +91,10 @@ def history_is_legal(table: StateTable, path: str, lines: Sequence[Line], status
     """I4: an object's history is one path through its table, ends where the object is, and its epochs only rise."""
     now, came_from, doing, epoch = NONE, NONE, "", 0
     for line in lines:
-        if line.message.startswith(IGNORED):
-            continue
+        if line.message.startswith(IGNORED) or line.action in table.hidden:
+            continue  # hidden work moves nothing, and stands in line with what does
+        if line.source == NONE and now in table.vacant:
+            now = NONE  # the name is used again
         if line.source != now:
             return [Finding("I4", path, f"line {line.seq} leaves {line.source}, but it was {now}")]
         if line.epoch < epoch:

@@ -39,6 +39,8 @@ class Kind:
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
     counts: str | None = None  # what the aggregate counts instead: objects of this kind, however deep below
 
+    busy: str = ""  # what the source system says, besides, of an object that is under way
+
     @property
     def name(self) -> str:
         return self.table.kind

@@ -1,7 +1,9 @@
 """Lock modes on paths, and which of them go together.
 
 An action holds X on its own path and IX on every ancestor. X goes with nothing, IX with IX: so a child's action
-excludes its parent's and the other way round, while siblings run side by side. Nobody ever waits for a lock.
+excludes its parent's and the other way round, while siblings run side by side. Nobody ever waits for a lock, with one
+exception: hidden work, of which users know nothing, refuses nobody and is refused by nobody. It and what it meets
+stand in line, in the order in which they came. So at most one user's action waits, as the next one meets that one's X.
 """
 
 from __future__ import annotations
@@ -17,9 +19,17 @@ from domain.paths import ancestors
 class Mode(StrEnum):
     X = "X"
     IX = "IX"
+    HIDDEN_X = "hidden X"
+    HIDDEN_IX = "hidden IX"
+    CLOSED = "closed"  # the line at this path takes nobody any more until it is empty
 
 
-COMPATIBLE: frozenset[tuple[Mode, Mode]] = frozenset({(Mode.IX, Mode.IX)})
+EXCLUSIVE = (Mode.X, Mode.HIDDEN_X)
+HIDDEN = (Mode.HIDDEN_X, Mode.HIDDEN_IX)
+_SHARED = (Mode.IX, Mode.HIDDEN_IX)
+COMPATIBLE: frozenset[tuple[Mode, Mode]] = frozenset(
+    (one, other) for one in _SHARED for other in (*_SHARED, Mode.CLOSED)
+)
 
 
 @dataclass(frozen=True)
@@ -34,16 +44,30 @@ class Hold:
     since: datetime
 
 
-def wanted(paths: Iterable[str]) -> dict[str, Mode]:
+def wanted(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
     """What an action on these paths must hold, in the one order in which everybody acquires it."""
+    exclusive, shared = (Mode.HIDDEN_X, Mode.HIDDEN_IX) if hidden else (Mode.X, Mode.IX)
     modes: dict[str, Mode] = {}
     for path in paths:
         for above in ancestors(path):
-            modes.setdefault(above, Mode.IX)
-        modes[path] = Mode.X
+            modes.setdefault(above, shared)
+        modes[path] = exclusive
     return dict(sorted(modes.items()))
 
 
 def conflicts(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
     """The holds that stand in the way."""
+    return [hold for hold in _meeting(want, held) if not _in_line(want[hold.path], hold.mode)]
+
+
+def ahead(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
+    """The holds that are waited for: one of the two is hidden."""
+    return [hold for hold in _meeting(want, held) if _in_line(want[hold.path], hold.mode)]
+
+
+def _meeting(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
     return [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE]
+
+
+def _in_line(one: Mode, other: Mode) -> bool:
+    return other is not Mode.CLOSED and (one in HIDDEN or other in HIDDEN)

@@ -34,6 +34,7 @@ class Row:
     otherwise: str | None = None
     actor: str = Actor.USER
     force: bool = False  # only with force
+    hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
 
     def success(self, came_from: str) -> str:
         return came_from if self.then == SAME else self.then
@@ -65,6 +66,7 @@ class StateTable:
     label: str  # how messages call the object: "VM"
     rows: tuple[Row, ...]
     passing: tuple[str, ...] = ()  # passed through between the status *while* and the end: under way as well
+    vacant: tuple[str, ...] = ()  # the object is gone for good: its name may be used again
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
@@ -81,6 +83,11 @@ class StateTable:
     def transitional(self) -> tuple[str, ...]:
         """Statuses in which an action is under way."""
         return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Actions that no status shows."""
+        return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
     @cached_property
     def stable(self) -> tuple[str, ...]:
@@ -131,7 +138,9 @@ class StateTable:
     def step(self, status: str, to: str, actor: str) -> Verdict:
         """May `actor` move an object from `status` to `to` in one step?"""
         for row in self.rows:
-            if row.during is None and row.actor == actor and row.source == status and row.success(status) == to:
+            if row.during is not None or row.hidden:
+                continue
+            if row.actor == actor and row.source == status and row.success(status) == to:
                 return self._go(row, status)
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
@@ -140,10 +149,15 @@ class StateTable:
         return self.landing(action, during, came_from, to) is not None
 
     def landing(self, action: str, during: str, came_from: str, to: str) -> Row | None:
-        """The row by which a target under `during` comes out as `to`."""
-        for row in self.rows:
-            here = row.action == action and (row.during == during or (row.during and during in self.passing))
-            if here and to in (row.success(came_from), row.failure(came_from)):
+        """The row by which a target under `during` comes out as `to`: of those from where it came, if there are any."""
+        here = [
+            row
+            for row in self.rows
+            if row.action == action and (row.during == during or (row.during and during in self.passing))
+        ]
+        own = [row for row in here if row.source == came_from]
+        for row in own or here:
+            if to in (row.success(came_from), row.failure(came_from)):
                 return row
         return self.step(during, to, Actor.CLOUD).row
 
@@ -159,18 +173,19 @@ class StateTable:
         return next((row for row in self.rows if row.action == action and row.source == NONE), None)
 
     def abandoned(self, action: str, came_from: str) -> str:
-        """Where an object belongs whose action died: back where it came from or, if it did not exist, to failure."""
-        if came_from != NONE:
+        """Where an object belongs whose action died: where it came from if that is a place to rest, else to failure."""
+        if came_from != NONE and came_from not in self.transitional:
             return came_from  # also if it was forced out of a status that no row names: that is still the truth
-        return next((row.failure(NONE) for row in self.rows if row.action == action and row.source == NONE), NONE)
+        rows = (row for row in self.rows if row.action == action and row.source == came_from)
+        return next((row.failure(came_from) for row in rows), came_from)
 
     def _go(self, row: Row, status: str) -> Verdict:
-        nothing_to_do = row.during is None and row.success(status) == status
+        nothing_to_do = row.during is None and row.success(status) == status and not row.hidden
         return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
 
     def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:
         here = [row for row in rows if row.source == status]
-        if any(row.actor != actor for row in here):
+        if any(row.actor != actor for row in here) and (status != NONE or actor != Actor.USER):
             return f"{action} is not for {actor} on {self.label} under {status}"
         if any(row.force for row in here):
             return f"{action} is not allowed for {self.label} under {status} without force"

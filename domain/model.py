@@ -42,6 +42,7 @@ class Claim(Model):
     request: Request
     run: str
     at: datetime
+    workflow: str = ""  # the ID under which it runs; the object's path if not said
 
 
 class Chunk(Model):
@@ -53,6 +54,15 @@ class Chunk(Model):
     first: str
     last: str
     count: int
+
+
+class Holder(Model):
+    """Who stands in the way, or ahead in line."""
+
+    owner: str
+    action: str
+    run: str
+    since: datetime
 
 
 ACTION_NAME = "name"  # in a grant's details: what the action is called, if it has a name of its own
@@ -72,21 +82,27 @@ class Grant(Model):
     targets: int = 0
     skipped: dict[str, int] = {}
     details: dict[str, Any] = {}  # what the family decided at begin
-
-
-class Holder(Model):
-    """Who stands in the way."""
-
-    owner: str
-    action: str
-    run: str
-    since: datetime
+    behind: list[Holder] = []  # whose end is awaited before the work begins
 
 
 class Holders(Model):
     """Several holders, as the one argument that an activity takes."""
 
     holders: list[Holder]
+
+
+class Waiter(Model):
+    """Who stands in line, or has passed: the workflow's ID."""
+
+    workflow: str
+
+
+class LineOrder(Model):
+    """Close or open the line at a path; the run that does it."""
+
+    path: str
+    run: str
+    at: datetime
 
 
 class Refusal(Model):

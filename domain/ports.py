@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError
+from domain.healing import HealReport, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -17,7 +18,9 @@ from domain.model import (
     Claim,
     Ending,
     HistoryLine,
+    Holder,
     Landing,
+    LineOrder,
     ObjectView,
     Outcome,
     Step,
@@ -61,9 +64,33 @@ class Inventory(Protocol):
         """Write the end, release the locks. A second finish of the same action gives the first one's outcome."""
         ...
 
+    async def still_held(self, holders: Sequence[Holder]) -> list[Holder]:
+        """Those of the holders that have not released their locks yet."""
+        ...
+
+    async def close_line(self, order: LineOrder) -> list[Holder]:
+        """Let nobody else stand in line at a path. Returns those who do. Refused if the line is closed already."""
+        ...
+
+    async def open_line(self, order: LineOrder) -> None:
+        """Take back what close_line did."""
+        ...
+
     async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
         """Put right what a dead run left behind. The caller knows that it is dead. Returns objects brought back."""
         ...
+
+    async def suspects(self, before: datetime) -> list[Suspect]:
+        """Whatever has been under way since before that time: actions, locks and objects."""
+        ...
+
+    async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
+        """An object that is under way although no action is goes back where it came from. Returns how many did."""
+        ...
+
+    async def keep_report(self, report: HealReport) -> HealReport: ...
+
+    async def reports(self, limit: int) -> list[HealReport]: ...
 
     async def get(self, path: str, members: bool = False) -> ObjectView: ...
 

@@ -6,15 +6,25 @@ from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
-from domain import edge, mci, systems
+from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
 from domain.kinds import Kind, Verb
 from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
+from domain.wire import companion, object_of
 
-__all__ = ["KINDS", "Kind", "Verb", "explain", "kind", "kind_at", "parse_spec"]
+__all__ = ["KINDS", "Kind", "Verb", "busy", "explain", "kind", "kind_at", "owner_of", "parse_spec"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (*mci.KINDS, *edge.KINDS, *systems.KINDS)}
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        *mci.KINDS,
+        *edge.KINDS,
+        *machines.KINDS,
+        *leases.KINDS,
+        *systems.KINDS,
+    )
+}
 
 
 def kind(name: str) -> Kind:
@@ -36,6 +46,17 @@ def kind_at(path: str) -> Kind:
     found = kind(kind_of(check_path(path)))
     expand(path, found.scope)
     return found
+
+
+def busy(workflow_id: str) -> str:
+    """The words that the source system has for an object under way, to stand before a hint."""
+    words = kind_at(object_of(workflow_id)).busy
+    return f"{words}; " if words else ""
+
+
+def owner_of(path: str, action: str) -> str:
+    """The workflow ID of an action: the object's path, or beside it for hidden work, which excludes nobody."""
+    return companion(path, action) if action in kind_at(path).table.hidden else path
 
 
 def parse_spec(request: Request) -> BaseModel | None:

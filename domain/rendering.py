@@ -9,7 +9,7 @@ HEADINGS = ("action", "from", "while", "then", "else", "actor")
 
 def cells(row: Row) -> tuple[str, ...]:
     """A row as the words of a table."""
-    action = f"{row.action} (force)" if row.force else row.action
+    action = f"{row.action} (force)" if row.force else f"{row.action} (hidden)" if row.hidden else row.action
     otherwise = _word(row.otherwise) if row.otherwise else "-"
     return (action, _word(row.source), row.during or "-", _word(row.then), otherwise, row.actor)
 

@@ -24,8 +24,23 @@ ADVANCE = "advance"
 FINISH = "finish"
 PERMIT = "permit"  # may whoever asks do this at all?
 
+# Standing in line: one that waits tells those ahead, and they tell it when they have passed.
+LINE_UP = "line_up"
+PASSED = "passed"
+STILL_HELD = "still_held"
+CLOSE_LINE = "close_line"
+OPEN_LINE = "open_line"
+DRAIN = "drain"
+DRAIN_LINE = "DrainLine"
+
 # Asks Temporal whether holders of locks are alive, and buries the dead.
 HEAL_HOLDERS = "heal_holders"
+
+# Self-healing: the sweep, its schedule, and the reports that are kept.
+HEAL = "Heal"
+HEAL_SCHEDULE = "self-healing"
+SWEEP = "sweep"
+READ_REPORTS = "read_reports"
 
 # Workflow types and the activities that call clouds.
 CREATE_MCI = "CreateMci"
@@ -78,6 +93,11 @@ def memo(request: Request) -> dict[str, str]:
 def companion(path: str, role: str) -> str:
     """The ID of a workflow that lives beside an object. No name is empty, so it is never the path of an object."""
     return f"{path}::{role}"
+
+
+def object_of(workflow_id: str) -> str:
+    """The object that an action's workflow is about: its ID, without a companion's role."""
+    return workflow_id.partition("::")[0]
 
 
 def placement(csp: str, region: str) -> str:

@@ -106,13 +106,13 @@ def conclude(outcome: Outcome, output: Output) -> Exit:
     return code
 
 
-def duration(text: str) -> float | None:
+def duration(text: str, option: str = "--timeout") -> float | None:
     """`90`, `90s`, `5m` or `1h` in seconds; nothing is for ever."""
     if not text:
         return None
     found = _DURATION.fullmatch(text)
     if not found or not float(found[1]):
-        raise Refused(Category.INVALID, f"bad --timeout {text[:40]!a}", "write it as 90s, 5m or 1h")
+        raise Refused(Category.INVALID, f"bad {option} {text[:40]!a}", "write it as 90s, 5m or 1h")
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 

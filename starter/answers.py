@@ -6,7 +6,7 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
-from domain import wire
+from domain import registry, wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Result
 
@@ -25,7 +25,7 @@ def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
-        hint=f"wait for it: starter attach {path}; or take over: add --force",
+        hint=f"{registry.busy(path)}wait for it: starter attach {path}; or take over: add --force",
     )
 
 

@@ -17,6 +17,7 @@ from starter import (
     doctor,
     explain,
     faults,
+    heal,
     reads,
     screen,
     stack,
@@ -62,6 +63,8 @@ def build() -> App:
     for face in FACES.values():
         if face.extend:
             face.extend(app)
+    heal.app.group = (STEERING,)
+    app.command(heal.app)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)

@@ -36,17 +36,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain import registry, wire
 from domain.errors import Refused
-from domain.model import (
-    Admission,
-    ObjectsView,
-    ObjectView,
-    Outcome,
-    Progress,
-    Query,
-    Refusal,
-    Request,
-    Result,
-)
+from domain.healing import HealReport, Sweep
+from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
 from domain.paths import kind_of, short
 from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
@@ -65,7 +56,7 @@ POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
 @dataclass(frozen=True)
 class Ticket:
-    """An answered request: which run carries it out, or why none does."""
+    """An answered request: which run carries it out, or why none does. `path` is the workflow's ID."""
 
     path: str
     run: str
@@ -102,7 +93,7 @@ class Asking:
     async def check(self, request: Request) -> Admission:
         """What ask would be answered now. Nothing is changed."""
         registry.parse_spec(request)
-        newest = await self.running(request.path)
+        newest = await self.running(_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
             return Admission(refusal=await self._conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
@@ -124,7 +115,7 @@ class Asking:
         try:
             return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
         except Refused:
-            view = await self.read(wire.READ_OBJECT, Query(path=cut_off.path), ObjectView)
+            view = await self.read(wire.READ_OBJECT, Query(path=wire.object_of(cut_off.path)), ObjectView)
             return cut_off.model_copy(update={"status": view.status, "action": action_of(described)})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
@@ -140,6 +131,15 @@ class Asking:
             return (await self.progress(path)).step
         except (RPCError, TemporalError):
             return ""
+
+    async def heal(self, order: Sweep) -> HealReport:
+        """A sweep of self-healing, now. One that runs already is not joined: it was told something else."""
+        await self.someone_polls(wire.ACTIONS_QUEUE)
+        run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
+        report: HealReport = await self.client.execute_workflow(
+            wire.HEAL, order, id=run, task_queue=wire.ACTIONS_QUEUE, result_type=HealReport
+        )
+        return report
 
     async def cancel(self, path: str) -> None:
         """Ask the running action to clean up and end."""
@@ -237,24 +237,24 @@ class Asking:
             raise Unanswered(
                 f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
                 "the request stays, and is carried out when one can",
-                f"starter attach {request.path} (or take it back: starter cancel {request.path})",
+                f"starter attach {_id(request)} (or take it back: starter cancel {_id(request)})",
             ) from error
         finally:
             run = await _run_of(operation)
-        return Ticket(request.path, run, admission)
+        return Ticket(_id(request), run, admission)
 
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
-        running = await self.running(request.path)
+        running = await self.running(_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
-            handle = self.client.get_workflow_handle(request.path, run_id=running.run_id)
+            handle = self.client.get_workflow_handle(_id(request), run_id=running.run_id)
             return Ticket(
-                request.path, running.run_id, await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+                _id(request), running.run_id, await handle.execute_update(wire.ADMIT, request, result_type=Admission)
             )
         if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
         refusal = await self._conflict(request, running)
-        return Ticket(request.path, running.run_id if running else "", Admission(refusal=refusal))
+        return Ticket(_id(request), running.run_id if running else "", Admission(refusal=refusal))
 
     async def _conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
         """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
@@ -288,8 +288,22 @@ class Asking:
 
     async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
         await handle.execute_update(wire.PREEMPT, request, result_type=str)
-        admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        try:
+            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return await self._over_already(handle, request)
         return Ticket(request.path, (await handle.describe()).run_id, admission)
+
+    async def _over_already(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
+        """Ours took over and ended before we could ask whether it was let in: it was, and this is what became of it."""
+        run = (await handle.describe()).run_id
+        try:
+            return Ticket(request.path, run, Admission(outcome=await self.outcome(request.path, run)))
+        except Refused as refused:
+            refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
+            return Ticket(request.path, run, Admission(refusal=refusal))
 
 
 async def _within(seconds: float, work: Awaitable[R]) -> R:
@@ -305,12 +319,16 @@ async def _within(seconds: float, work: Awaitable[R]) -> R:
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
 
 
+def _id(request: Request) -> str:
+    return registry.owner_of(request.path, request.action)
+
+
 def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
     verb = registry.kind_at(request.path).verb(request.action)
     return WithStartWorkflowOperation(
         verb.workflow,
         request,
-        id=request.path,
+        id=_id(request),
         task_queue=wire.ACTIONS_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
         task_timeout=TASK_TIMEOUT,
@@ -323,7 +341,7 @@ def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
 
 def _attributes(request: Request) -> TypedSearchAttributes:
     rows = registry.kind_at(request.path).table.rows
-    during = next(str(row.during) for row in rows if row.action == request.action and row.during)
+    during = next((str(row.during) for row in rows if row.action == request.action and row.during), request.action)
     told = {
         "ObjectPath": request.path,
         "ObjectKind": kind_of(request.path),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from starter import edge, mci, systems
+from starter import edge, leases, machines, mci, systems
 from starter.faces import Face
 from starter.naming import EXAMPLES
 
 FACES: dict[str, Face] = {
     "mci": mci.FACE,
     "edge": edge.FACE,
+    "machines": machines.FACE,
+    "leases": leases.FACE,
     "systems": systems.FACE,
 }
 

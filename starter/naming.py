@@ -10,6 +10,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Request
 from domain.paths import check_path, expand, make, short
+from domain.wire import object_of
 
 EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}  # families add theirs
 
@@ -17,7 +18,7 @@ EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}  # families add thei
 def candidates(text: str) -> list[str]:
     """The paths that a person may mean when no kind is said: one for every kind with so many names."""
     if ":" in text:
-        registry.kind_at(check_path(text))
+        registry.kind_at(check_path(object_of(text)))
         return [text]
     found = [path for kind in registry.KINDS.values() if (path := _fitting(text, kind))]
     if found:

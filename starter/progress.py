@@ -83,6 +83,7 @@ def changes(tell: Tell) -> Tell:
 
 async def _look(asking: Asking, path: str, targets: int) -> str:
     """How the object is now. Not being able to see is no reason to stop waiting."""
+    path = wire.object_of(path)
     try:
         view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
     except NoWorker:

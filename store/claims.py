@@ -10,13 +10,15 @@ from pydantic import BaseModel
 from domain import registry
 from domain.errors import Category, Refused
 from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
-from domain.locks import Hold, Mode, conflicts, wanted
+from domain.locks import EXCLUSIVE, Hold, Mode, ahead, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
-from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request
+from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request, Step
+from domain.wire import object_of
 from store.granting import Granting, Plan, kept_grant
 from store.reading import hold_of, shown_status
 from store.riders import RIDERS, Extra
 from store.schema import actions, locks, objects
+from store.steps import take
 from store.takeover import CUT_OFF, bury
 
 Found = sa.RowMapping
@@ -64,25 +66,39 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
     try:
         kind = registry.kind_at(request.path)
         spec = registry.parse_spec(request)
-        want = wanted([request.path])
+        hidden = request.action in kind.table.hidden
+        _check_id(claim)
+        want = wanted([request.path], hidden)
         serialise(connection, want)
         if earlier := _earlier(connection, claim):
             return earlier
         allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
-        if others := _in_the_way(connection, claim, want):
+        held = _others(connection, claim, want)
+        if others := conflicts(want, held):
             return Admission(refusal=_conflict(connection, others))
-        found = _find(connection, request.path)
-        plan = _judge(connection, kind, request, found)
+        found = _unless_vacant(kind, request, _find(connection, request.path))
+        behind = _holders(ahead(want, held))
+        plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
         extra = _ride(connection, kind, claim, spec, found, plan)
     except Refused as refused:
         return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
     if plan.row is None:
         return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
-    granting = Granting(connection, claim, kind, plan, plan.row, extra)
+    granting = Granting(connection, claim, kind, plan, plan.row, extra, behind)
     if found is None:
-        return Admission(grant=granting.create(kind.births(request.path, spec) if kind.births else (), want))
-    return Admission(grant=granting.change(found, want))
+        grant = granting.create(kind.births(request.path, spec) if kind.births else (), want)
+    else:
+        grant = granting.change(found, want)
+    _take_along(connection, grant, claim, extra)
+    return Admission(grant=grant)
+
+
+def _check_id(claim: Claim) -> None:
+    """The ID decides what Temporal excludes: hidden work under the object's own path would keep its users out."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
+    if claim.workflow and claim.workflow != owner:
+        raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
 def check(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -> Admission:
@@ -96,8 +112,8 @@ def check(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
 
 def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
-    path = claim.request.path
-    mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == path]
+    path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
+    mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
     return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
 
 
@@ -105,8 +121,11 @@ def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
     """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
     if connection.dialect.name != "postgresql":
         return
-    taking = {Mode.X: sa.func.pg_advisory_xact_lock, Mode.IX: sa.func.pg_advisory_xact_lock_shared}
-    connection.execute(sa.select(*(taking[mode](sa.func.hashtextextended(path, 0)) for path, mode in want.items())))
+    alone, together = sa.func.pg_advisory_xact_lock, sa.func.pg_advisory_xact_lock_shared
+    taking = [
+        (alone if mode in EXCLUSIVE else together)(sa.func.hashtextextended(path, 0)) for path, mode in want.items()
+    ]
+    connection.execute(sa.select(*taking))
 
 
 def _with_more(
@@ -116,7 +135,7 @@ def _with_more(
     rider = RIDERS.get(kind.name)
     more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
     if more:
-        want = wanted([request.path, *more])
+        want = wanted([request.path, *more], request.action in kind.table.hidden)
         serialise(connection, want)
     return want
 
@@ -134,6 +153,14 @@ def _ride(
     return rider.admit(connection, claim, spec, found, plan.row) if rider and rider.admit and plan.row else Extra()
 
 
+def _take_along(connection: sa.Connection, grant: Grant, claim: Claim, extra: Extra) -> None:
+    """The family's moves of parts: with the action's own status, or not at all."""
+    if extra.moves:
+        taken = take(connection, Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves)))
+        if not taken.made:  # the rider saw the same locked rows: a bug of the family, and nothing must be kept
+            raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
+
+
 def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
     """What was answered before: to this very run, or to the same request in an earlier run."""
     request = claim.request
@@ -146,27 +173,41 @@ def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
     return None
 
 
-def _in_the_way(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
-    """Conflicting locks of others. An older run of our own ID is dead, as Temporal runs one at a time: its locks go."""
-    path = claim.request.path
+def _others(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
+    """Locks of others on our paths. An older run of our own ID is dead, as Temporal runs one at a time."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
     held = _held(connection, want)
-    for run in dict.fromkeys(hold.run for hold in held if hold.owner == path):
-        bury(connection, path, run, claim.at, CUT_OFF)
-    return [hold for hold in conflicts(want, held) if hold.owner != path]
+    for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
+        bury(connection, owner, run, claim.at, CUT_OFF)
+    return [hold for hold in held if hold.owner != owner]
+
+
+def _later(kind: registry.Kind, request: Request, found: Found | None) -> Plan:
+    """Hidden work that stands in line is not judged by what its object is now: that changes until it is its turn."""
+    if found is None:
+        raise _refused(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
+    row = next(row for row in kind.table.rows if row.action == request.action)
+    return Plan(row, found["status"], {}, {})
 
 
 def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[Hold]:
-    exclusive = [path for path, mode in want.items() if mode is Mode.X]
-    shared = [path for path, mode in want.items() if mode is Mode.IX]
+    exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE]
+    shared = [path for path, mode in want.items() if mode not in EXCLUSIVE]
     rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared}).mappings()
     return [hold_of(row) for row in rows]
 
 
-def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
+def _holders(holds: list[Hold]) -> list[Holder]:
+    """Each holder once, however many locks it holds."""
     holders = {
         hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
     }
-    listed = list(holders.values())[:HOLDERS_LISTED]
+    return list(holders.values())
+
+
+def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
+    holders = _holders(holds)
+    listed = holders[:HOLDERS_LISTED]
     shown = listed[:HOLDERS_SHOWN]
     told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
     if len(holders) > len(shown):
@@ -175,7 +216,7 @@ def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
-        hint=f"wait for it with: starter attach {next(iter(holders))}",
+        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter attach {holders[0].owner}",
         holders=listed,
     )
 
@@ -193,11 +234,18 @@ def _called(connection: sa.Connection, holders: Iterable[Holder]) -> str:
 
 
 def _has_name(holder: Holder) -> bool:
-    return any(verb.named for verb in registry.kind_at(holder.owner).verbs if verb.action == holder.action)
+    return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
 
 
 def _find(connection: sa.Connection, path: str) -> Found | None:
     return connection.execute(_OBJECT, {"path": path}).mappings().one_or_none()
+
+
+def _unless_vacant(kind: registry.Kind, request: Request, found: Found | None) -> Found | None:
+    """An object that is gone for good leaves its name to the next one."""
+    if found is None or found["status"] not in kind.table.vacant:
+        return found
+    return None if kind.table.judge(NONE, request.action).ruling is Ruling.GO else found
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:

@@ -81,7 +81,7 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     if rider.ended:
         rider.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    connection.execute(_UNLOCK, {"owner": ending.path, "by": action["run"]})
+    connection.execute(_UNLOCK, {"owner": registry.owner_of(ending.path, grant.action), "by": action["run"]})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
     return outcome
@@ -106,8 +106,9 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
 
 
 def _failure(path: str, action: str, status: str, came_from: str) -> str:
-    rows = registry.kind_at(path).table.rows
-    return next(row.failure(came_from) for row in rows if row.action == action and row.during == status)
+    rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
+    own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
+    return (own or rows)[0].failure(came_from)
 
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
@@ -131,6 +132,9 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
 
 def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
     """The object itself, if it was not one of the targets, goes where its row leads."""
+    if grant.action in registry.kind_at(grant.path).table.hidden:
+        _leave_news(connection, grant, ending, outcome)
+        return
     good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
     kept = connection.execute(_KEPT, _named(grant)).one_or_none()
     if kept is None:
@@ -150,6 +154,19 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     connection.execute(*((_GONE, _named(grant)) if to == NONE else (_ITSELF, told)))
     end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, kept.status, to, grant.epoch, reason)
     connection.execute(LINES, end)
+
+
+def _leave_news(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
+    """Hidden work moves nothing: it leaves what it found out, and a line in the history."""
+    which = objects.c.path == grant.path
+    kept = connection.execute(sa.select(objects.c.status, objects.c.info).where(which).with_for_update()).one_or_none()
+    if kept is None:
+        return
+    if ending.info is not None:
+        connection.execute(sa.update(objects).where(which).values(info=merged(kept.info, ending.info)))
+    reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
+    same = (kept.status, kept.status)
+    connection.execute(LINES, line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason))
 
 
 def _may_end(grant: Grant, status: str, to: str) -> bool:

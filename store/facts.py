@@ -37,12 +37,17 @@ def kept(connection: sa.Connection, prefix: str, open_runs: set[str]) -> Kept:
     findings = [
         *rest_is_stable(_under_way(connection, prefix), held, open_epochs, open_runs),
         *legal,
-        *holds_never_overlapped(admitted),
+        *holds_never_overlapped([each for each in admitted if not _hidden(each)]),
     ]
     count = connection.execute(
         _at(sa.select(sa.func.count()).select_from(objects), objects.c.path, prefix)
     ).scalar_one()
     return Kept(admitted, findings, int(count), lines, len(held))
+
+
+def _hidden(action: ActionFacts) -> bool:
+    """Hidden work excludes nobody: it is begun while others are under way, and waits for them."""
+    return action.action in registry.kind_at(action.path).table.hidden
 
 
 def _at(query: sa.Select[Any], column: sa.ColumnElement[str], prefix: str) -> sa.Select[Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from store import systems
+from store import machines, systems
 from store.edge import admission as edge
+from store.leases import riding as leases
 from store.mci import riding as mci
 from store.riders import Rider
 
 FAMILIES: dict[str, Rider] = {
     "mci": mci.RIDER,
     **edge.RIDERS,
+    **machines.RIDERS,
+    **leases.RIDERS,
     **systems.RIDERS,
 }

@@ -15,7 +15,7 @@ from domain import registry
 from domain.limits import CHUNK_VMS
 from domain.locks import Mode
 from domain.machine import NONE, Actor, Row, Ruling
-from domain.model import Chunk, Claim, Grant, NewObject
+from domain.model import Chunk, Claim, Grant, Holder, NewObject
 from domain.paths import parent_of
 from store.recording import LINES, for_each, line, merged
 from store.riders import Extra
@@ -24,6 +24,10 @@ from store.schema import actions, locks, objects
 _ACTION = sa.insert(actions).returning(actions.c.epoch)
 _OBJECTS = sa.insert(objects)
 _LOCKS = sa.insert(locks)
+
+_GONE = sa.delete(objects).where(
+    objects.c.path == sa.bindparam("which"), objects.c.status.in_(sa.bindparam("vacant", expanding=True))
+)
 
 # Compare and set: only what is still in the status that was judged.
 _ITSELF = sa.update(objects).where(
@@ -88,6 +92,7 @@ class Granting:
     plan: Plan
     row: Row
     extra: Extra
+    behind: list[Holder]
 
     def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
         """A new object, and its members if it is a group."""
@@ -97,6 +102,8 @@ class Granting:
         chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
         spec = request.spec or {} if extra.spec is None else extra.spec
+        if self.kind.table.vacant:  # what was there before lives on in the history
+            self.connection.execute(_GONE, {"which": request.path, "vacant": self.kind.table.vacant})
         itself = newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
         self._insert([itself], self.row, grant.epoch, extra.info)
         self._bear(born, grant)
@@ -112,6 +119,10 @@ class Granting:
         if members:
             ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
         grant = self._grant(ranges)
+        if self.row.hidden:  # it neither shows nor fences: others act on the object meanwhile, or wait to
+            self._record(grant, many=False)
+            self._lock(want)
+            return grant
         self.connection.execute(
             _ITSELF,
             {"which": path, "came_from": self.plan.came_from}
@@ -134,7 +145,7 @@ class Granting:
             action=request.action,
             ruling=Ruling.GO,
             came_from=self.plan.came_from,
-            during=str(self.row.during),
+            during=self.plan.came_from if self.row.hidden else str(self.row.during),
             then=self.row.success(self.plan.came_from),
             chunks=[
                 Chunk(epoch=0, placement=place, action=request.action, first=first, last=last, count=count)
@@ -143,6 +154,7 @@ class Granting:
             targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
             details=self.extra.details,
+            behind=self.behind,
         )
         kept = {
             "run": self.claim.run,
@@ -196,7 +208,7 @@ class Granting:
 
     def _lock(self, want: dict[str, Mode]) -> None:
         rest = {
-            "owner": self.claim.request.path,
+            "owner": registry.owner_of(self.claim.request.path, self.row.action),
             "run": self.claim.run,
             "since": self.claim.at,
             "action": self.row.action,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+from domain.healing import HealReport, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -14,14 +15,27 @@ from domain.model import (
     Claim,
     Ending,
     HistoryLine,
+    Holder,
     Landing,
+    LineOrder,
     ObjectView,
     Outcome,
     Step,
     Stepped,
     Target,
 )
-from store import claims, endings, facts, landings, reading, steps, takeover
+from store import (
+    claims,
+    endings,
+    facts,
+    healing,
+    landings,
+    lines,
+    machines,  # noqa: F401  its riders
+    reading,
+    steps,
+    takeover,
+)
 from store.engine import Database
 from store.families import FAMILIES
 from store.riders import RIDERS
@@ -53,6 +67,27 @@ class SqlInventory:
 
     async def finish(self, ending: Ending) -> Outcome:
         return await self.database.run(partial(endings.finish, ending=ending))
+
+    async def still_held(self, holders: Sequence[Holder]) -> list[Holder]:
+        return await self.database.run(partial(lines.still_held, holders=holders))
+
+    async def close_line(self, order: LineOrder) -> list[Holder]:
+        return await self.database.run(partial(lines.close, order=order))
+
+    async def open_line(self, order: LineOrder) -> None:
+        await self.database.run(partial(lines.open_again, order=order))
+
+    async def suspects(self, before: datetime) -> list[Suspect]:
+        return await self.database.run(partial(healing.suspects, before=before))
+
+    async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
+        return await self.database.run(partial(healing.recover, suspect=suspect, at=at, message=message))
+
+    async def keep_report(self, report: HealReport) -> HealReport:
+        return await self.database.run(partial(healing.keep_report, report=report))
+
+    async def reports(self, limit: int) -> list[HealReport]:
+        return await self.database.run(partial(healing.read_reports, limit=limit))
 
     async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
         return await self.database.run(partial(takeover.bury, owner=owner, run=run, at=at, message=message))

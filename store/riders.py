@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.machine import Row
-from domain.model import Claim, Grant, NewObject, Outcome, Request, Step
+from domain.model import Claim, Grant, Move, NewObject, Outcome, Request, Step
 
 Found = sa.RowMapping | None
 
@@ -29,6 +29,7 @@ class Extra:
     info: dict[str, Any] | None = None  # merged
     spec: dict[str, Any] | None = None  # replaces
     placement: str = ""  # of a new object
+    moves: Sequence[Move] = ()  # parts that go along in the same transaction; each must be legal
 
 
 @dataclass(frozen=True)

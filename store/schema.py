@@ -51,6 +51,8 @@ objects = sa.Table(
     sa.Index("objects_of_kind", "kind", "path"),
 )
 
+_OPEN = sa.text("ended_at IS NULL")
+
 # One line per admitted action. Its number is the epoch: it rises with every action, whatever the object.
 actions = sa.Table(
     "actions",
@@ -68,6 +70,7 @@ actions = sa.Table(
     sa.Column("grant", Json, nullable=False),
     sa.Column("outcome", Json),
     sa.Index("actions_of_path", "path", "epoch"),
+    sa.Index("actions_open", "began_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
     sqlite_autoincrement=True,  # never hand out a number twice, even after the last line was removed
 )
 
@@ -97,4 +100,14 @@ history = sa.Table(
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Index("history_of_path", "path", "seq"),
+)
+
+# What sweeps of self-healing found. The oldest are forgotten.
+heal_reports = sa.Table(
+    "heal_reports",
+    metadata,
+    sa.Column("number", Number, primary_key=True, autoincrement=True),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("report", Json, nullable=False),
+    sqlite_autoincrement=True,
 )

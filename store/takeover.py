@@ -12,6 +12,7 @@ from domain.locks import Mode
 from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
 from domain.paths import kind_of
+from domain.wire import object_of
 from store.granting import kept_grant
 from store.reading import below, shown_status
 from store.recording import for_each
@@ -37,18 +38,19 @@ CUT_OFF = "the action before was cut off; back to what it was, the cloud was not
 
 def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
-    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == owner, actions.c.ended_at.is_(None))
+    path = object_of(owner)
+    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, brief(message)
     for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
         healed += bring_back(connection, action, at, message)
         outcome = Outcome(
-            path=owner,
+            path=path,
             action=action["action"],
             result=Result.FAILED,
-            status=shown_status(connection, owner),
+            status=shown_status(connection, path),
             message=f"abandoned: {message}",
         )
-        if (rider := RIDERS.get(kind_of(owner))) and rider.ended:
+        if (rider := RIDERS.get(kind_of(path))) and rider.ended:
             rider.ended(connection, kept_grant(action), outcome, at)
         connection.execute(
             sa.update(actions)
@@ -65,7 +67,12 @@ def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, m
     if not paths:
         return 0
     under = sa.or_(*(below(objects.c.path, path) for path in paths))
-    mine = under & (objects.c.epoch == action["epoch"]) & (objects.c.target_action != NONE)
+    return back_where_it_was(connection, under & (objects.c.epoch == action["epoch"]), at, message)
+
+
+def back_where_it_was(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
+    """Of these objects, those that are under way go back to the status they came from. Returns how many."""
+    mine = which & (objects.c.target_action != NONE)
     alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
     healed = 0
     for kind, status, came_from, doing in connection.execute(sa.select(*alike).where(mine).distinct()).all():
@@ -83,7 +90,8 @@ def bring_back(connection: sa.Connection, action: sa.RowMapping, at: datetime, m
 
 def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
     """What the action could have touched is at and below the paths that it locked for itself."""
-    held = connection.execute(_HELD, {"by": action["path"], "in_run": action["run"]}).scalars()
+    owner = registry.owner_of(action["path"], action["action"])
+    held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
     return dict.fromkeys((action["path"], *held))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import COMPATIBLE, Hold, Mode, conflicts, wanted
+from domain.locks import COMPATIBLE, Hold, Mode, ahead, conflicts, wanted
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MCI = "ns:a:mci:w"
@@ -32,6 +32,12 @@ def owners(found: list[Hold]) -> set[str]:
         (Mode.X, Mode.IX, False),
         (Mode.IX, Mode.X, False),
         (Mode.IX, Mode.IX, True),
+        (Mode.X, Mode.CLOSED, False),
+        (Mode.HIDDEN_X, Mode.CLOSED, False),
+        (Mode.IX, Mode.CLOSED, True),
+        (Mode.HIDDEN_IX, Mode.CLOSED, True),
+        (Mode.IX, Mode.HIDDEN_IX, True),
+        (Mode.HIDDEN_IX, Mode.HIDDEN_IX, True),
     ],
 )
 def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool) -> None:
@@ -40,9 +46,17 @@ def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool
     assert conflicts({VM: want}, [hold]) == ([] if together else [hold])
 
 
-def test_the_truth_table_names_every_pair_of_modes() -> None:
-    assert len(list(product(Mode, Mode))) == 4
-    assert {(held, want) for want, held in COMPATIBLE} == COMPATIBLE
+@pytest.mark.parametrize(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
+def test_what_meets_hidden_work_stands_in_line_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
+    hold = Hold(VM, held, "other", "run", "migrate", NOON)
+    together = (want, held) in COMPATIBLE
+    hidden = {want, held} & {Mode.HIDDEN_X, Mode.HIDDEN_IX} and held is not Mode.CLOSED
+    assert ahead({VM: want}, [hold]) == ([hold] if hidden and not together else [])
+    assert conflicts({VM: want}, [hold]) == ([hold] if not hidden and not together else [])
+
+
+def test_hidden_work_wants_the_same_paths_in_hidden_modes() -> None:
+    assert wanted([VM], hidden=True) == {"ns:a": Mode.HIDDEN_IX, MCI: Mode.HIDDEN_IX, VM: Mode.HIDDEN_X}
 
 
 def test_an_action_wants_x_on_itself_and_ix_on_what_is_above() -> None:

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
+from activities.healing import Inspect
 from activities.verifying import Audit
-from workers import edge, mci, systems
+from workers import edge, leases, machines, mci, systems
 from workers.parts import Parts
+from workflows.heal import Heal
+from workflows.line import DrainLine
 
 
 class Family(Protocol):
@@ -27,11 +30,16 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (mci, edge, systems)
-
+FAMILIES: tuple[Family, ...] = (mci, edge, machines, leases, systems)
 QUEUES: tuple[str, ...] = tuple(queue for family in FAMILIES for queue in getattr(family, "QUEUES", ()))
 
-WORKFLOWS: list[type] = [workflow for family in FAMILIES for workflow in family.WORKFLOWS]
+WORKFLOWS: list[type] = [Heal, DrainLine, *(workflow for family in FAMILIES for workflow in family.WORKFLOWS)]
+
+
+def inspectors(parts: Parts) -> dict[str, Inspect]:
+    """Who can say what objects are outside, kind by kind: a family that can has a function of this name."""
+    asked = [getattr(family, "inspectors", None) for family in FAMILIES]
+    return {kind: inspect for ask in asked if ask for kind, inspect in ask(parts).items()}
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:

@@ -35,8 +35,9 @@ from store.migrate import migrate, newest, version
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, audits, beside
+from workers.families import QUEUES, WORKFLOWS, activities, audits, beside, inspectors
 from workers.parts import Parts
+from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
 from workers.telemetry import span
 
@@ -86,6 +87,8 @@ class Service:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(beside(self.parts, queues))
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
+            if ACTIONS_QUEUE in queues:
+                await keep_schedule(self.client, self.settings.heal_interval)
             yield
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
@@ -132,12 +135,14 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed),
-            Healing(self.client, self.inventory),
+            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.permit, writes.begin, writes.advance, writes.finish, healing.heal_holders, verifying.verify),
+            *(writes.permit, writes.begin, writes.advance, writes.finish),
+            *(writes.still_held, writes.close_line, writes.open_line),
+            *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(
                 reading.read_object,
                 reading.read_objects,

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     patience: float = Field(900.0, gt=0)
     connections: Path | None = None  # a file of connections by name; the simulated clouds' own if there is none
     max_vms: int = Field(MAX_VMS_PER_MCI, ge=1, le=MAX_VMS_PER_MCI)  # in one MCI
+    heal_interval: float = Field(300.0, ge=0)  # seconds between sweeps; 0: only when asked
+    heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
     crash_file: Path | None = None
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)

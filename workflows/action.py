@@ -37,10 +37,12 @@ with workflow.unsafe.imports_passed_through():
         Request,
         Result,
         Tally,
+        Waiter,
     )
     from domain.paths import kind_of
     from workflows import calls, measuring
     from workflows.admission import ask_for_admission, may_preempt, refused
+    from workflows.line import Line
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
 
@@ -70,6 +72,7 @@ class Action(ABC):
         self._work: asyncio.Task[Done] | None = None
         self._ended = False
         self._providers: list[str] = []
+        self._line = Line()
 
     @abstractmethod
     async def perform(self, request: Request, grant: Grant) -> Done:
@@ -113,6 +116,16 @@ class Action(ABC):
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
+
+    @workflow.signal(name=wire.LINE_UP)
+    def line_up(self, waiter: Waiter) -> None:
+        """Somebody stands in line behind us."""
+        self._line.followers.append(waiter.workflow)
+
+    @workflow.signal(name=wire.PASSED)
+    def passed(self, waiter: Waiter) -> None:
+        """Somebody ahead of us has passed."""
+        self._line.passed += 1
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:
@@ -163,7 +176,7 @@ class Action(ABC):
 
     async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
         """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
-        self._work = asyncio.create_task(self.perform(request, grant))
+        self._work = asyncio.create_task(self._in_turn(request, grant))
         if self._successor:  # it came before we began
             self._work.cancel()
         try:
@@ -171,13 +184,20 @@ class Action(ABC):
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
-            settled = await self._settle(request, grant)
+            settled = Done() if self._line.waiting else await self._settle(request, grant)
             if is_cancelled_exception(error):
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, _told_why(settled, why)
             if isinstance(error, Failed):
                 settled = (error.done or settled).model_copy(update={"failed": True})
             return Result.FAILED, _told_why(settled, _reason(error))
+
+    async def _in_turn(self, request: Request, grant: Grant) -> Done:
+        if grant.behind:
+            self.show(step=f"waiting for {', '.join(sorted({each.action for each in grant.behind}))} to end")
+            await self._line.wait(grant.behind)
+            self.show(step="")
+        return await self.perform(request, grant)
 
     async def _settle(self, request: Request, grant: Grant) -> Done:
         try:
@@ -191,6 +211,7 @@ class Action(ABC):
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
         self._ended = True
+        await self._line.leave()
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._successor:
             _continue_as(self._successor)

@@ -18,7 +18,7 @@ FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when 
 
 async def ask_for_admission(request: Request) -> Admission:
     """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled."""
-    if request.path != workflow.info().workflow_id:
+    if workflow.info().workflow_id not in (request.path, wire.companion(request.path, request.action)):
         message = f"the workflow ID must be the object's path: {request.path}"
         return Admission(refusal=Refusal(category=Category.INVALID, message=message, hint="start it with that ID"))
     admission = await calls.begin(request)

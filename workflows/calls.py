@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         Ending,
         Grant,
         Holders,
+        LineOrder,
         Move,
         Outcome,
         Refusal,
@@ -45,7 +46,8 @@ CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
 
 async def begin(request: Request) -> Admission:
     """Ask the inventory for admission."""
-    claim = Claim(request=request, run=workflow.info().run_id, at=workflow.now())
+    info = workflow.info()
+    claim = Claim(request=request, run=info.run_id, at=workflow.now(), workflow=info.workflow_id)
     return await workflow.execute_local_activity_method(
         ActionWrites.begin, claim, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
@@ -76,6 +78,29 @@ async def move(grant: Grant, moves: list[Move]) -> Stepped:
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
     return await workflow.execute_local_activity_method(
         ActionWrites.advance, step, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def still_held(behind: Holders) -> Holders:
+    """Those of the holders that have not released their locks yet."""
+    return await workflow.execute_local_activity_method(
+        ActionWrites.still_held, behind, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def close_line(path: str) -> Holders:
+    """Let nobody else stand in line at a path; those who do are returned."""
+    order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
+    return await workflow.execute_local_activity_method(
+        ActionWrites.close_line, order, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def open_line(path: str) -> None:
+    """The line is gone, and the next request begins another."""
+    order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
+    await workflow.execute_local_activity_method(
+        ActionWrites.open_line, order, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 

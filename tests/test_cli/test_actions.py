@@ -89,7 +89,7 @@ async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: Asking, mc
 
 async def test_creating_can_be_tried_first(cli: Cli, asking: Asking, ns: str) -> None:
     spec = str(EXAMPLES / "mci-demo.yaml")
-    assert (await cli(f"check {ns}/new create -f", spec)).code == Exit.DONE
+    assert (await cli(f"check ns:{ns}:mci:new create -f", spec)).code == Exit.DONE
     assert (await cli(f"mci create {ns}/new --dry-run -f", spec)).code == Exit.DONE
     assert (await cli(f"get {ns}/new")).code == Exit.NOT_FOUND
 

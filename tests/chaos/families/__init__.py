@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.chaos.families import mci, systems
+from tests.chaos.families import leases, mci, systems
 from tests.chaos.stories import Story
 
-STORIES: tuple[Story, ...] = (*mci.STORIES, *systems.STORIES)
+STORIES: tuple[Story, ...] = (
+    *mci.STORIES,
+    *leases.STORIES,
+    *systems.STORIES,
+)

@@ -1,0 +1,217 @@
+"""Leases at work: handing over and taking back, firing events that are due, waking the clock, reading."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from activities.pulse import pulse
+from activities.reading import answer
+from domain import registry, wire
+from domain.errors import ProviderError, Rejected, brief
+from domain.leases import names
+from domain.leases.dates import stamp
+from domain.leases.tables import BEFORE_END, END, START
+from domain.leases.views import (
+    CalendarQuery,
+    CalendarView,
+    Due,
+    DueList,
+    DueQuery,
+    Fired,
+    Handed,
+    HandOver,
+    Holding,
+    Holdings,
+    Hosts,
+    LeasesView,
+    LeaseView,
+    Schedule,
+    Wake,
+    Want,
+)
+from domain.model import Query, Request
+from domain.paths import kind_of, short
+
+TASK_TIMEOUT = timedelta(seconds=5)
+SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
+FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
+QUICKLY = 1.0  # seconds for the first try of a hand-over
+NO_HOST = "no host is left for it"
+ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
+
+
+class Reads(Protocol):
+    async def lease(self, path: str) -> LeaseView: ...
+
+    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
+
+    async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView: ...
+
+
+class Hands:
+    """Hands hosts over and takes them back.
+
+    An order says what a reservation shall hold, and has a version: given twice it has one effect, and an old one has
+    none. So the first try may be a local activity, which costs the server nothing; what takes longer gets a real one.
+    """
+
+    def __init__(self, holdings: Holdings, hosts: Hosts, patience: float) -> None:
+        self._holdings = holdings
+        self._hosts = hosts
+        self._patience = patience
+
+    @activity.defn(name=names.HAND_OVER)
+    async def hand_over(self, order: HandOver) -> Handed:
+        """Bring reservations to what they should hold. What each should hold is read here, so it is never stale."""
+        async with pulse():
+            wanted = await self._holdings.holdings(order.reservations, order.want)
+            ends = await asyncio.gather(*(self._bring_about(each, order.want is Want.NOTHING) for each in wanted))
+        return Handed(errors={each.reservation: error for each, error in zip(wanted, ends, strict=True) if error})
+
+    @activity.defn(name=names.TRY_HAND_OVER)
+    async def try_hand_over(self, order: HandOver) -> Handed:
+        """The same, once and quickly."""
+        wanted = await self._holdings.holdings(order.reservations, order.want)
+        ends = await asyncio.gather(*(self._try(each, order.want is Want.NOTHING) for each in wanted))
+        errors = {each.reservation: end for each, end in zip(wanted, ends, strict=True) if end}
+        again = [each.reservation for each, end in zip(wanted, ends, strict=True) if end is None]
+        return Handed(errors=errors, again=again)
+
+    async def _try(self, holding: Holding, nothing: bool) -> str | None:
+        """What is wrong, if anything; None: it needs more patience."""
+        try:
+            async with asyncio.timeout(QUICKLY):
+                await self._hosts.hold(holding)
+        except Rejected as error:
+            return None if nothing else brief(error)
+        except (ProviderError, TimeoutError):
+            return None
+        return _done(holding, nothing)
+
+    async def _bring_about(self, holding: Holding, nothing: bool) -> str:
+        """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
+        clock, pause = asyncio.get_running_loop().time, 0.1
+        deadline = clock() + self._patience
+        while True:
+            try:
+                await self._hosts.hold(holding)
+                return _done(holding, nothing)
+            except ProviderError as error:
+                if (isinstance(error, Rejected) and not nothing) or clock() + pause > deadline:
+                    return brief(error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 10)
+
+
+def _done(holding: Holding, nothing: bool) -> str:
+    """A reservation whose last host has failed gives that back, but has nothing."""
+    return "" if holding.hosts or nothing else NO_HOST
+
+
+class Firing:
+    """Starts the actions of events that are due, under the ID of their object, as any user would."""
+
+    def __init__(self, client: Client, schedule: Schedule) -> None:
+        self._client = client
+        self._schedule = schedule
+
+    @activity.defn(name=names.DUE_EVENTS)
+    async def due_events(self, query: DueQuery) -> DueList:
+        return await self._schedule.due(query)
+
+    @activity.defn(name=names.FIRE_EVENTS)
+    async def fire_events(self, events: DueList) -> Fired:
+        """Fire all of them at once and see them through for a while."""
+        async with pulse():
+            started = await asyncio.gather(*(self._fire(due) for due in events.due))
+            running = [due for due, done in zip(events.due, started, strict=True) if done]
+            busy = [due for due, done in zip(events.due, started, strict=True) if not done]
+            busy += await self._see_through(running)
+        return Fired(busy=[due.lease for due in busy])
+
+    @activity.defn(name=names.WAKE_CLOCK)
+    async def wake_clock(self, wake: Wake) -> None:
+        """The clock of a pool looks again; if there is none, it begins."""
+        await self._client.start_workflow(
+            names.LEASE_CLOCK,
+            wake,
+            id=names.clock_id(wake.pool),
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+            start_signal=names.LOOK_AGAIN,
+            static_summary=f"the clock of the leases in pool {wake.pool}",
+        )
+
+    async def _see_through(self, running: list[Due]) -> list[Due]:
+        """Wait until these have been carried out, by the inventory: one look for all of them. Returns the slow ones."""
+        clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
+        deadline = clock() + SEEN_THROUGH
+        while running and clock() < deadline:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_GLANCE)
+            running = await self._schedule.still_due(running)
+        return running
+
+    async def _fire(self, due: Due) -> bool:
+        """Start the event's action. False: something else runs there now, the clock will look again."""
+        path = names.event_path(due.lease, due.name) if due.name == BEFORE_END else due.lease
+        request = Request(
+            path=path,
+            action=ACTIONS[due.name],
+            spec={"due": stamp(due.due)},
+            requested_by="clock",
+            reason=f"{due.name} was due at {stamp(due.due)}",
+        )
+        try:
+            await self._start(request)
+        except WorkflowAlreadyStartedError:
+            return False
+        return True
+
+    async def _start(self, request: Request) -> None:
+        verb = registry.kind_at(request.path).verb(request.action)
+        told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
+        pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
+        await self._client.start_workflow(
+            verb.workflow,
+            request,
+            id=request.path,
+            task_queue=wire.ACTIONS_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            task_timeout=TASK_TIMEOUT,
+            search_attributes=TypedSearchAttributes(pairs),
+            static_summary=f"{request.action} {short(request.path)}",
+            request_eager_start=True,  # the worker is here: the first task comes back with the answer
+        )
+
+
+class LeaseReading:
+    """Reads, as standalone activities."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+
+    @activity.defn(name=names.READ_LEASE)
+    async def read_lease(self, query: Query) -> LeaseView:
+        return await answer(self._reads.lease(query.path))
+
+    @activity.defn(name=names.READ_LEASES)
+    async def read_leases(self, query: Query) -> LeasesView:
+        return LeasesView(leases=await answer(self._reads.leases(query.path, query.after, query.limit)))
+
+    @activity.defn(name=names.READ_CALENDAR)
+    async def read_calendar(self, query: CalendarQuery) -> CalendarView:
+        now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock, not ours
+        return await answer(self._reads.calendar(query, now))

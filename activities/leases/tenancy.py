@@ -1,0 +1,91 @@
+"""Leases held against the relationship table, against each other, and against the books of whoever hands hosts over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from domain.leases.tables import Reservation, contradiction
+from domain.leases.views import HostLine, LeaseView
+from domain.model import Finding
+
+PAGE = 200
+
+
+class Leases(Protocol):
+    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
+
+    async def stretches(self, prefix: str) -> list[HostLine]: ...
+
+
+class Tenant(Protocol):
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def reservation(self) -> str: ...
+
+
+class Books(Protocol):
+    async def tenants(self, prefix: str) -> Sequence[Tenant]:
+        """Who holds which host, for reservations at or below a path."""
+        ...
+
+
+class Tenancy:
+    """I3 for leases: what is held is what should be, and never twice; and the relationship table."""
+
+    def __init__(self, leases: Leases, books: Books) -> None:
+        self._leases = leases
+        self._books = books
+
+    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
+        """What is wrong at or below a path, and how many hosts are in tenants' hands there."""
+        held = {(each.host, each.reservation) for each in await self._books.tenants(prefix)}
+        findings: list[Finding] = []
+        wanted: set[tuple[str, str]] = set()
+        known: set[str] = set()
+        async for lease in _all(self._leases, prefix):
+            findings += _related(lease)
+            known |= {f"{lease.path}:reservation:{each.id}" for each in lease.reservations}
+            wanted |= _wanted(lease)
+        findings += _doubled(await self._leases.stretches(prefix))
+        findings += [Finding("I3", path, f"should hold {host}, and does not") for host, path in sorted(wanted - held)]
+        findings += [
+            Finding("I3", path, f"holds {host}, and should not" if path in known else f"is gone, but holds {host}")
+            for host, path in sorted(held - wanted)
+        ]
+        return findings, len(held)
+
+
+async def _all(leases: Leases, prefix: str) -> AsyncIterator[LeaseView]:
+    after = ""
+    while page := await leases.leases(prefix, after, PAGE):
+        for lease in page:
+            yield lease
+        after = page[-1].path
+
+
+def _related(lease: LeaseView) -> Iterable[Finding]:
+    events = {event.name: event.status for event in lease.events}
+    wrong = contradiction(lease.status, [each.status for each in lease.reservations], events)
+    return [Finding("I4", lease.path, wrong)] if wrong else []
+
+
+def _wanted(lease: LeaseView) -> set[tuple[str, str]]:
+    return {
+        (f"pool:{lease.pool}:host:{host}", f"{lease.path}:reservation:{each.id}")
+        for each in lease.reservations
+        if each.status == Reservation.ACTIVE
+        for host in each.hosts
+    }
+
+
+def _doubled(hosts: Sequence[HostLine]) -> Iterable[Finding]:
+    """Whole hosts that two leases have at the same time."""
+    for line in hosts:
+        whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
+        for earlier, later in pairwise(whole):
+            if later.start < earlier.end:
+                yield Finding("I3", line.host, f"is booked twice: {earlier.lease} and {later.lease}")

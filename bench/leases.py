@@ -1,0 +1,137 @@
+"""Leases: many that wait, and many that start in the same second. Run: python3 run.py bench leases"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
+
+from bench import timers
+from bench.rig import Rig, head, rig, row, run
+from domain.leases.dates import stamp
+from domain.model import Result
+
+PENDING, TOGETHER = 5_000, 500
+AT_ONCE = 50  # requests in flight
+AHEAD = timedelta(seconds=20)  # from the last creation to the common second
+TURNS = 2
+
+
+async def main(pending: int, together: int) -> None:
+    async with rig() as site, _sleepers(site):
+        await _each(range(together), lambda n: _add_host(site, n))
+        before = _memory()
+        began = time.perf_counter()
+        await _each(range(pending), lambda n: _create(site, f"wait-{n}", *_window(n, together)))
+        took = time.perf_counter() - began
+        print(f"\n{pending:,} pending leases on {together} hosts, {AT_ONCE} requests in flight")
+        print(f"{'created':<58} {pending / took:>12.0f}/s")
+        print(f"{'worker memory for them (process ' + f'{_memory():.0f} MB)':<58} {_memory() - before:>11.0f} MB")
+        print(f"{'open workflows for them':<58} {await _open(site):>14}")
+        turns = [(await _bare(site, together, n), await _ours(site, together, n)) for n in range(TURNS)]
+    head(f"Lag of {together} starts in the same second, with {pending:,} others pending", "leases", "bare timers")
+    for what, part in (("the middle one (bare: the timer has fired)", 0), ("the last one", 1)):
+        theirs, ours = (statistics.mean(turn[side][part] for turn in turns) for side in (0, 1))
+        row(what, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, "<= 2")
+
+
+def _window(n: int, hosts: int) -> tuple[datetime, datetime]:
+    """Each host is booked again and again, hour after hour, from a day ahead."""
+    start = datetime.now(UTC) + timedelta(days=1, hours=2 * (n // hosts))
+    return start, start + timedelta(hours=1)
+
+
+async def _create(site: Rig, name: str, start: datetime, end: datetime) -> None:
+    spec = {"hosts": 1, "pool": "bench", "start": stamp(start), "end": stamp(end), "before_end": stamp(end)}
+    outcome = await site.do(f"project:bench:lease:{name}", "create", spec)
+    assert outcome.result is Result.SUCCEEDED
+
+
+async def _add_host(site: Rig, n: int) -> None:
+    await site.do(f"pool:bench:host:h{n}", "add", {})
+
+
+async def _each(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> None:
+    todo = iter(items)
+
+    async def lane() -> None:
+        for item in todo:
+            await work(item)
+
+    await asyncio.gather(*(lane() for _ in range(AT_ONCE)))
+
+
+async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
+    """From the common second until each lease is ACTIVE, by the server's clock."""
+    due = _soon(number)
+    names = [f"together-{turn}-{n}" for n in range(number)]
+    await _each(range(number), lambda n: _create(site, names[n], due, due + timedelta(hours=1)))
+    await asyncio.sleep((due - datetime.now(UTC)).total_seconds() + 1)
+    lags = [await _lag(site, f"project:bench:lease:{name}", due) for name in names]
+    await _each(range(number), lambda n: _forget(site, names[n]))
+    return statistics.median(lags), max(lags)
+
+
+async def _lag(site: Rig, lease: str, due: datetime) -> float:
+    async with asyncio.timeout(120):
+        while (await site.service.inventory.get(lease)).status != "ACTIVE":  # noqa: ASYNC110  there is no event for it
+            await asyncio.sleep(0.2)
+    lines = await site.service.inventory.history(lease, 100)
+    return next((line.at - due).total_seconds() for line in lines if line.to == "ACTIVE")
+
+
+async def _forget(site: Rig, name: str) -> None:
+    await site.do(f"project:bench:lease:{name}", "delete")
+
+
+async def _bare(site: Rig, number: int, turn: int) -> tuple[float, float]:
+    due = _soon(number)
+    ids = [f"sleeper-{turn}-{n}" for n in range(number)]
+
+    async def start(n: int) -> None:
+        await site.client.start_workflow(timers.Sleeper.run, due, id=ids[n], task_queue=timers.QUEUE)
+
+    await _each(range(number), start)
+    woke: list[datetime] = await asyncio.gather(
+        *(site.client.get_workflow_handle_for(timers.Sleeper.run, name).result() for name in ids)
+    )
+    lags = [(each - due).total_seconds() for each in woke]
+    return statistics.median(lags), max(lags)
+
+
+def _soon(number: int) -> datetime:
+    """A second that leaves time enough to prepare."""
+    return datetime.now(UTC).replace(microsecond=0) + AHEAD + timedelta(seconds=number // 25)
+
+
+def _sleepers(site: Rig) -> Worker:
+    return Worker(
+        site.client,
+        task_queue=timers.QUEUE,
+        workflows=[timers.Sleeper],
+        build_id="bare",
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+    )
+
+
+async def _open(site: Rig) -> int:
+    return (await site.client.count_workflows("ExecutionStatus = 'Running'")).count
+
+
+def _memory() -> float:
+    """Megabytes of this process, which is the worker and the client."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    sizes = [int(word) for word in sys.argv[1:3]]
+    run(main(*(sizes or (PENDING, TOGETHER))))

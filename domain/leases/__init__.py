@@ -1,0 +1,41 @@
+"""Leases: who may use what from when to when, and the pool of hosts that they take from."""
+
+from __future__ import annotations
+
+from domain.kinds import Kind, Verb
+from domain.leases import names
+from domain.leases.spec import Firing, HostSpec, LeaseChange, LeaseSpec
+from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        table=LEASE,
+        scope=("project", "lease"),
+        verbs=(
+            Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI from when to when.", LeaseSpec),
+            Verb("update", names.UPDATE_LEASE, "Change the name, the dates or the sizes of a lease.", LeaseChange),
+            Verb("start", names.START_LEASE, "For the clock: start a lease whose time has come.", Firing),
+            Verb("end", names.END_LEASE, "End a lease now, before its time.", Firing),
+            Verb("delete", names.DELETE_LEASE, "Release everything and forget the lease.", preempts=True),
+        ),
+        help="Leases of hosts, instances and MCIs.",
+    ),
+    Kind(table=RESERVATION, scope=("project", "lease", "reservation"), verbs=(), help="What a lease holds."),
+    Kind(
+        table=EVENT,
+        scope=("project", "lease", "event"),
+        verbs=(Verb("announce", names.ANNOUNCE_END, "For the clock: announce that the lease will end.", Firing),),
+        help="Parts of a lease: when something happens.",
+    ),
+    Kind(
+        table=HOST,
+        scope=("pool", "host"),
+        verbs=(
+            Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
+            Verb("fail", names.CHANGE_HOST, "A host has failed: its leases get others where there are any."),
+            Verb("recover", names.CHANGE_HOST, "A host is back: leases that miss one may get it."),
+            Verb("remove", names.CHANGE_HOST, "Take a host that nobody has booked out of its pool."),
+        ),
+        help="Hosts that leases take from.",
+    ),
+)

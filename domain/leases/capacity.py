@@ -1,0 +1,98 @@
+"""What fits on which host: properties, and the peak of what is taken within a window of time."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "!=": operator.ne,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """vCPUs, memory and disk: of a host, or of what is taken of it."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+
+    def times(self, number: int) -> Size:
+        return Size(self.vcpus * number, self.memory_mb * number, self.disk_gb * number)
+
+    def parts(self) -> tuple[int, int, int]:
+        return (self.vcpus, self.memory_mb, self.disk_gb)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A part of a host, or all of it, from `starts` until just before `ends`."""
+
+    starts: datetime
+    ends: datetime
+    size: Size
+    whole: bool = False
+
+
+def matches(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    """Does a host have all that is wanted? `16`, `"a100"`, or a comparison such as `">=32"`."""
+    return all(name in properties and _holds(properties[name], want) for name, want in wanted.items())
+
+
+def _holds(have: object, want: object) -> bool:
+    for sign, compare in _COMPARE.items():
+        if isinstance(want, str) and want.startswith(sign):
+            return _compared(compare, have, want.removeprefix(sign).strip())
+    return _word(have) == _word(want)
+
+
+def _compared(compare: Callable[[Any, Any], bool], have: object, want: str) -> bool:
+    try:
+        return compare(float(str(have)), float(want))
+    except ValueError:
+        return compare(_word(have), want)
+
+
+def _word(value: object) -> str:
+    """`true` and `True`, `16` and `16.0` mean the same."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).lower() if str(value).lower() in ("true", "false") else str(value)
+
+
+def room(host: Size, taken: Iterable[Taken], starts: datetime, ends: datetime, each: Size) -> int:
+    """How many instances of a size fit on a host for a whole window, beside what is taken there already."""
+    within = [one for one in taken if one.starts < ends and one.ends > starts]
+    if any(one.whole for one in within):
+        return 0
+    used = peak(within)
+    fitting = [
+        max(0, have - gone) // need
+        for have, gone, need in zip(host.parts(), used.parts(), each.parts(), strict=True)
+        if need
+    ]
+    return min(fitting, default=0)
+
+
+def peak(taken: Iterable[Taken]) -> Size:
+    """The most that is taken at any moment, of each kind by itself."""
+    changes: list[tuple[datetime, int, Size]] = []
+    for one in taken:
+        changes += [(one.starts, 1, one.size), (one.ends, -1, one.size)]
+    changes.sort(key=lambda change: (change[0], change[1]))  # what ends goes before what starts at the same moment
+    level, most = [0, 0, 0], [0, 0, 0]
+    for _, sign, size in changes:
+        level = [now + sign * part for now, part in zip(level, size.parts(), strict=True)]
+        most = [max(before, now) for before, now in zip(most, level, strict=True)]
+    return Size(*most)

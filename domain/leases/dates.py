@@ -1,0 +1,52 @@
+"""Dates as people write them: `now`, `+2h`, ISO 8601, or `2026-12-01 09:00`, which is UTC."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from domain.errors import Category, Refused
+
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+_PART = re.compile(r"(\d{1,6})([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+HOW = "write now, +2h, +1d12h, 2026-12-01 09:00 (UTC) or 2026-12-01T09:00:00+01:00"
+
+
+def parse(text: str, now: datetime, what: str = "date") -> datetime:
+    """The moment that is meant; `+2h` counts from now, to the second. Refused if nobody can tell what is meant."""
+    words, now = text.strip(), now.replace(microsecond=0)
+    try:
+        found = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)
+    except (ValueError, OverflowError) as error:
+        raise Refused(Category.INVALID, f"bad {what} {text[:60]!a}", HOW) from error
+    if found >= LATEST:
+        raise Refused(Category.INVALID, f"{what} {stamp(found)} is too far away: the limit is {stamp(LATEST)}")
+    return found
+
+
+def stamp(at: datetime) -> str:
+    """A moment as it is kept and shown: UTC, whole seconds if it has no more."""
+    return at.astimezone(UTC).isoformat(timespec="auto").replace("+00:00", "Z")
+
+
+def kept(text: str) -> datetime:
+    """A moment that was kept."""
+    return datetime.fromisoformat(text)
+
+
+def minute(at: datetime) -> datetime:
+    """The minute that a moment is in: people write no seconds, so a start in this minute is not in the past."""
+    return at.replace(second=0, microsecond=0)
+
+
+def _relative(words: str, now: datetime) -> datetime:
+    parts = _PART.findall(words[1:])
+    if not parts or "".join(number + unit for number, unit in parts) != words[1:]:
+        raise ValueError(words)
+    return now + sum((timedelta(**{_UNITS[unit]: int(number)}) for number, unit in parts), timedelta())
+
+
+def _absolute(words: str) -> datetime:
+    found = datetime.fromisoformat(words)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -1,0 +1,146 @@
+"""The three tables of a lease and its parts, the relationship table between them, and the table of hosts.
+
+The words are the source document's: capitals for leases and events, small letters for reservations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from domain.machine import NONE, SAME, Actor, Row, StateTable
+
+
+class Lease(StrEnum):
+    CREATING = "CREATING"
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    ACTIVE = "ACTIVE"
+    UPDATING = "UPDATING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    DELETING = "DELETING"
+    ERROR = "ERROR"
+
+
+class Reservation(StrEnum):
+    PENDING = "pending"
+    ACTIVE = "active"
+    DELETED = "deleted"
+    ERROR = "error"
+
+
+class Event(StrEnum):
+    UNDONE = "UNDONE"
+    IN_PROGRESS = "IN_PROGRESS"
+    DONE = "DONE"
+    ERROR = "ERROR"
+
+
+class Host(StrEnum):
+    ADDING = "ADDING"
+    UP = "UP"
+    FAILING = "FAILING"
+    DOWN = "DOWN"
+    RECOVERING = "RECOVERING"
+    REMOVING = "REMOVING"
+
+
+# The events of a lease, in the order in which they come if they fall together; also their objects' names.
+START, BEFORE_END, END = "start_lease", "before_end_lease", "end_lease"
+EVENTS = (START, BEFORE_END, END)
+
+L, R, E, H = Lease, Reservation, Event, Host
+_OURS = Actor.CONTROLLER
+
+# fmt: off
+LEASE = StateTable("lease", "lease", (
+    #   action     from            while           then           else
+    Row("create",  NONE,           L.CREATING,     L.PENDING,     L.ERROR),
+    Row("start",   L.PENDING,      L.STARTING,     L.ACTIVE,      L.ERROR),
+    Row("update",  L.PENDING,      L.UPDATING,     SAME,          SAME),
+    Row("update",  L.ACTIVE,       L.UPDATING,     SAME,          SAME),
+    Row("update",  L.ERROR,        L.UPDATING,     SAME,          SAME),
+    Row("end",     L.ACTIVE,       L.TERMINATING,  L.TERMINATED,  L.ERROR),
+    Row("end",     L.ERROR,        L.TERMINATING,  L.TERMINATED,  L.ERROR),   # releases what a bad start or end left
+    Row("end",     L.TERMINATED,   None,           SAME),                     # asked twice: nothing to do
+    *(Row("delete", source,        L.DELETING,     NONE,          L.ERROR) for source in L),  # in any status
+    *(Row("reconcile", source,     None,           L.ERROR,       actor=_OURS)  # its parts do not go with it
+      for source in (L.PENDING, L.ACTIVE, L.UPDATING, L.TERMINATED)),
+))
+
+RESERVATION = StateTable("reservation", "reservation", (
+    #   action     from            while  then
+    Row("create",  NONE,           None,  R.PENDING, actor=_OURS),
+    Row("start",   R.PENDING,      None,  R.ACTIVE,  actor=_OURS),
+    Row("start",   R.PENDING,      None,  R.ERROR,   actor=_OURS),
+    Row("end",     R.PENDING,      None,  R.DELETED, actor=_OURS),            # its lease never started
+    Row("end",     R.ACTIVE,       None,  R.DELETED, actor=_OURS),
+    Row("end",     R.ACTIVE,       None,  R.ERROR,   actor=_OURS),
+    Row("end",     R.ERROR,        None,  R.DELETED, actor=_OURS),
+    *(Row("delete", source,        None,  NONE,      actor=_OURS) for source in R),
+))
+
+EVENT = StateTable("event", "event", (
+    #   action      from           while           then          else
+    Row("create",   NONE,          None,           E.UNDONE,                 actor=_OURS),
+    Row("start",    E.UNDONE,      E.IN_PROGRESS,  E.DONE,       E.ERROR,    actor=_OURS),
+    Row("end",      E.UNDONE,      E.IN_PROGRESS,  E.DONE,       E.ERROR,    actor=_OURS),
+    Row("end",      E.ERROR,       E.IN_PROGRESS,  E.DONE,       E.ERROR,    actor=_OURS),  # the end is tried again
+    Row("announce", E.UNDONE,      E.IN_PROGRESS,  E.DONE,       E.ERROR),
+    Row("end",      E.UNDONE,      None,           E.DONE,                   actor=_OURS),  # will never come: closed
+    Row("end",      E.ERROR,       None,           E.DONE,                   actor=_OURS),  # with its lease
+    Row("update",   E.DONE,        None,           E.UNDONE,                 actor=_OURS),  # announced too early
+    Row("update",   E.ERROR,       None,           E.UNDONE,                 actor=_OURS),
+    *(Row("delete", source,        None,           NONE,                     actor=_OURS) for source in E),
+))
+
+HOST = StateTable("host", "host", (
+    #   action     from     while          then    else
+    Row("add",     NONE,    H.ADDING,      H.UP,   H.DOWN),
+    Row("fail",    H.UP,    H.FAILING,     H.DOWN, H.DOWN),
+    Row("fail",    H.DOWN,  None,          SAME),
+    Row("recover", H.DOWN,  H.RECOVERING,  H.UP,   H.DOWN),
+    Row("recover", H.UP,    None,          SAME),
+    Row("remove",  H.UP,    H.REMOVING,    NONE,   SAME),
+    Row("remove",  H.DOWN,  H.REMOVING,    NONE,   SAME),
+))
+
+_ANY_RESERVATION, _ANY_EVENT = tuple(R), tuple(E)
+_NOT_NOW = (E.UNDONE, E.DONE, E.ERROR)
+
+# The document's relationship table: what the parts must be for each status of the lease. ERROR and rows that say
+# "any" ask for nothing.
+RELATIONS: dict[Lease, tuple[tuple[Reservation, ...], tuple[Event, ...], tuple[Event, ...]]] = {
+    # lease         reservations                       start_lease        end_lease
+    L.CREATING:    ((R.PENDING,),                      (E.UNDONE,),       (E.UNDONE,)),
+    L.PENDING:     ((R.PENDING,),                      (E.UNDONE,),       (E.UNDONE,)),
+    L.STARTING:    ((R.PENDING, R.ACTIVE, R.ERROR),    (E.IN_PROGRESS,),  (E.UNDONE,)),
+    L.ACTIVE:      ((R.ACTIVE,),                       (E.DONE,),         (E.UNDONE,)),
+    L.TERMINATING: ((R.ACTIVE, R.DELETED, R.ERROR),    (E.DONE,),         (E.IN_PROGRESS,)),
+    L.TERMINATED:  ((R.DELETED,),                      (E.DONE,),         (E.DONE,)),
+    L.DELETING:    (_ANY_RESERVATION,                  _ANY_EVENT,        _ANY_EVENT),
+    L.UPDATING:    (_ANY_RESERVATION,                  _NOT_NOW,          _NOT_NOW),
+}
+# fmt: on
+
+
+def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
+    """What is wrong with a lease's parts, by the relationship table; empty if nothing is."""
+    row = RELATIONS.get(Lease(lease))
+    if row is None:
+        return ""
+    wanted, start, end = row
+    for status in reservations:
+        if status not in wanted:
+            return f"a reservation is {status}; a lease under {lease} needs {_or(wanted)}"
+    for name, allowed in ((START, start), (END, end)):
+        if events.get(name) not in allowed:
+            return f"{name} is {events.get(name, 'missing')}; a lease under {lease} needs {_or(allowed)}"
+    if lease == L.UPDATING and E.IN_PROGRESS in events.values():
+        return "an event is IN_PROGRESS; a lease under UPDATING needs any other status"
+    return ""
+
+
+def _or(words: Iterable[str]) -> str:
+    return " or ".join(words)

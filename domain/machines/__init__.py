@@ -1,0 +1,132 @@
+"""Machines, cloudspaces, accounts, disks, images and nodes: their tables, what can be asked of them, and of whom."""
+
+from __future__ import annotations
+
+from domain.kinds import Kind, Verb
+from domain.machines import specs
+from domain.machines.tables import (
+    ACCOUNT,
+    CLOUDSPACE,
+    DISK,
+    IMAGE,
+    MACHINE,
+    NODE,
+    TABLES,
+    TRANSITION_STATES,
+    Status,
+    validate_transition,
+)
+
+__all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "Status", "validate_transition"]
+
+# Names that cross the wire.
+OPERATE = "OperateObject"
+NODE_WORK = "WorkOnNode"
+BIN = "EmptyBin"
+BIN_ROLE = "bin"
+QUEUE = "hypervisor"
+OPERATE_OBJECT = "operate_object"
+SETTLE_OBJECT = "settle_object"
+MACHINES_ON = "machines_on"
+
+BUSY = "Cannot execute action at this time"  # the source document's words
+
+_BIN = (
+    Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.Delete),
+    Verb("restore", OPERATE, "Back from the recycle bin."),
+    Verb("destroy", OPERATE, "For good.", specs.Destroy),
+)
+_BIN_WITH_CONTENTS = (
+    Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.DeleteAll),
+    Verb("restore", OPERATE, "Back from the recycle bin; what was in it stays there.", None),
+    Verb("destroy", OPERATE, "For good.", specs.DestroyAll),
+)
+_DEPLOY = Verb("deploy", OPERATE, "Make real what is only modelled.")
+_ABLE = (
+    Verb("disable", OPERATE, "Out of use, until enabled."),
+    Verb("enable", OPERATE, "Into use again."),
+)
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        table=ACCOUNT,
+        scope=("account",),
+        verbs=(
+            Verb("create", OPERATE, "A new account.", specs.NewAccount),
+            Verb("disable", OPERATE, "Stop its machines and pause its cloudspaces."),
+            Verb("enable", OPERATE, "Resume its cloudspaces; machines stay stopped."),
+            *_BIN_WITH_CONTENTS,
+        ),
+        busy=BUSY,
+        help="Accounts, which own cloudspaces and disks.",
+    ),
+    Kind(
+        table=CLOUDSPACE,
+        scope=("account", "cloudspace"),
+        verbs=(
+            Verb("create", OPERATE, "A new cloudspace: a network with its firewall.", specs.NewCloudspace),
+            _DEPLOY,
+            *_ABLE,
+            Verb("pause", OPERATE, "Stop the virtual firewall."),
+            Verb("resume", OPERATE, "Start the virtual firewall."),
+            Verb("reset", OPERATE, "Restart the virtual firewall."),
+            *_BIN_WITH_CONTENTS,
+        ),
+        busy=BUSY,
+        help="Cloudspaces, in which machines live.",
+    ),
+    Kind(
+        table=MACHINE,
+        scope=("account", "cloudspace", "machine"),
+        verbs=(
+            Verb("create", OPERATE, "A new machine, running.", specs.NewMachine),
+            _DEPLOY,
+            Verb("start", OPERATE, "Start a halted machine."),
+            Verb("pause", OPERATE, "Hold it, in memory."),
+            Verb("resume", OPERATE, "Go on after a pause."),
+            Verb("stop", OPERATE, "Shut it down."),
+            Verb("reboot", OPERATE, "Shut it down and start it."),
+            Verb("reset", OPERATE, "Switch it off and on."),
+            Verb("add-disk", OPERATE, "Make a new disk and attach it.", specs.AddDisk),
+            Verb("attach-disk", OPERATE, "Attach a disk that is there.", specs.WithDisk),
+            Verb("detach-disk", OPERATE, "Detach a disk.", specs.WithDisk),
+            Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate),
+            *_BIN,
+        ),
+        busy=BUSY,
+        help="Virtual machines.",
+    ),
+    Kind(
+        table=DISK,
+        scope=("account", "disk"),
+        verbs=(
+            Verb("create", OPERATE, "A new disk, detached.", specs.NewDisk),
+            _DEPLOY,
+            Verb("assign", OPERATE, "Make real what is only modelled, attached to a machine.", specs.WithMachine),
+            Verb("attach", OPERATE, "Attach it to a machine.", specs.WithMachine),
+            Verb("detach", OPERATE, "Detach it from its machine."),
+            *_BIN,
+        ),
+        busy=BUSY,
+        help="Disks.",
+    ),
+    Kind(
+        table=IMAGE,
+        scope=("image",),
+        verbs=(Verb("create", OPERATE, "A new image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN),
+        busy=BUSY,
+        help="Images that machines start from.",
+    ),
+    Kind(
+        table=NODE,
+        scope=("node",),
+        verbs=(
+            Verb("create", OPERATE, "Take a node into use.", specs.NewNode),
+            Verb("maintain", NODE_WORK, "Put it in maintenance; its machines move, or stop.", specs.Maintain),
+            Verb("enable", NODE_WORK, "Into use again; machines that were stopped for it start."),
+            Verb("decommission", NODE_WORK, "Out of use for good; its machines move."),
+        ),
+        busy=BUSY,
+        help="Nodes, on which machines run.",
+    ),
+)

@@ -1,0 +1,131 @@
+"""What an action means outside: which orders the hypervisor gets, and which other objects go along, in which order.
+
+Everything here is data. A stage is either orders for the object itself, or an action that other objects are taken
+through; stages run one after the other, the objects of one stage side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domain.machine import Actor
+from domain.machines.tables import TABLES, S
+
+
+@dataclass(frozen=True)
+class Own:
+    """Orders for the object itself."""
+
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Others:
+    """An action that others are taken through: those below the object, or those that the action named at begin."""
+
+    kind: str
+    action: str
+    named: bool = False
+
+
+Stage = Own | Others
+
+# What the hypervisor is told for an action, by the status that the object came from; `*` is any other.
+# fmt: off
+_VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ("machine", "create"):     {"*": ("create",)},
+    ("machine", "deploy"):     {"*": ("create",)},
+    ("machine", "start"):      {"*": ("start",)},
+    ("machine", "pause"):      {"*": ("pause",)},
+    ("machine", "resume"):     {"*": ("resume",)},
+    ("machine", "stop"):       {"*": ("stop",)},
+    ("machine", "reboot"):     {"*": ("reboot",)},
+    ("machine", "reset"):      {"*": ("reset",)},
+    ("machine", "migrate"):    {"*": ("migrate",)},
+    ("machine", "delete"):     {"*": ("stop", "delete"), S.HALTED: ("delete",)},
+    ("machine", "restore"):    {"*": ("restore",)},
+    ("machine", "destroy"):    {"*": ("stop", "delete", "destroy"), S.HALTED: ("delete", "destroy"),
+                                S.DELETED: ("destroy",), S.VIRTUAL: ()},
+    ("cloudspace", "create"):  {"*": ("create",)},
+    ("cloudspace", "deploy"):  {"*": ("create",)},
+    ("cloudspace", "disable"): {"*": ("disable",)},
+    ("cloudspace", "enable"):  {"*": ("enable",)},
+    ("cloudspace", "pause"):   {"*": ("pause",)},
+    ("cloudspace", "resume"):  {"*": ("resume",)},
+    ("cloudspace", "reset"):   {"*": ("reset",)},
+    ("cloudspace", "delete"):  {"*": ("delete",)},
+    ("cloudspace", "restore"): {"*": ("restore",)},
+    ("cloudspace", "destroy"): {"*": ("delete", "destroy"), S.DELETED: ("destroy",), S.VIRTUAL: ()},
+    ("disk", "create"):        {"*": ("create",)},
+    ("disk", "deploy"):        {"*": ("create",)},
+    ("disk", "assign"):        {"*": ("create", "attach")},
+    ("disk", "attach"):        {"*": ("attach",)},
+    ("disk", "detach"):        {"*": ("detach",)},
+    ("disk", "delete"):        {"*": ("delete",)},
+    ("disk", "restore"):       {"*": ("restore",)},
+    ("disk", "destroy"):       {"*": ("delete", "destroy"), S.ASSIGNED: ("detach", "delete", "destroy"),
+                                S.TOBEDELETED: ("detach", "destroy"), S.DELETED: ("destroy",), S.MODELED: ()},
+    ("image", "create"):       {"*": ("create",)},
+    ("image", "deploy"):       {"*": ("create",)},
+    ("image", "disable"):      {"*": ("disable",)},
+    ("image", "enable"):       {"*": ("enable",)},
+    ("image", "delete"):       {"*": ("delete",)},
+    ("image", "restore"):      {"*": ("restore",)},
+    ("image", "destroy"):      {"*": ("delete", "destroy"), S.DELETED: ("destroy",)},
+    ("node", "create"):        {"*": ("create",)},
+    ("node", "maintain"):      {"*": ("maintain",)},
+    ("node", "enable"):        {"*": ("enable",)},
+    ("node", "decommission"):  {"*": ("decommission",)},
+}
+
+# Who goes along. `named`: the disks that are attached, as the inventory knew them at begin.
+_ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
+    ("machine", "add-disk"):    (Others("disk", "assign", named=True),),
+    ("machine", "attach-disk"): (Others("disk", "attach", named=True),),
+    ("machine", "detach-disk"): (Others("disk", "detach", named=True),),
+    ("machine", "delete"):      (Others("disk", "delete", named=True),),
+    ("machine", "restore"):     (Others("disk", "restore", named=True),),
+    ("machine", "destroy"):     (Others("disk", "destroy", named=True),),
+    ("disk", "assign"):         (Others("machine", "add-disk", named=True),),
+    ("disk", "attach"):         (Others("machine", "attach-disk", named=True),),
+    ("disk", "detach"):         (Others("machine", "detach-disk", named=True),),
+    ("cloudspace", "delete"):   (Others("machine", "delete"), Others("disk", "delete", named=True)),
+    ("cloudspace", "destroy"):  (Others("disk", "destroy", named=True), Others("machine", "destroy")),
+    ("account", "disable"):     (Others("machine", "stop"), Others("cloudspace", "pause")),
+    ("account", "enable"):      (Others("cloudspace", "resume", named=True),),
+    ("account", "delete"):      (Others("machine", "delete"), Others("disk", "delete"), Others("cloudspace", "delete")),
+    ("account", "destroy"):     (Others("machine", "destroy"), Others("disk", "destroy"),
+                                 Others("cloudspace", "destroy")),
+}
+# fmt: on
+
+_FIRST = ("stop",)  # a machine stops before its disks are taken away
+
+
+def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
+    """The orders that an object gets for an action, in order."""
+    known = _VERBS.get((kind, action), {})
+    return known.get(came_from, known.get("*", ()))
+
+
+def stages(kind: str, action: str, came_from: str) -> tuple[Stage, ...]:
+    """The whole of an action: a machine is stopped, then others go along, then the rest is done to itself."""
+    own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
+    if not along:
+        return (Own(own),)
+    first = own[: len(_FIRST)] if own[: len(_FIRST)] == _FIRST else ()
+    return (*([Own(first)] if first else []), *along, Own(own[len(first) :]))
+
+
+def takes_along(kind: str, action: str, status: str) -> str:
+    """The status that an object shows while it is taken through an action; empty if its status does not allow it."""
+    for row in TABLES[kind].rows:
+        if row.action == action and row.source == status and row.during and row.actor in (Actor.USER, Actor.GROUP):
+            return str(row.during)
+    return ""
+
+
+def lands(kind: str, action: str, came_from: str) -> str:
+    """The status that an object taken along ends in when all went well."""
+    rows = TABLES[kind].rows
+    return next(row.success(came_from) for row in rows if row.action == action and row.source == came_from)

@@ -1,0 +1,106 @@
+"""What people send with an action, and the kinds themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from domain.errors import Refused
+from domain.paths import check_name
+
+DEFAULT_RETENTION_DAYS = 7.0
+
+
+def _named(text: str) -> str:
+    try:
+        return check_name(text)
+    except Refused as refused:
+        raise ValueError(refused.message) from refused
+
+
+def _machine(text: str) -> str:
+    """`dev/db`: a machine of the same account."""
+    names = text.split("/")
+    if len(names) != 2:
+        raise ValueError("a machine is written cloudspace/machine, such as dev/db")
+    return "/".join(map(_named, names))
+
+
+Name = Annotated[str, AfterValidator(_named)]
+MachineName = Annotated[str, AfterValidator(_machine)]
+Days = Annotated[float, Field(ge=0, le=3650)]
+
+
+class Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Described(Spec):
+    description: str = Field("", max_length=500, description="What it is for.")
+
+
+class NewAccount(Described):
+    retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
+
+
+class Modelled(Described):
+    virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
+
+
+class NewCloudspace(Modelled):
+    pass
+
+
+class NewMachine(Modelled):
+    image: Name = Field(description="The image that it starts from.")
+    memory: int = Field(1, ge=1, le=4096, description="GiB of its node's memory.")
+    node: Name | None = Field(None, description="Where it should run; else where there is most room.")
+
+
+class NewDisk(Modelled):
+    size: int = Field(10, ge=1, le=65_536, description="GiB.")
+
+
+class NewImage(Modelled):
+    size: int = Field(2, ge=1, le=65_536, description="GiB.")
+
+
+class NewNode(Described):
+    memory: int = Field(64, ge=1, le=65_536, description="GiB that machines may use.")
+
+
+class Delete(Spec):
+    retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
+
+
+class DeleteAll(Delete):
+    cascade: bool = Field(False, description="With everything that lives in it.")
+
+
+class Destroy(Spec):
+    bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
+
+
+class DestroyAll(Destroy):
+    cascade: bool = Field(False, description="With everything that lives in it.")
+
+
+class Migrate(Spec):
+    node: Name | None = Field(None, description="Where to; else where there is most room.")
+
+
+class WithDisk(Spec):
+    disk: Name = Field(description="A disk of the same account.")
+
+
+class AddDisk(WithDisk):
+    size: int = Field(10, ge=1, le=65_536, description="GiB.")
+
+
+class WithMachine(Spec):
+    machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
+
+
+class Maintain(Spec):
+    mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")

@@ -1,0 +1,180 @@
+"""The six state tables, as the source document prints them, with the rows that it lacks.
+
+Rows of the Group are never asked of the object itself: they are taken along by an action on what it belongs to. Where
+nothing is said after *then*, a failure leads back to the status that the object came from.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from domain.errors import Category, Refused
+from domain.machine import NONE, SAME, Actor, Row, StateTable
+
+
+class Status(StrEnum):
+    VIRTUAL = "VIRTUAL"
+    DEPLOYING = "DEPLOYING"
+    RUNNING = "RUNNING"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
+    RESUMING = "RESUMING"
+    STARTING = "STARTING"
+    STOPPING = "STOPPING"
+    HALTED = "HALTED"
+    REBOOTING = "REBOOTING"
+    RESETTING = "RESETTING"
+    ADDING_DISK = "ADDING_DISK"
+    ATTACHING_DISK = "ATTACHING_DISK"
+    DETACHING_DISK = "DETACHING_DISK"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+    RESTORING = "RESTORING"
+    DESTROYING = "DESTROYING"
+    DESTROYED = "DESTROYED"
+    DEPLOYED = "DEPLOYED"
+    DISABLING = "DISABLING"
+    DISABLED = "DISABLED"
+    ENABLING = "ENABLING"
+    CONFIRMED = "CONFIRMED"
+    MODELED = "MODELED"
+    CREATING = "CREATING"
+    CREATED = "CREATED"
+    ASSIGNING = "ASSIGNING"
+    ASSIGNED = "ASSIGNED"
+    ATTACHING = "ATTACHING"
+    DETACHING = "DETACHING"
+    TOBEDELETED = "TOBEDELETED"
+    ENABLED = "ENABLED"
+    PUTTING_IN_MAINTENANCE = "PUTTING_IN_MAINTENANCE"
+    MAINTENANCE = "MAINTENANCE"
+    DECOMMISSIONING = "DECOMMISSIONING"
+    DECOMMISSIONED = "DECOMMISSIONED"
+
+
+def row(action: str, source: str, during: str | None, then: str, otherwise: str = SAME, **more: Any) -> Row:
+    """A row whose failure leads back to where the object came from, if nothing else is said."""
+    return Row(action, source, during, then, otherwise, **more)
+
+
+S = Status
+GROUP = Actor.GROUP
+_DEPLOYED_MACHINE = (S.RUNNING, S.PAUSED, S.HALTED)
+_DISK_ACTIONS = {
+    "add-disk": S.ADDING_DISK,
+    "attach-disk": S.ATTACHING_DISK,
+    "detach-disk": S.DETACHING_DISK,
+}
+
+# fmt: off
+MACHINE = StateTable("machine", "machine", (
+    #   action       from           while             then
+    row("create",    NONE,          S.DEPLOYING,      S.RUNNING,    S.VIRTUAL),  # the record stays, to deploy it again
+    row("deploy",    S.VIRTUAL,     S.DEPLOYING,      S.RUNNING),
+    row("start",     S.HALTED,      S.STARTING,       S.RUNNING),                # not in the document: needed
+    row("pause",     S.RUNNING,     S.PAUSING,        S.PAUSED),
+    row("resume",    S.PAUSED,      S.RESUMING,       S.RUNNING),
+    row("stop",      S.RUNNING,     S.STOPPING,       S.HALTED),
+    row("stop",      S.PAUSED,      S.STOPPING,       S.HALTED),
+    row("reboot",    S.RUNNING,     S.REBOOTING,      S.RUNNING),
+    row("reboot",    S.PAUSED,      S.REBOOTING,      S.RUNNING),
+    row("reset",     S.RUNNING,     S.RESETTING,      S.RUNNING),
+    *(row(action,    source,        during,           SAME)
+      for action, during in _DISK_ACTIONS.items() for source in _DEPLOYED_MACHINE),
+    *(row("delete",  source,        S.DELETING,       S.DELETED) for source in _DEPLOYED_MACHINE),
+    *(row("destroy", source,        S.DESTROYING,     S.DESTROYED) for source in (*_DEPLOYED_MACHINE, S.DELETED)),
+    row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed
+    row("destroy",   S.VIRTUAL,     S.DESTROYING,     S.DESTROYED,  actor=GROUP),
+    *(row("migrate", source,        None,             SAME,         hidden=True) for source in _DEPLOYED_MACHINE),
+), vacant=(S.DESTROYED,))
+
+CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
+    #   action       from           while             then
+    row("create",    NONE,          S.DEPLOYING,      S.DEPLOYED,   S.VIRTUAL),
+    row("deploy",    S.VIRTUAL,     S.DEPLOYING,      S.DEPLOYED),
+    row("disable",   S.DEPLOYED,    S.DISABLING,      S.DISABLED),
+    row("enable",    S.DISABLED,    S.ENABLING,       S.DEPLOYED),
+    row("pause",     S.DEPLOYED,    S.PAUSING,        S.PAUSED),                 # the virtual firewall is stopped
+    row("resume",    S.PAUSED,      S.RESUMING,       S.DEPLOYED),
+    row("reset",     S.DEPLOYED,    S.RESETTING,      S.DEPLOYED),
+    row("delete",    S.DEPLOYED,    S.DELETING,       S.DELETED),
+    row("delete",    S.DISABLED,    S.DELETING,       S.DELETED),
+    row("delete",    S.PAUSED,      S.DELETING,       S.DELETED,    actor=GROUP),
+    row("restore",   S.DELETED,     S.RESTORING,      S.DEPLOYED),
+    row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+    *(row("destroy", source,        S.DESTROYING,     S.DESTROYED,  actor=GROUP)
+      for source in (S.VIRTUAL, S.DEPLOYED, S.DISABLED, S.PAUSED)),
+), vacant=(S.DESTROYED,))
+
+ACCOUNT = StateTable("account", "account", (
+    #   action       from           while             then
+    row("create",    NONE,          S.ENABLING,       S.CONFIRMED,  NONE),
+    row("disable",   S.CONFIRMED,   S.DISABLING,      S.DISABLED),
+    row("enable",    S.DISABLED,    S.ENABLING,       S.CONFIRMED),
+    row("delete",    S.CONFIRMED,   S.DELETING,       S.DELETED),
+    row("delete",    S.DISABLED,    S.DELETING,       S.DELETED),
+    row("restore",   S.DELETED,     S.RESTORING,      S.CONFIRMED),
+    row("destroy",   S.CONFIRMED,   S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+), vacant=(S.DESTROYED,))
+
+DISK = StateTable("disk", "disk", (
+    #   action       from           while             then
+    row("create",    NONE,          S.CREATING,       S.CREATED,    S.MODELED),
+    row("deploy",    S.MODELED,     S.CREATING,       S.CREATED),
+    row("assign",    S.MODELED,     S.ASSIGNING,      S.ASSIGNED),
+    row("assign",    NONE,          S.ASSIGNING,      S.ASSIGNED,   NONE,  actor=GROUP),  # added by its machine
+    row("attach",    S.CREATED,     S.ATTACHING,      S.ASSIGNED),
+    row("detach",    S.ASSIGNED,    S.DETACHING,      S.CREATED),
+    row("delete",    S.CREATED,     S.DELETING,       S.DELETED),
+    row("delete",    S.ASSIGNED,    S.DELETING,       S.TOBEDELETED),
+    row("restore",   S.DELETED,     S.RESTORING,      S.CREATED),
+    row("restore",   S.TOBEDELETED, S.RESTORING,      S.ASSIGNED),               # with its machine, or if that lives
+    row("destroy",   S.CREATED,     S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.ASSIGNED,    S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.MODELED,     S.DESTROYING,     S.DESTROYED,  actor=GROUP),
+), vacant=(S.DESTROYED,))
+
+IMAGE = StateTable("image", "image", (
+    #   action       from           while             then
+    row("create",    NONE,          S.CREATING,       S.CREATED,    S.VIRTUAL),
+    row("deploy",    S.VIRTUAL,     S.CREATING,       S.CREATED),
+    row("disable",   S.CREATED,     S.DISABLING,      S.DISABLED),
+    row("enable",    S.DISABLED,    S.ENABLING,       S.CREATED),                # DISABLING in the document: a slip
+    row("delete",    S.CREATED,     S.DELETING,       S.DELETED),
+    row("delete",    S.DISABLED,    S.DELETING,       S.DELETED),
+    row("restore",   S.DELETED,     S.RESTORING,      S.CREATED),
+    row("destroy",   S.CREATED,     S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
+    row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+), vacant=(S.DESTROYED,))
+
+NODE = StateTable("node", "node", (
+    #   action          from           while                     then
+    row("create",       NONE,          S.ENABLING,               S.ENABLED,        NONE),
+    row("maintain",     S.ENABLED,     S.PUTTING_IN_MAINTENANCE, S.MAINTENANCE),
+    row("enable",       S.MAINTENANCE, S.ENABLING,               S.ENABLED),
+    row("decommission", S.ENABLED,     S.DECOMMISSIONING,        S.DECOMMISSIONED),
+    row("decommission", S.MAINTENANCE, S.DECOMMISSIONING,        S.DECOMMISSIONED),
+), vacant=(S.DECOMMISSIONED,))
+# fmt: on
+
+TABLES = {table.kind: table for table in (MACHINE, CLOUDSPACE, ACCOUNT, DISK, IMAGE, NODE)}
+TRANSITION_STATES = tuple(dict.fromkeys(word for table in TABLES.values() for word in table.transitional))
+IN_BIN = (S.DELETED, S.TOBEDELETED)
+GONE = (S.DESTROYED, S.DECOMMISSIONED)
+
+
+def validate_transition(object_type: str, init_state: str, desired_state: str) -> bool:
+    """Does one row lead there? A chain of rows does not count, nor what only happens as part of something else."""
+    if object_type not in TABLES:
+        raise Refused(Category.INVALID, f"unknown object type {object_type[:40]!r}", f"types are: {', '.join(TABLES)}")
+    return any(
+        row.source == init_state and row.success(init_state) == desired_state
+        for row in TABLES[object_type].rows
+        if row.actor == Actor.USER and row.during and row.source != NONE
+    )

@@ -1,0 +1,164 @@
+"""Simulated hosts: who holds which host now, kept outside the inventory, as a real site's books would be.
+
+A host that is held as a whole is never given to a second tenant: the site itself says no. Faults come from the same
+script as those of the simulated clouds, with the cloud `hosts`, the pool as region, a host or a reservation as VM,
+`create` for handing over and `terminate` for taking back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from domain.faults import Kind
+from domain.leases.views import Holding
+from domain.paths import name_of
+from domain.ports import Order, Transactions
+from providers.simulated.faults import Rule, Rules
+from providers.simulated.tables import PathText, metadata
+
+T = TypeVar("T")
+
+CSP = "hosts"
+
+orders = sa.Table(
+    "sim_host_orders",
+    metadata,
+    sa.Column("token", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("calls", sa.Integer, nullable=False),
+)
+tenants = sa.Table(
+    "sim_host_tenants",
+    metadata,
+    sa.Column("host", PathText, primary_key=True),
+    sa.Column("token", sa.String, primary_key=True),
+    sa.Column("reservation", PathText, nullable=False),
+    sa.Column("units", sa.Integer, nullable=False),
+    sa.Column("whole", sa.Boolean, nullable=False),
+    sa.Index("sim_host_tenants_of_token", "token"),
+)
+
+_ERRORS: dict[Kind, Callable[[str], ProviderError]] = {
+    Kind.FAIL: Rejected,
+    Kind.THROTTLE: Throttled,
+    Kind.UNAVAILABLE: Unavailable,
+    Kind.LOSE_ANSWER: UnknownOutcome,
+}
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Who holds what, as the site's own books say."""
+
+    host: str
+    reservation: str
+    units: int
+
+
+class SimulatedHosts:
+    """`domain.leases.views.Hosts`, kept in a database."""
+
+    def __init__(self, database: Transactions, latency: float = 0.0) -> None:
+        self._database = database
+        self._latency = latency
+
+    async def hold(self, holding: Holding) -> None:
+        """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
+        await asyncio.sleep(self._latency)
+        after = 0
+        while (rule := await self._run(partial(_attempt, holding=holding, after=after))) is not None:
+            after = rule.id
+            if rule.fault.kind in (Kind.HANG, Kind.SLOW):
+                await asyncio.sleep(rule.fault.seconds)
+                continue
+            if rule.fault.kind is Kind.LOSE_ANSWER:
+                await self._run(partial(_hold, holding=holding))
+            raise _ERRORS.get(rule.fault.kind, Rejected)(rule.fault.message or f"{rule.fault.kind} was asked for")
+
+    async def books(self) -> list[Tenant]:
+        """Everything that is held now."""
+        query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
+        return await self._run(lambda connection: [Tenant(*row) for row in connection.execute(query)])
+
+    async def tenants(self, prefix: str) -> list[Tenant]:
+        """What is held by reservations at or below a path."""
+        found = await self.books()
+        return [each for each in found if not prefix or f"{each.reservation}:".startswith(f"{prefix}:")]
+
+    async def calls(self, reservation: str) -> int:
+        """How many orders for a reservation had an effect, over all of its generations."""
+        query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))
+        return await self._run(lambda connection: int(connection.execute(query).scalar_one() or 0))
+
+    async def _run(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self._database.run(work)
+
+
+def _attempt(connection: sa.Connection, holding: Holding, after: int) -> Rule | None:
+    """Do it, unless a fault meets this order: then that."""
+    rule = _strike(connection, holding, after)
+    if rule is None:
+        _hold(connection, holding)
+    return rule
+
+
+def _strike(connection: sa.Connection, holding: Holding, after: int) -> Rule | None:
+    """The next fault that meets this order: one of its hosts, or the reservation itself."""
+    rules = Rules.read(connection, CSP)
+    if not rules:
+        return None
+    verb = "create" if holding.hosts else "terminate"
+    for path in (holding.reservation, *holding.hosts):
+        region = path.split(":")[1]
+        if rule := rules.strike(verb, region, Order(path, holding.token), after):
+            rules.save(connection)
+            return rule
+    return None
+
+
+def _hold(connection: sa.Connection, holding: Holding) -> None:
+    last = connection.execute(sa.select(orders).where(orders.c.token == holding.token).with_for_update()).mappings()
+    known = last.one_or_none()
+    if known and known["version"] > holding.version:
+        return
+    for host in holding.hosts:
+        _refuse_if_taken(connection, host, holding)
+    before = _held_by(connection, holding.token)
+    connection.execute(sa.delete(tenants).where(tenants.c.token == holding.token))
+    lines = [_line(holding, host, units) for host, units in holding.hosts.items()]
+    if lines:
+        connection.execute(sa.insert(tenants), lines)
+    effect = int(before != holding.hosts)
+    new = {"version": holding.version, "calls": (known["calls"] if known else 0) + effect}
+    this = sa.update(orders).where(orders.c.token == holding.token)
+    connection.execute(this.values(**new) if known else sa.insert(orders).values(token=holding.token, **new))
+
+
+def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:
+    others = sa.select(tenants.c.reservation).where(tenants.c.host == host, tenants.c.token != holding.token)
+    if not holding.whole:
+        others = others.where(tenants.c.whole)
+    if (other := connection.execute(others.limit(1)).scalar_one_or_none()) is not None:
+        raise Rejected(f"host {name_of(host)} is still in the hands of {other}")
+
+
+def _held_by(connection: sa.Connection, token: str) -> dict[str, int]:
+    rows = connection.execute(sa.select(tenants.c.host, tenants.c.units).where(tenants.c.token == token))
+    return {str(host): int(units) for host, units in rows}
+
+
+def _line(holding: Holding, host: str, units: int) -> dict[str, object]:
+    return {
+        "host": host,
+        "token": holding.token,
+        "reservation": holding.reservation,
+        "units": units,
+        "whole": holding.whole,
+    }

@@ -1,0 +1,5 @@
+"""The simulated hypervisor. Its tables are its own, not part of the inventory."""
+
+from providers.machines.hypervisor import NAME, SimulatedHypervisor
+
+__all__ = ["NAME", "SimulatedHypervisor"]

@@ -1,0 +1,191 @@
+"""One order, carried out on the simulated hypervisor's books: what it changes, or why it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from domain.errors import Rejected
+from domain.machines.port import ABSENT, MOVES, Facts, Order
+from providers.machines.tables import orders, things
+
+USING_MEMORY = ("running", "paused")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object in the books."""
+
+    path: str
+    kind: str
+    state: str = ABSENT
+    node: str = ""
+    machine: str = ""
+    image: str = ""
+    memory: int = 0
+    effects: int = 0
+
+    def facts(self) -> Facts:
+        return Facts(self.path, self.state, self.node, self.machine)
+
+
+_COLUMNS = [things.c[name] for name in Thing.__dataclass_fields__]
+_BY_PATH = sa.select(*_COLUMNS).where(things.c.path == sa.bindparam("at_path"))
+_CHANGE = sa.update(things).where(things.c.path == sa.bindparam("at_path"))
+_DONE = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("token")).limit(1)
+_KEEP = sa.insert(orders)
+
+
+def find(connection: sa.Connection, path: str, kind: str = "") -> Thing:
+    """An object, absent if there is none."""
+    row = connection.execute(_BY_PATH, {"at_path": path}).one_or_none()
+    return Thing(*row) if row else Thing(path, kind)
+
+
+def carry_out(connection: sa.Connection, verb: str, order: Order) -> Facts:
+    """Do it, once for each token. Raises Rejected."""
+    thing = find(connection, order.path, order.kind)
+    if connection.execute(_DONE, {"token": order.token}).first():
+        return thing.facts()
+    after = MOVES.get(order.kind, {}).get(verb, {}).get(thing.state)
+    if after is None:
+        raise Rejected(f"cannot {verb} {order.path}: it is {_place(thing)}")
+    changed = replace(thing, state=after)
+    if special := _SPECIAL.get((order.kind, verb)):
+        changed = special(connection, changed, thing, order)
+    effect = changed != thing or verb in ("reboot", "reset")
+    if effect:
+        _write(connection, replace(changed, effects=thing.effects + 1))
+    told = {"path": order.path, "verb": verb, "token": order.token, "effect": effect}
+    connection.execute(_KEEP, told)
+    return changed.facts()
+
+
+def machines_on(connection: sa.Connection, node: str) -> list[Thing]:
+    """The machines that a node is home to."""
+    on = sa.select(*_COLUMNS).where(things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
+    return [Thing(*row) for row in connection.execute(on.order_by(things.c.path))]
+
+
+def everything(connection: sa.Connection, prefix: str) -> list[Thing]:
+    """What is there at or below a path."""
+    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT)
+    if prefix:  # ';' follows ':'
+        under = (things.c.path > f"{prefix}:") & (things.c.path < f"{prefix};")
+        query = query.where((things.c.path == prefix) | under)
+    return [Thing(*row) for row in connection.execute(query.order_by(things.c.path))]
+
+
+def _write(connection: sa.Connection, thing: Thing) -> None:
+    values = {**vars(thing)}
+    if connection.execute(_CHANGE, {**values, "at_path": thing.path}).rowcount == 0:
+        connection.execute(sa.insert(things).values(**values))
+
+
+def _place(thing: Thing) -> str:
+    return f"attached to {thing.machine}" if thing.state == "attached" else thing.state
+
+
+def _create_machine(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    if old.state != ABSENT:
+        return old
+    image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", 1))
+    if find(connection, f"image:{image}").state != "ready":
+        raise Rejected(f"image {image} is not ready to be used")
+    network = order.path.rpartition(":machine:")[0]
+    if find(connection, network).state != "up":
+        raise Rejected(f"the network of {network} is not up")
+    return replace(new, node=_room(connection, memory, str(order.spec.get("node") or "")), image=image, memory=memory)
+
+
+def _start(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    if old.state != "running":
+        _room(connection, old.memory, old.node)
+    return new
+
+
+def _migrate(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    wish = str(order.spec.get("node") or "")
+    if wish == old.node:
+        raise Rejected(f"{order.path} is on {wish} already")
+    needed = old.memory if old.state in USING_MEMORY else 0
+    return replace(new, node=_room(connection, needed, wish, besides=old.node))
+
+
+def _attach(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    machine = str(order.spec.get("machine", ""))
+    if find(connection, machine).state in (ABSENT, "binned"):
+        raise Rejected(f"there is no machine {machine} to attach to")
+    return replace(new, machine=machine)
+
+
+def _let_go(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    return replace(new, machine="", node="")
+
+
+def _come_home(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    return replace(new, node=old.node or _room(connection, 0, ""))
+
+
+def _destroy_image(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    users = sa.select(things.c.path).where(things.c.image == order.path.partition(":")[2], things.c.state != ABSENT)
+    if (user := connection.execute(users.where(things.c.kind == "machine").limit(1)).scalar()) is not None:
+        raise Rejected(f"{order.path} is in use by {user}")
+    return new
+
+
+def _new_node(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    return replace(new, memory=int(order.spec.get("memory", 0))) if old.state == ABSENT else old
+
+
+def _decommission(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
+    if there := machines_on(connection, order.path.partition(":")[2]):
+        raise Rejected(f"{order.path} is home to {len(there)} machines, such as {there[0].path}")
+    return new
+
+
+def _room(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
+    """The node that was wished for, or the one with most room. Raises Rejected."""
+    nodes = {thing.path.partition(":")[2]: thing for thing in _nodes(connection)}
+    if wish and wish not in nodes:
+        raise Rejected(f"there is no node {wish}")
+    if wish and nodes[wish].state != "enabled":
+        raise Rejected(f"node {wish} is in {nodes[wish].state}")
+    free = {
+        name: node.memory - _used(connection, name)
+        for name, node in nodes.items()
+        if node.state == "enabled" and name != besides and wish in ("", name)
+    }
+    best = max(sorted(free), key=lambda name: free[name], default="")
+    if not best or free[best] < memory:
+        raise Rejected(f"{f'node {wish}' if wish else 'no enabled node'} has room for {memory} GiB")
+    return best
+
+
+def _nodes(connection: sa.Connection) -> list[Thing]:
+    rows = connection.execute(sa.select(*_COLUMNS).where(things.c.kind == "node", things.c.state != ABSENT))
+    return [Thing(*row) for row in rows]
+
+
+def _used(connection: sa.Connection, node: str) -> int:
+    on = things.c.node == node, things.c.kind == "machine", things.c.state.in_(USING_MEMORY)
+    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(*on)).scalar_one())
+
+
+_Special = Callable[[sa.Connection, Thing, Thing, Order], Thing]
+_SPECIAL: dict[tuple[str, str], _Special] = {
+    ("machine", "create"): _create_machine,
+    ("machine", "start"): _start,
+    ("machine", "migrate"): _migrate,
+    ("machine", "delete"): _let_go,
+    ("machine", "restore"): _come_home,
+    ("machine", "destroy"): _let_go,
+    ("disk", "attach"): _attach,
+    ("disk", "detach"): _let_go,
+    ("disk", "destroy"): _let_go,
+    ("image", "destroy"): _destroy_image,
+    ("node", "create"): _new_node,
+    ("node", "decommission"): _decommission,
+}

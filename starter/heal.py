@@ -1,0 +1,80 @@
+"""Self-healing on demand, and what earlier sweeps found."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from domain import wire
+from domain.healing import ANY, HealReport, HealReports, ReportQuery, Sweep
+from domain.paths import short
+from starter import terminal
+from starter.actions import duration
+from starter.errors import Exit
+from starter.output import Output, OutputOption, Sheet, show
+from starter.session import session
+
+HEADINGS = ("OBJECT", "ACTION", "SINCE", "STATUS", "FINDING", "NOW", "PROVIDER")
+
+app = App(name="heal", help="Bring back what dead actions left behind.")
+
+
+@app.default
+async def heal(
+    *,
+    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would be done.")] = False,
+    older_than: Annotated[str, Parameter(help="Instead of the limits of each kind, such as 5m.")] = "",
+    output: OutputOption = "table",
+) -> Exit:
+    """Sweep now: what is under way for longer than its limit, and is its workflow running? The dead are brought back.
+
+    An object goes back to the stable status that it had; an action that is slow but alive is left alone.
+
+    Example: starter heal --dry-run
+    """
+    seconds = duration(older_than, "--older-than")
+    order = Sweep(dry_run=dry_run, limits=None if seconds is None else {ANY: seconds})
+    async with session() as asking:
+        report = await asking.heal(order)
+    return _tell([report], output)
+
+
+@app.command(name="report")
+async def report(
+    *,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"], help="How many sweeps, the newest first.")] = 1,
+    output: OutputOption = "table",
+) -> Exit:
+    """What the last sweeps found and did.
+
+    Example: starter heal report -n 5
+    """
+    async with session() as asking:
+        kept = await asking.read(wire.READ_REPORTS, ReportQuery(limit=limit), HealReports)
+    return _tell(kept.reports, output)
+
+
+def _tell(reports: list[HealReport], output: Output) -> Exit:
+    lines = [
+        (
+            short(each.path),
+            each.action,
+            f"{each.since:%Y-%m-%d %H:%M:%SZ}",
+            each.status,
+            each.finding.value,
+            each.to,
+            each.provider,
+        )
+        for report in reports
+        for each in report.found
+    ]
+    for report in reports:
+        counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
+        dry = ", dry run" if report.dry_run else ""
+        terminal.say(f"sweep {report.number} at {report.at:%Y-%m-%d %H:%M:%SZ}{dry}: {counts}")
+    if not reports:
+        terminal.say("there was no sweep yet; begin one with: starter heal")
+    data = [report.model_dump(mode="json") for report in reports]
+    show(Sheet(data, HEADINGS, lines, [each.path for report in reports for each in report.found]), output)
+    return Exit.DONE

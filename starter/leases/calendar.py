@@ -1,0 +1,76 @@
+"""The calendar of a pool as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from string import ascii_lowercase, ascii_uppercase
+
+from domain.leases.dates import stamp
+from domain.leases.views import CalendarView, HostLine, Stretch
+from domain.paths import short
+from starter.output import aligned
+
+LETTERS = ascii_uppercase + ascii_lowercase
+FREE, SEVERAL, UNNAMED = ".", "+", "#"
+WIDEST, NARROWEST = 96, 24
+
+
+def drawn(view: CalendarView, width: int) -> list[str]:
+    """A line for each host, a column for each stretch of time, and below who is who."""
+    if not view.hosts:
+        return [f"pool {view.pool} has no hosts; add one: starter host add {view.pool}/h1"]
+    longest = max(len(line.host) for line in view.hosts)
+    columns = max(NARROWEST, min(WIDEST, width - longest - 10))
+    step = (view.end - view.start) / columns
+    letters = _letters(view.hosts)
+    lines = [(line.host, line.status, _line(line, view.start, step, columns, letters)) for line in view.hosts]
+    head = f"pool {view.pool}, from {_day(view.start)} to {_day(view.end)}, a column is {_span(step)}"
+    return [head, *aligned([("HOST", "STATUS", _ruler(view, columns)), *lines]), *_legend(view.hosts, letters)]
+
+
+def _letters(hosts: Sequence[HostLine]) -> dict[str, str]:
+    """A letter for each lease, in the order in which they appear in time."""
+    stretches = sorted((each for line in hosts for each in line.stretches), key=lambda each: (each.start, each.lease))
+    leases = list(dict.fromkeys(each.lease for each in stretches))
+    return {lease: LETTERS[n] if n < len(LETTERS) else UNNAMED for n, lease in enumerate(leases)}
+
+
+def _line(line: HostLine, start: datetime, step: timedelta, columns: int, letters: dict[str, str]) -> str:
+    return "".join(_cell(line.stretches, start + n * step, start + (n + 1) * step, letters) for n in range(columns))
+
+
+def _cell(stretches: Sequence[Stretch], since: datetime, until: datetime, letters: dict[str, str]) -> str:
+    here = dict.fromkeys(letters[each.lease] for each in stretches if each.start < until and each.end > since)
+    return FREE if not here else next(iter(here)) if len(here) == 1 else SEVERAL
+
+
+def _ruler(view: CalendarView, columns: int) -> str:
+    """Where the quarters begin."""
+    length = view.end - view.start
+    form = "%H:%M:%S" if length < timedelta(hours=1) else "%m-%d %H:%M"
+    marks = [f"|{view.start + n * length / 4:{form}}" for n in range(4)]
+    return "".join(mark[: columns // 4].ljust(columns // 4) for mark in marks).rstrip()
+
+
+def _legend(hosts: Sequence[HostLine], letters: dict[str, str]) -> list[str]:
+    lines = []
+    for lease, letter in letters.items():
+        mine = [each for line in hosts for each in line.stretches if each.lease == lease]
+        start, end = min(each.start for each in mine), max(each.end for each in mine)
+        lines.append((letter, short(lease), f"{stamp(start)} to {stamp(end)}"))
+    told = [f"{FREE} free  {SEVERAL} several within one column"]
+    return ["", *aligned(lines), *told] if lines else ["", "nobody has booked anything"]
+
+
+def _day(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _span(step: timedelta) -> str:
+    minutes = step.total_seconds() / 60
+    if minutes < 2:
+        return f"{minutes * 60:.1f} s"
+    if minutes >= 2 * 24 * 60:
+        return f"{minutes / 24 / 60:.1f} d"
+    return f"{minutes / 60:.1f} h" if minutes >= 120 else f"{minutes:.1f} min"

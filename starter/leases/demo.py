@@ -1,0 +1,150 @@
+"""`starter demo leases`: two leases on three hosts, the second from the very second in which the first ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from domain.errors import Category, Refused
+from domain.leases import names
+from domain.leases.dates import stamp
+from domain.leases.views import CalendarQuery, CalendarView, LeaseView
+from domain.model import Outcome, Query
+from domain.paths import name_of, short
+from starter import terminal
+from starter.demo import somewhere
+from starter.errors import Exit
+from starter.leases.calendar import drawn
+from starter.naming import compose
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+FIRST, SECOND = timedelta(seconds=6), timedelta(seconds=3)  # how long the two leases last
+PATIENCE = 60
+GLANCE = 0.05
+
+
+async def demo() -> Exit:
+    """Two leases live, side by side and one after the other, while a host fails and comes back."""
+    async with somewhere() as asking:
+        story = _Story(asking, await _free_name(asking))
+        terminal.story(f"\nThree hosts in the pool {story.pool}, and two leases that want them")
+        await story.book()
+        await story.lose_a_host()
+        await story.watch()
+        await story.forget()
+        _what_next(story.pool)
+    return Exit.DONE
+
+
+class _Story:
+    def __init__(self, asking: Asking, pool: str) -> None:
+        self.asking = asking
+        self.pool = pool
+        self.began = time.monotonic()
+        self.seen: dict[str, str] = {}
+
+    def lease(self, name: str) -> str:
+        return f"project:{self.pool}:lease:{name}"
+
+    def host(self, name: str) -> str:
+        return f"pool:{self.pool}:host:{name}"
+
+    async def book(self) -> None:
+        _heading(1, "book", "capacity is checked and taken for the whole term, in one transaction")
+        for name in ("h1", "h2", "h3"):
+            await self._do(self.host(name), "add", {"labels": "rack=7"})
+        await self._do(self.lease("one"), "create", self._spec(hosts=2, start="now", end=f"+{FIRST.seconds}s"))
+        end = (await self._see("one")).end
+        await self._do(self.lease("two"), "create", self._spec(hosts=3, start=stamp(end), end=stamp(end + SECOND)))
+        too_much = self._spec(hosts=2, start="+1s", end="+3s")
+        refusal = (await self.asking.ask(compose(self.lease("three"), "create", spec=too_much))).admission.refusal
+        if refusal is None:
+            raise Refused(Category.CONFLICT, "a host was booked twice", "starter doctor")
+        terminal.story(f"   refused   {refusal.message}", "yellow")
+        query = CalendarQuery(pool=self.pool, start=stamp(end - FIRST), end=stamp(end + SECOND))
+        view = await self.asking.read(names.READ_CALENDAR, query, CalendarView)
+        for line in drawn(view, 80):
+            terminal.story(f"   {line}")
+
+    async def lose_a_host(self) -> None:
+        _heading(2, "a host fails", "its leases get others where there are any; flags say what is missing or changed")
+        await self._until("one", "ACTIVE")
+        await self._do(self.host("h1"), "fail")
+        await self._tell()
+        await self._do(self.host("h1"), "recover")
+        await self._tell()
+
+    async def watch(self) -> None:
+        _heading(3, "wait", "the end goes first, so that its hosts are there for the start in the same second")
+        await self._until("two", "TERMINATED")
+
+    async def forget(self) -> None:
+        _heading(4, "delete", "in any status: it releases everything first")
+        for name in ("one", "two"):
+            outcome = await self._do(self.lease(name), "delete")
+            terminal.story(f"   {self._clock()}  {name}  {outcome.result}")
+        for name in ("h1", "h2", "h3"):
+            await self._do(self.host(name), "remove")
+
+    async def _do(self, path: str, action: str, spec: dict[str, object] | None = None) -> Outcome:
+        ticket = await self.asking.ask(compose(path, action, spec=spec, reason="demo"))
+        if ticket.admission.refusal:
+            raise ticket.admission.refusal.error()
+        return await self.asking.outcome(path, ticket.run)
+
+    def _spec(self, **what: object) -> dict[str, object]:
+        return {"pool": self.pool, "before_end": what["end"], **what}
+
+    async def _see(self, name: str) -> LeaseView:
+        return await self.asking.read(names.READ_LEASE, Query(path=self.lease(name)), LeaseView)
+
+    async def _until(self, name: str, status: str) -> None:
+        """Tell every change of both leases until one of them has come so far."""
+        async with asyncio.timeout(PATIENCE):
+            while self.seen.get(name, "").split(" ")[0] != status:
+                await self._tell()
+                await asyncio.sleep(GLANCE)
+
+    async def _tell(self) -> None:
+        for name in ("one", "two"):
+            told = _told(await self._see(name))
+            if self.seen.get(name) != told:
+                terminal.story(f"   {self._clock()}  {name}  {told}")
+            self.seen[name] = told
+
+    def _clock(self) -> str:
+        return f"{time.monotonic() - self.began:6.2f} s"
+
+
+def _told(lease: LeaseView) -> str:
+    held = lease.reservations[0]
+    flags = [word for word in ("missing_resources", "resources_changed") if getattr(held, word)]
+    words = [lease.status, ", ".join(held.hosts), " ".join(["degraded:", *flags]) if lease.degraded else ""]
+    return "  ".join(filter(None, words))
+
+
+def _heading(number: int, what: str, remark: str) -> None:
+    terminal.story(f"\n{number}. {what}: {remark}", "bold")
+
+
+def _what_next(pool: str) -> None:
+    terminal.story("\nDone. What to try next:", "bold")
+    for line in (
+        "starter up    # a stack that stays; then in another terminal:",
+        "starter host add main/h1",
+        "starter lease create p1/mine --hosts 1 --start now --end +2h",
+        "starter lease calendar",
+        f"starter history project:{pool}:lease:two",
+    ):
+        terminal.story(f"   {terminal.command(line)}")
+
+
+async def _free_name(asking: Asking) -> str:
+    """demo-1, or the number after the highest that is in use."""
+    hosts = [short(view.path).split("/")[0] async for view in asking.everything("host")]
+    taken = [int(name[5:]) for name in map(name_of, hosts) if name.startswith("demo-") and name[5:].isdecimal()]
+    return f"demo-{max(taken, default=0) + 1}"

@@ -1,0 +1,135 @@
+"""`starter queue`: who acts on an object, who stands in line behind it, and lines that are drained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from domain import wire
+from domain.locks import EXCLUSIVE, Mode
+from domain.model import LineOrder, LocksView, LockView, Query
+from domain.paths import short
+from starter import reads, terminal
+from starter.errors import Exit
+from starter.kinds import Target
+from starter.output import Output, OutputOption, Sheet, show
+from starter.session import session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+AT_ONCE = 20
+HEADINGS = ("OBJECT", "PLACE", "ACTION", "BY", "HIDDEN", "SINCE")
+
+app = App(name="queue", help="Who acts on an object, and who waits behind.")
+
+
+@app.command(name="list")
+async def list_queues(*, output: OutputOption = "table") -> Exit:
+    """Every queue that has something in it, in the order in which it is worked through.
+
+    A queue begins with the first request on an object, and is gone when it is empty.
+
+    Example: starter queue list
+    """
+    async with session() as asking:
+        held = await _locks(asking, "")
+    return _show(held, output)
+
+
+@app.command(name="show")
+async def show_queue(path: Target, /, *, output: OutputOption = "table") -> Exit:
+    """The queue of one object. Actions on an attached disk stand in its machine's queue.
+
+    Example: starter queue show acme/dev/db
+    """
+    where = await reads.locate(path)
+    async with session() as asking:
+        held = [lock for lock in await _locks(asking, where) if lock.path == where]
+    if not held:
+        terminal.say(f"nothing is under way on {short(where)}, and nobody waits")
+    return _show(held, output)
+
+
+@app.command
+async def stop(path: Target, /, *, output: OutputOption = "table") -> Exit:
+    """Let nobody else into an object's queue, wait until all in it are through, and take the queue away.
+
+    Example: starter queue stop acme/dev/db
+    """
+    where = await reads.locate(path)
+    async with session() as asking:
+        return _drained(await _drain(asking, [where]), output)
+
+
+@app.command
+async def terminate(
+    *,
+    prefix: Annotated[str, Parameter(help="Only queues at or below this path.")] = "",
+    output: OutputOption = "table",
+) -> Exit:
+    """The same for every queue that there is.
+
+    Example: starter queue terminate
+    """
+    where = await reads.locate(prefix) if prefix else ""
+    async with session() as asking:
+        paths = dict.fromkeys(lock.path for lock in await _locks(asking, where))
+        return _drained(await _drain(asking, list(paths)), output)
+
+
+async def _locks(asking: Asking, where: str) -> list[LockView]:
+    """What makes the lines: exclusive locks, and lines that are closed; in the order of their coming."""
+    held = (await asking.read(wire.READ_LOCKS, Query(path=where), LocksView)).locks
+    lines = [lock for lock in held if lock.mode in (*EXCLUSIVE, Mode.CLOSED)]
+    return sorted(lines, key=lambda lock: (lock.path, lock.since))
+
+
+async def _drain(asking: Asking, paths: list[str]) -> dict[str, int]:
+    """Drain lines, some at once. How many were in each."""
+    from temporalio.common import WorkflowIDConflictPolicy
+
+    from domain.model import Holders
+
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(path: str) -> int:
+        async with room:
+            order = LineOrder(path=path, run="", at=datetime.now(UTC))
+            drained: Holders = await asking.client.execute_workflow(
+                wire.DRAIN_LINE,
+                order,
+                id=wire.companion(path, wire.DRAIN),
+                task_queue=wire.ACTIONS_QUEUE,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,  # somebody else stops it as well
+                result_type=Holders,
+            )
+        return len(drained.holders)
+
+    await asking.someone_polls(wire.ACTIONS_QUEUE)
+    return dict(zip(paths, await asyncio.gather(*map(one, paths)), strict=True))
+
+
+def _show(held: Iterable[LockView], output: Output) -> Exit:
+    cells, data, places = [], [], dict[str, int]()
+    for lock in held:
+        place = places[lock.path] = places.get(lock.path, 0) + 1
+        word = "closed" if lock.mode == Mode.CLOSED else "runs" if place == 1 else "waits"
+        hidden = "yes" if lock.mode == Mode.HIDDEN_X else ""
+        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, f"{lock.since:%Y-%m-%d %H:%M:%SZ}"))
+        data.append({**lock.model_dump(mode="json"), "place": place})
+    show(Sheet(data, HEADINGS, cells, list(places)), output)
+    return Exit.DONE
+
+
+def _drained(ends: dict[str, int], output: Output) -> Exit:
+    if not ends:
+        terminal.say("there is no queue")
+    cells = [(short(path), "gone", str(number)) for path, number in ends.items()]
+    data = [{"path": path, "waited_for": number} for path, number in ends.items()]
+    show(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends)), output)
+    return Exit.DONE

@@ -1,0 +1,102 @@
+"""What a sweep reads and writes: actions that never ended, locks and moving objects without an action, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.healing import FINDINGS_KEPT, HealReport, Suspect
+from domain.machine import NONE
+from store.schema import actions, locks, objects
+from store.schema import heal_reports as reports
+from store.takeover import back_where_it_was
+
+REPORTS_KEPT = 1_000
+
+_OPEN = (
+    sa.select(actions.c.path, actions.c.run, actions.c.action, actions.c.began_at, actions.c.epoch, objects.c.status)
+    .outerjoin(objects, objects.c.path == actions.c.path)
+    .where(actions.c.ended_at.is_(None), actions.c.began_at <= sa.bindparam("before"))
+    .order_by(actions.c.epoch)
+)
+# A lock lives exactly as long as its action: one without is nobody's.
+_ORPHANED_LOCKS = (
+    sa.select(locks)
+    .outerjoin(actions, (actions.c.run == locks.c.run) & actions.c.ended_at.is_(None))
+    .where(actions.c.epoch.is_(None), locks.c.since <= sa.bindparam("before"))
+    .order_by(locks.c.owner, locks.c.path)
+)
+_ORPHANED_OBJECTS = (
+    sa.select(objects)
+    .outerjoin(actions, (actions.c.epoch == objects.c.epoch) & actions.c.ended_at.is_(None))
+    .where(actions.c.epoch.is_(None), objects.c.target_action != NONE, objects.c.changed_at <= sa.bindparam("before"))
+    .order_by(objects.c.path)
+)
+
+
+def suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
+    """Whatever has been under way since before that time, each once, however much of it is left."""
+    rows = connection.execute(_OPEN, {"before": before}).mappings()
+    found = [
+        Suspect(
+            path=row["path"],
+            owner=registry.owner_of(row["path"], row["action"]),
+            run=row["run"],
+            action=row["action"],
+            since=row["began_at"],
+            status=row["status"] or NONE,
+            epoch=row["epoch"],
+        )
+        for row in rows
+    ]
+    return [*found, *_unowned_locks(connection, before), *_unowned_objects(connection, before)]
+
+
+def _unowned_locks(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
+    seen: dict[tuple[str, str], Suspect] = {}
+    for row in connection.execute(_ORPHANED_LOCKS, {"before": before}).mappings():
+        owner, run = row["owner"], row["run"]
+        told = Suspect(path=owner, owner=owner, run=run, action=row["action"], since=row["since"], status="lock")
+        seen.setdefault((owner, run), told)
+    return seen.values()
+
+
+def _unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
+    for row in connection.execute(_ORPHANED_OBJECTS, {"before": before}).mappings():
+        if row["status"] in registry.kind(row["kind"]).table.transitional:
+            yield Suspect(
+                path=row["path"],
+                owner="",
+                run="",
+                action=row["target_action"],
+                since=row["changed_at"],
+                status=row["status"],
+                epoch=row["epoch"],
+            )
+
+
+def recover(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> int:
+    """An object that moves although no action moves it goes back where it came from. It may have come to rest."""
+    still_open = sa.select(actions.c.epoch).where(actions.c.epoch == suspect.epoch, actions.c.ended_at.is_(None))
+    if connection.execute(still_open).first():
+        return 0
+    which = (objects.c.path == suspect.path) & (objects.c.epoch == suspect.epoch)
+    return back_where_it_was(connection, which, at, message)
+
+
+def keep_report(connection: sa.Connection, report: HealReport) -> HealReport:
+    """Kept, and the oldest forgotten. Returns it with its number."""
+    cut = report.model_copy(update={"found": report.found[:FINDINGS_KEPT]})
+    new = sa.insert(reports).values(at=report.at, report=cut.model_dump(mode="json")).returning(reports.c.number)
+    number = int(connection.execute(new).scalar_one())
+    connection.execute(sa.delete(reports).where(reports.c.number <= number - REPORTS_KEPT))
+    return cut.model_copy(update={"number": number})
+
+
+def read_reports(connection: sa.Connection, limit: int) -> list[HealReport]:
+    """The newest first."""
+    query = sa.select(reports.c.number, reports.c.report).order_by(reports.c.number.desc()).limit(limit)
+    return [HealReport.model_validate(report | {"number": number}) for number, report in connection.execute(query)]

@@ -1,0 +1,185 @@
+"""Finding and taking room on hosts, inside a transaction that nobody else allocates in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.leases.capacity import Size, Taken, matches, room
+from store.leases.tables import allocations, bookings, hosts
+
+Line = Mapping[str, Any] | sa.RowMapping
+
+HELD, JOINING, LEAVING = "held", "joining", "leaving"
+_PAGE = 200  # hosts looked at together when instances are placed
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Room for so many units, from when until just before when, on hosts with these properties."""
+
+    pool: str
+    starts: datetime
+    ends: datetime
+    units: int
+    whole: bool
+    size: Size
+    wants: Mapping[str, Any]
+
+
+_OVERLAPPING = (
+    (allocations.c.host == hosts.c.host)
+    & (allocations.c.starts < sa.bindparam("until", type_=allocations.c.starts.type))
+    & (allocations.c.ends > sa.bindparam("since", type_=allocations.c.ends.type))
+)
+
+
+# Built once: building a statement costs more than running it.
+_FREE = sa.select(hosts.c.host).where(
+    hosts.c.pool == sa.bindparam("of_pool"), hosts.c.working, ~sa.exists().where(_OVERLAPPING)
+)
+_FREE_ANYWHERE = _FREE.order_by(hosts.c.host).limit(sa.bindparam("most", type_=sa.Integer))
+_OF_LEASE = (
+    sa.select(allocations)
+    .where(allocations.c.lease == sa.bindparam("of_lease"))
+    .order_by(allocations.c.host, allocations.c.id)
+)
+_TAKE = sa.insert(allocations)
+
+
+def one_at_a_time(connection: sa.Connection, pool: str) -> None:
+    """Who allocates in a pool is alone until the transaction ends. On SQLite every writer is."""
+    if connection.dialect.name == "postgresql":
+        key = sa.func.hashtextextended(f"lease capacity {pool}", 0)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+
+
+def find(connection: sa.Connection, wish: Wish, prefer: Sequence[str] = ()) -> dict[str, int]:
+    """Hosts with room for up to that many units: host -> units. Those in `prefer` come first."""
+    if wish.whole and not wish.wants and not prefer:
+        asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
+        return dict.fromkeys(connection.execute(_FREE_ANYWHERE, asked).scalars(), 1)
+    candidates = _candidates(connection, wish)
+    if wish.whole:
+        return dict.fromkeys(_free(connection, wish, candidates, prefer), 1)
+    return _fitting(connection, wish, candidates, prefer)
+
+
+def count(connection: sa.Connection, wish: Wish) -> int:
+    """How many working hosts of the pool have the properties that are wanted."""
+    return int(connection.execute(_count_of(_candidates(connection, wish))).scalar_one())
+
+
+def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[str, int], phase: str = HELD) -> None:
+    """Write down what a booking gets."""
+    size = size_of(booking)
+    lines = [_line(booking, host, units, size, phase) for host, units in places.items()]
+    if lines:
+        connection.execute(_TAKE, lines)
+
+
+def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[sa.RowMapping]:
+    """Allocations, in the order of their hosts."""
+    query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
+    return list(connection.execute(query).mappings())
+
+
+def held_by(connection: sa.Connection, lease: str) -> list[sa.RowMapping]:
+    """All that a lease has been allocated, in the order of the hosts."""
+    return list(connection.execute(_OF_LEASE, {"of_lease": lease}).mappings())
+
+
+def drop(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
+    connection.execute(sa.delete(allocations).where(*which))
+
+
+def raise_version(connection: sa.Connection, reservations: Sequence[str]) -> None:
+    """What these should hold has changed: older orders are out of date."""
+    change = sa.update(bookings).where(bookings.c.reservation.in_(reservations))
+    connection.execute(change.values(version=bookings.c.version + 1))
+
+
+def size_of(row: Line) -> Size:
+    return Size(row["vcpus"], row["memory_mb"], row["disk_gb"])
+
+
+def _candidates(connection: sa.Connection, wish: Wish) -> sa.Select[Any]:
+    """The working hosts of the pool that have the properties."""
+    query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
+    if not wish.wants:
+        return query
+    known = connection.execute(sa.select(hosts.c.profile).where(hosts.c.pool == wish.pool).distinct()).scalars()
+    fitting = [profile for profile in known if matches(json.loads(profile), wish.wants)]
+    return query.where(hosts.c.profile.in_(fitting))
+
+
+def _count_of(candidates: sa.Select[Any]) -> sa.Select[Any]:
+    return sa.select(sa.func.count()).select_from(candidates.subquery())
+
+
+def _free(connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]) -> list[str]:
+    """Hosts that nobody holds any part of during the window."""
+    rank = sa.case((hosts.c.host.in_(prefer), 0), else_=1)
+    query = (
+        candidates.with_only_columns(hosts.c.host)
+        .where(~sa.exists().where(_OVERLAPPING))
+        .order_by(*((rank,) if prefer else ()), hosts.c.host)
+        .limit(wish.units)
+    )
+    return list(connection.execute(query, {"since": wish.starts, "until": wish.ends}).scalars())
+
+
+def _fitting(
+    connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]
+) -> dict[str, int]:
+    """Instances on shared hosts, the fullest first come by name: as many as fit on each."""
+    places: dict[str, int] = {}
+    left = wish.units
+    for host, taken in _with_taken(connection, wish, candidates, prefer):
+        fits = min(left, room(size_of(host), taken, wish.starts, wish.ends, wish.size))
+        if fits:
+            places[host["host"]] = fits
+            left -= fits
+        if not left:
+            break
+    return places
+
+
+def _with_taken(
+    connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]
+) -> Iterator[tuple[sa.RowMapping, list[Taken]]]:
+    """The hosts one after the other, each with what is taken of it during the window."""
+    found = list(connection.execute(candidates.order_by(hosts.c.host)).mappings())
+    found.sort(key=lambda host: (host["host"] not in prefer, host["host"]))
+    for first in range(0, len(found), _PAGE):
+        page = found[first : first + _PAGE]
+        taken = held(
+            connection,
+            allocations.c.host.in_([host["host"] for host in page]),
+            allocations.c.starts < wish.ends,
+            allocations.c.ends > wish.starts,
+        )
+        for host in page:
+            yield host, [_taken(row) for row in taken if row["host"] == host["host"]]
+
+
+def _taken(row: sa.RowMapping) -> Taken:
+    return Taken(row["starts"], row["ends"], size_of(row), row["whole"])
+
+
+def _line(booking: Mapping[str, Any], host: str, units: int, size: Size, phase: str) -> dict[str, Any]:
+    all_of_it = size.times(units)
+    kept = {name: booking[name] for name in ("reservation", "lease", "starts", "ends", "whole")}
+    return kept | {
+        "host": host,
+        "units": units,
+        "vcpus": all_of_it.vcpus,
+        "memory_mb": all_of_it.memory_mb,
+        "disk_gb": all_of_it.disk_gb,
+        "phase": phase,
+    }

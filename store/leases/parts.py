@@ -1,0 +1,110 @@
+"""A lease with its parts as a transaction sees them, checked against the relationship table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.leases.dates import kept
+from domain.leases.names import event_path
+from domain.leases.spec import Term
+from domain.leases.tables import BEFORE_END, END, EVENTS, START, Event, Lease, contradiction
+from domain.machine import NONE, Actor
+from domain.paths import name_of
+from store.leases.tables import bookings, timers
+from store.recording import LINES, line
+from store.schema import objects
+
+_LEASE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_PARTS = (
+    sa.select(objects)
+    .where(objects.c.parent == sa.bindparam("at_path"), objects.c.kind.in_(("reservation", "event")))
+    .order_by(objects.c.path)
+)
+_TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bindparam("of_lease"))
+_NO_TIMERS = sa.delete(timers).where(timers.c.lease == sa.bindparam("of_lease"))
+NEW_TIMERS = sa.insert(timers)
+_NEXT_DUE = sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
+_BOOKED = sa.select(bookings).where(bookings.c.lease == sa.bindparam("of_lease")).order_by(bookings.c.reservation)
+_TO_COME = (Event.UNDONE, Event.IN_PROGRESS)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The reservations and the events of a lease."""
+
+    reservations: list[sa.RowMapping]
+    events: dict[str, sa.RowMapping]
+
+    def wrong(self, status: str) -> str:
+        """What contradicts the lease's status; empty if nothing does."""
+        statuses = {name: row["status"] for name, row in self.events.items()}
+        return contradiction(status, [row["status"] for row in self.reservations], statuses)
+
+    def due(self, name: str) -> datetime:
+        return kept(self.events[name]["spec"]["due"])
+
+    def term(self) -> Term:
+        return Term(self.due(START), self.due(END), self.due(BEFORE_END))
+
+
+def read(connection: sa.Connection, lease: str) -> Parts:
+    rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
+    events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
+    return Parts([row for row in rows if row["kind"] == "reservation"], events)
+
+
+def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
+
+
+def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: Parts, at: datetime) -> str:
+    """A lease whose parts contradict it goes to ERROR, with the reason. Returns its status after that."""
+    status = str(lease["status"])
+    wrong = parts.wrong(status)
+    if not wrong:
+        return status
+    message = f"its parts cannot be reconciled: {wrong}"
+    change = {"status": Lease.ERROR.value, "error": message, "changed_at": at}
+    connection.execute(sa.update(objects).where(objects.c.path == lease["path"]).values(**change))
+    told = line(lease["path"], at, Actor.CONTROLLER, "reconcile", status, Lease.ERROR, lease["epoch"], message)
+    connection.execute(LINES, told)
+    return Lease.ERROR
+
+
+def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: Parts | None) -> None:
+    """The timers as they must be for this lease now: those of events to come, none for what will never come."""
+    wanted = _wanted(status, parts) if parts else {}
+    there = {str(event): due for event, due in connection.execute(_TIMERS, {"of_lease": lease})}
+    names = {event_path(lease, name): name for name in wanted}
+    if {event: wanted[name] for event, name in names.items()} == there:
+        return
+    connection.execute(_NO_TIMERS, {"of_lease": lease})
+    lines = [
+        {"event": event, "lease": lease, "pool": pool, "name": name, "due": wanted[name]}
+        for event, name in names.items()
+    ]
+    if lines:
+        connection.execute(NEW_TIMERS, lines)
+
+
+def _wanted(status: str, parts: Parts) -> dict[str, datetime]:
+    if status in (Lease.TERMINATED, NONE):
+        return {}
+    names = (END,) if status == Lease.ERROR else EVENTS
+    to_come = [name for name in names if name in parts.events and parts.events[name]["status"] in _TO_COME]
+    return {name: parts.due(name) for name in to_come}
+
+
+def next_due(connection: sa.Connection, pool: str) -> datetime | None:
+    """When the clock of a pool has to act next."""
+    found: datetime | None = connection.execute(_NEXT_DUE, {"of_pool": pool}).scalar_one_or_none()
+    return found
+
+
+def booked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
+    """The bookings of a lease, in the order of its reservations."""
+    return [dict(row) for row in connection.execute(_BOOKED, {"of_lease": lease}).mappings()]

@@ -1,0 +1,269 @@
+"""What the family adds to the kernel's transactions for leases and their events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.leases.dates import stamp
+from domain.leases.names import event_path, reservation_path
+from domain.leases.spec import Firing, LeaseChange, LeaseSpec, PhysicalHosts, Term, changed, term
+from domain.leases.tables import BEFORE_END, END, START, Event, Lease, Reservation
+from domain.machine import NONE, Row
+from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
+from domain.paths import name_of, parent_of
+from store.leases import booking, hosts, parts
+from store.leases.capacity import held_by, one_at_a_time
+from store.leases.parts import Parts, next_due
+from store.leases.tables import bookings, timers
+from store.riders import Extra, Found, Rider
+
+_BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
+SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
+
+
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    """May this happen, and what does it take? What a refused request had begun to take is given back."""
+    with connection.begin_nested():
+        return _ADMIT[row.action](connection, claim, spec, found)
+
+
+def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """An action on a lease has ended: its parts are checked, what is over is released, timers are set anew."""
+    lease = parts.lease_at(connection, grant.path)
+    if lease is None:
+        booking.release(connection, bookings.c.lease == grant.path)
+        parts.set_timers(connection, grant.path, "", NONE, None)
+        return
+    now = parts.read(connection, grant.path)
+    status = parts.reconcile(connection, lease, now, at)
+    if grant.action == "start":
+        _remember_hosts(connection, grant.path)
+    if grant.action == "update":
+        booking.settle_resize(connection, grant.path, outcome.result is Result.SUCCEEDED)
+    if grant.action == "create" and status == Lease.ERROR:
+        booking.release(connection, bookings.c.lease == grant.path)
+    over = [row["path"] for row in now.reservations if row["status"] == Reservation.DELETED]
+    if over:
+        booking.release(connection, bookings.c.reservation.in_(over))
+    parts.set_timers(connection, grant.path, lease["spec"]["pool"], status, now)
+
+
+def admit_event(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    """An event is announced when it is due, not when somebody feels like it."""
+    assert found
+    _on_time(cast(Firing, spec), name_of(found["path"]), found["spec"]["due"])
+    return Extra()
+
+
+def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    path = str(parent_of(grant.path))
+    lease = parts.lease_at(connection, path)
+    if lease is not None:
+        parts.set_timers(connection, path, lease["spec"]["pool"], lease["status"], parts.read(connection, path))
+
+
+def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    assert isinstance(spec, LeaseSpec)
+    lease, limits = claim.request.path, booking.limits_of(connection)
+    dates = term(spec, claim.at, limits)
+    project = lease.split(":")[1]
+    _alone(connection, project, spec.pool)
+    wanted = spec.wanted()
+    number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
+    booking.check_quota(connection, lease, dates, number_of_hosts, limits)
+    before = next_due(connection, spec.pool)
+    births = []
+    for number, each in enumerate(wanted, 1):
+        path = reservation_path(lease, number)
+        new = {"reservation": path, "lease": lease, "project": project, "pool": spec.pool}
+        booking.book(connection, new | {"token": f"{path}#{claim.run}"}, each, dates)
+        births.append(NewObject(path, "reservation", "", each.model_dump(mode="json")))
+    for name, due in _dues(dates).items():
+        births.append(NewObject(event_path(lease, name), "event", "", {"due": stamp(due)}))
+    connection.execute(parts.NEW_TIMERS, [_timer(lease, spec.pool, name, due) for name, due in _dues(dates).items()])
+    kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_told(dates)}
+    return Extra(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
+
+
+def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    assert found
+    assert isinstance(spec, LeaseChange)
+    lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
+    if wrong := now.wrong(found["status"]):
+        return Extra(details={"contradiction": wrong})
+    started = now.events[START]["status"] != Event.UNDONE
+    limits = booking.limits_of(connection)
+    dates = changed(spec, now.term(), started, claim.at, limits)
+    _alone(connection, lease.split(":")[1], pool)
+    before = next_due(connection, pool)
+    hand_over, sizes = _rebook(connection, now, spec, dates, started, lease)
+    booking.check_quota(connection, lease, dates, _hosts_of(connection, lease), limits)
+    kept = {**found["spec"], **_told(dates), **({"name": spec.name} if spec.name else {})}
+    to_come = min((due for due in _dues(dates).values() if due > claim.at), default=claim.at)
+    details = _wake(pool, before, to_come, claim.at)
+    moves = [*_moved_events(connection, now, dates, lease, pool), *([] if hand_over else sizes)]
+    news = {"hand_over": hand_over, "sizes": [move.model_dump(mode="json") for move in sizes]} if hand_over else {}
+    return Extra(spec=kept, details={**details, **news}, moves=moves)
+
+
+def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    assert found
+    now = parts.read(connection, found["path"])
+    if wrong := now.wrong(found["status"]):
+        return Extra(details={"contradiction": wrong})
+    _on_time(cast(Firing, spec), START, now.events[START]["spec"]["due"])
+    entering = Move(path=now.events[START]["path"], to=Event.IN_PROGRESS, action="start")
+    return Extra(details=_work(now), moves=[entering])
+
+
+def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    """By the clock, or by a user before its time; also after a start or an end that failed."""
+    assert found
+    now = parts.read(connection, found["path"])
+    if wrong := now.wrong(found["status"]):
+        return Extra(details={"contradiction": wrong})
+    firing = cast(Firing, spec)
+    if firing.due:
+        _on_time(firing, END, now.events[END]["spec"]["due"])
+    moves = [Move(path=now.events[END]["path"], to=Event.IN_PROGRESS, action="end")]
+    if now.events[START]["status"] != Event.DONE:
+        told = "closed: the lease ends without having started well"
+        moves.append(Move(path=now.events[START]["path"], to=Event.DONE, message=told))
+    never = [row for row in now.reservations if row["status"] == Reservation.PENDING]
+    moves += [Move(path=row["path"], to=Reservation.DELETED) for row in never]
+    return Extra(details=_work(now), moves=moves)
+
+
+def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    assert found
+    return Extra(details=_work(parts.read(connection, found["path"])))
+
+
+_Admit = Callable[[sa.Connection, Claim, BaseModel | None, Found], Extra]
+_ADMIT: dict[str, _Admit] = {"create": _create, "update": _update, "start": _start, "end": _end, "delete": _delete}
+
+
+def _rebook(
+    connection: sa.Connection, now: Parts, change: LeaseChange, dates: Term, started: bool, lease: str
+) -> tuple[list[str], list[Move]]:
+    """What the lease holds, for its new dates and sizes. Returns what must be handed over, and the new sizes."""
+    sizes, specs = change.sizes(), {name_of(row["path"]): row for row in now.reservations}
+    _known(sizes, specs)
+    hand_over: list[str] = []
+    for each in parts.booked(connection, lease):
+        size = sizes.get(name_of(each["reservation"]))
+        if each["closing"]:
+            continue
+        if not started and each["units"]:
+            booking.rebook(connection, each, dates, size, specs[name_of(each["reservation"])]["spec"]["min"])
+            continue
+        booking.extend(connection, each, dates.end)
+        if size and booking.resize(connection, each | {"ends": dates.end}, size):
+            hand_over.append(each["reservation"])
+    moves = [_sized(specs[name], size.min, size.max) for name, size in sizes.items()]
+    return hand_over, moves
+
+
+def _known(sizes: dict[str, Any], specs: dict[str, Any]) -> None:
+    for name in sizes:
+        if name not in specs:
+            raise Refused(Category.INVALID, f"there is no reservation {name}", f"reservations are: {', '.join(specs)}")
+        if "min" not in specs[name]["spec"]:
+            raise Refused(Category.INVALID, f"reservation {name} has no size: it is of type mci")
+
+
+def _sized(row: sa.RowMapping, least: int, most: int) -> Move:
+    return Move(path=row["path"], to=row["status"], spec={**row["spec"], "min": least, "max": most})
+
+
+def _moved_events(connection: sa.Connection, now: Parts, dates: Term, lease: str, pool: str) -> list[Move]:
+    """Events whose time has changed, and their timers with them. An announcement that came too early comes again."""
+    moves = []
+    for name, due in _dues(dates).items():
+        event = now.events[name]
+        if now.due(name) == due:
+            continue
+        again = name == BEFORE_END and event["status"] in (Event.DONE, Event.ERROR)
+        status = Event.UNDONE if again else event["status"]
+        moves.append(Move(path=event["path"], to=status, spec={"due": stamp(due)}))
+        if status == Event.UNDONE:
+            _set_timer(connection, lease, pool, name, due)
+    return moves
+
+
+def _set_timer(connection: sa.Connection, lease: str, pool: str, name: str, due: datetime) -> None:
+    connection.execute(sa.delete(timers).where(timers.c.event == event_path(lease, name)))
+    connection.execute(parts.NEW_TIMERS, _timer(lease, pool, name, due))
+
+
+def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
+    return {"event": event_path(lease, name), "lease": lease, "pool": pool, "name": name, "due": due}
+
+
+def _alone(connection: sa.Connection, project: str, pool: str) -> None:
+    """Nobody else counts in this project or allocates in this pool until the transaction ends."""
+    one_at_a_time(connection, f"of project {project}")
+    one_at_a_time(connection, pool)
+
+
+def _dues(dates: Term) -> dict[str, datetime]:
+    return {START: dates.start, BEFORE_END: dates.before_end, END: dates.end}
+
+
+def _told(dates: Term) -> dict[str, str]:
+    return {"start": stamp(dates.start), "end": stamp(dates.end), "before_end": stamp(dates.before_end)}
+
+
+def _wake(pool: str, before: datetime | None, earliest: datetime, at: datetime) -> dict[str, Any]:
+    """Must the clock be woken? Not if it will look before anything of ours is due anyway."""
+    first = min(before, earliest) if before else earliest
+    return {"pool": pool, "wake": before is None or earliest < before or first <= at + SOON}
+
+
+def _work(now: Parts) -> dict[str, Any]:
+    """What has to be started, ended or taken back."""
+    told = [{"path": row["path"], "status": row["status"], **_kind(row["spec"])} for row in now.reservations]
+    return {"reservations": told, "events": {name: row["status"] for name, row in now.events.items()}}
+
+
+def _kind(spec: dict[str, Any]) -> dict[str, Any]:
+    names = ("resource_type", "mci", "spec", "on_end")
+    return {name: spec[name] for name in names if name in spec}
+
+
+def _on_time(firing: Firing, name: str, due: str) -> None:
+    if firing.due != due:
+        what = f"it was due at {firing.due}, and has been moved" if firing.due else "only the clock does that"
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{name} comes at {due}: {what}",
+            "to have it earlier: starter lease update --start now",
+        )
+
+
+def _remember_hosts(connection: sa.Connection, lease: str) -> None:
+    """What a reservation began with, so that everybody can see whether it has changed since."""
+    began: defaultdict[str, list[str]] = defaultdict(list)
+    for row in held_by(connection, lease):
+        began[row["reservation"]].append(row["host"])
+    if began:
+        connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
+
+
+def _hosts_of(connection: sa.Connection, lease: str) -> int:
+    query = sa.select(sa.func.sum(bookings.c.units)).where(bookings.c.lease == lease, bookings.c.whole)
+    return int(connection.execute(query).scalar_one() or 0)
+
+
+RIDERS: dict[str, Rider] = {
+    "lease": Rider(admit=admit, ended=ended),
+    "event": Rider(admit=admit_event, ended=ended_event),
+    "host": Rider(admit=hosts.admit, ended=hosts.ended),
+}

@@ -1,0 +1,224 @@
+"""Machines and their neighbours in the kernel's transactions: which locks an action needs, and whether it may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.machine import NONE, Row
+from domain.machines import rules, specs
+from domain.machines.tables import GONE, IN_BIN, S
+from domain.model import Claim, Request
+from domain.paths import ancestors, kind_of, name_of
+from store.reading import below
+from store.riders import Extra, Found, Rider
+from store.schema import objects
+
+_ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
+_WITH_DISKS = ("delete", "restore", "destroy")
+_ON_DISK = ("add-disk", "attach-disk", "detach-disk")
+_USING_MEMORY = (S.RUNNING, S.PAUSED, S.STARTING, S.RESUMING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
+
+
+def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
+    query = sa.select(objects.c.path, objects.c.status).where(objects.c.path.in_(paths))
+    return {path: status for path, status in connection.execute(query) if status not in GONE}
+
+
+def _object(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    found = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    return None if found and found["status"] in GONE else found
+
+
+def _disks_of(connection: sa.Connection, path: str) -> list[str]:
+    """Disks that are attached to machines at or below a path, also those in the recycle bin."""
+    machine = objects.c.info["machine"].as_string()
+    query = sa.select(objects.c.path, machine).where(
+        objects.c.parent == rules.account_of(path),
+        objects.c.kind == "disk",
+        objects.c.status.in_(_ATTACHED),
+        machine.startswith(path, autoescape=True),  # no more than a first choice: `a` begins `ab`, case may not count
+    )
+    return sorted(disk for disk, of in connection.execute(query) if of == path or of.startswith(f"{path}:"))
+
+
+def _machine_of(found: Found) -> str:
+    """The machine that a disk is attached to."""
+    return str(found["info"].get("machine", "")) if found else ""
+
+
+# Which locks an action needs besides its own.
+
+
+def _machine_locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
+    if request.action in _ON_DISK:
+        return [rules.disk_path(request.path, str((request.spec or {}).get("disk", "")))]
+    if request.action in _WITH_DISKS:
+        return _disks_of(connection, request.path)
+    return ()
+
+
+def _disk_locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
+    """Actions on an attached disk go through its machine's queue."""
+    if request.action in ("attach", "assign"):
+        return [rules.machine_path(request.path, str((request.spec or {}).get("machine", "")))]
+    attached = found is not None and found["status"] in _ATTACHED
+    return [_machine_of(found)] if attached and _machine_of(found) else ()
+
+
+def _cloudspace_locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
+    return _disks_of(connection, request.path) if request.action in ("delete", "destroy") else ()
+
+
+# Whether an action may begin.
+
+
+def _admit_machine(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    _check_parents(connection, request)
+    if isinstance(spec, specs.NewMachine) and not spec.virtual:
+        _check_new_machine(connection, spec.model_dump())
+    if request.action == "deploy" and found:
+        _check_new_machine(connection, found["spec"])
+    if isinstance(spec, specs.Migrate) and found:
+        _check_target(connection, found, spec.node)
+        return Extra(details={"node": spec.node or ""})
+    if isinstance(spec, specs.WithDisk):
+        return _admit_disk_action(connection, request, spec)
+    named = _machine_locks(connection, request, found)
+    return _binnable(connection, claim, spec, found, {"named": list(named)})
+
+
+def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.WithDisk) -> Extra:
+    disk = rules.disk_path(request.path, spec.disk)
+    kept = _object(connection, disk)
+    status = str(kept["status"]) if kept else None
+    rules.check_disk(request.action, disk, status, _machine_of(kept), request.path)
+    return Extra(details={"named": [disk], "order": spec.model_dump()})
+
+
+def _admit_disk(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    _check_parents(connection, request)
+    machine = _machine_of(found)
+    if isinstance(spec, specs.WithMachine):
+        machine = rules.machine_path(request.path, spec.machine)
+    if isinstance(spec, specs.WithMachine) or request.action == "detach" or row.source == S.TOBEDELETED:
+        kept = _object(connection, machine)
+        going = request.action == "destroy" and kept is not None and kept["status"] in IN_BIN
+        if not going:
+            rules.check_machine(request.action, machine, str(kept["status"]) if kept else None)
+    details = {"named": [machine] if machine else [], "machine": machine}
+    return _binnable(connection, claim, spec, found, details)
+
+
+def _admit_cloudspace(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    _check_parents(connection, request)
+    if request.action in ("delete", "destroy"):
+        _check_contents(connection, request, spec, ("machine",))
+    return _binnable(connection, claim, spec, found, {"named": list(_cloudspace_locks(connection, request, found))})
+
+
+def _admit_account(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    if request.action in ("delete", "destroy"):
+        _check_contents(connection, request, spec, ("cloudspace", "disk", "machine"))
+    named = list((found["info"] if found else {}).get("paused", [])) if request.action == "enable" else []
+    return _binnable(connection, claim, spec, found, {"named": named})
+
+
+def _admit_image(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    if request.action in ("delete", "destroy"):
+        made_from = objects.c.spec["image"].as_string() == name_of(request.path)
+        users = sa.select(objects.c.path).where(
+            objects.c.kind == "machine", objects.c.status.notin_([*GONE, S.VIRTUAL]), made_from
+        )
+        rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
+    return _binnable(connection, claim, spec, found, {})
+
+
+def _admit_node(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+    request = claim.request
+    if request.action == "decommission":
+        rules.check_another_node(name_of(request.path), _enabled_nodes(connection), f"decommission of {request.path}")
+    if isinstance(spec, specs.Maintain):
+        return Extra(details={"mode": spec.mode})
+    if request.action == "enable" and found:
+        return Extra(details={"stopped": found["info"].get("stopped", [])})
+    return Extra()
+
+
+def _check_parents(connection: sa.Connection, request: Request) -> None:
+    rules.check_parents(request.path, request.action, _statuses(connection, ancestors(request.path)))
+
+
+def _check_contents(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
+    inside = sa.select(objects.c.path, objects.c.status).where(
+        below(objects.c.path, request.path), objects.c.kind.in_(kinds)
+    )
+    contents = {path: status for path, status in connection.execute(inside)}  # noqa: C416  rows, not pairs
+    rules.check_contents(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
+
+
+def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> None:
+    image = f"image:{spec['image']}"
+    rules.check_image(image, _statuses(connection, [image]).get(image))
+    if node := spec.get("node"):
+        _check_room(connection, node, int(spec.get("memory", 1)))
+
+
+def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | None) -> None:
+    """A migration to a node that was named must be possible now; else the hypervisor chooses when its turn comes."""
+    here = str(found["info"].get("node", ""))
+    if node is None:
+        rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found['path']}")
+        return
+    needed = int(found["spec"].get("memory", 1)) if found["status"] in _USING_MEMORY else 0
+    _check_room(connection, node, needed, here)
+
+
+def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
+    node = _object(connection, f"node:{name}")
+    on_it = sa.select(objects.c.spec).where(
+        objects.c.kind == "machine",
+        objects.c.status.in_(_USING_MEMORY),
+        objects.c.info["node"].as_string() == name,
+    )
+    used = sum(int(spec.get("memory", 1)) for spec in connection.execute(on_it).scalars())
+    room = int(node["spec"].get("memory", 0)) - used if node else 0
+    rules.check_node(name, str(node["status"]) if node else None, room, needed, here)
+
+
+def _enabled_nodes(connection: sa.Connection) -> list[str]:
+    query = sa.select(objects.c.path).where(objects.c.kind == "node", objects.c.status == S.ENABLED)
+    return [name_of(path) for path in connection.execute(query).scalars()]
+
+
+def _binnable(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, details: dict[str, Any]
+) -> Extra:
+    """What is common to all that can be deleted: how long it stays, and that the timer destroys only what it may."""
+    path = claim.request.path
+    if isinstance(spec, specs.Delete):
+        account = _object(connection, rules.account_of(path)) if kind_of(rules.account_of(path)) == "account" else None
+        own = account["spec"] if account else None
+        details["retention"] = rules.retention(spec.retention_days, own, specs.DEFAULT_RETENTION_DAYS)
+    if isinstance(spec, specs.Destroy) and spec.bin is not None:
+        rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
+        details["from_bin"] = True
+    return Extra(details=details)
+
+
+RIDERS: dict[str, Rider] = {
+    "machine": Rider(locks=_machine_locks, admit=_admit_machine),
+    "cloudspace": Rider(locks=_cloudspace_locks, admit=_admit_cloudspace),
+    "account": Rider(admit=_admit_account),
+    "disk": Rider(locks=_disk_locks, admit=_admit_disk),
+    "image": Rider(admit=_admit_image),
+    "node": Rider(admit=_admit_node),
+}

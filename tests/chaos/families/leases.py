@@ -1,0 +1,100 @@
+"""Leases, and the hosts that they take from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from domain.errors import RatchetError
+from domain.leases.names import READ_LEASE
+from domain.leases.views import LeaseView
+from domain.model import Outcome, Query, Result
+from tests.chaos.stories import Story
+from tests.chaos.world import PATIENCE, World
+
+ROOT = "project:{ns}:lease:l1"
+
+
+def _pool(path: str) -> str:
+    return path.split(":")[1]
+
+
+async def with_hosts(world: World, path: str) -> None:
+    for name in ("h1", "h2"):
+        assert (await world.do(f"pool:{_pool(path)}:host:{name}", "add", spec={})).status == "UP"
+
+
+async def _create(world: World, path: str, **dates: str) -> Outcome:
+    return await world.do(path, "create", spec={"hosts": 1, "pool": _pool(path), **dates})
+
+
+async def pending(world: World, path: str) -> None:
+    assert (await create(world, path)).status == "PENDING"
+
+
+async def active(world: World, path: str) -> None:
+    await _create(world, path, start="now", end="+2h")
+    await until(world, path, lambda seen: seen.status == "ACTIVE")
+
+
+async def create(world: World, path: str) -> Outcome:
+    return await _create(world, path, start="+1h", end="+2h")
+
+
+async def start(world: World, path: str) -> Outcome:
+    """The clock is woken, and starts the lease."""
+    await world.ask(path, "update", spec={"start": "now"})
+    return await until(world, path, lambda seen: seen.status == "ACTIVE")
+
+
+async def slow_start(world: World, path: str) -> Outcome:
+    """A host that takes its time: the quick try gives up, the patient one goes on."""
+    await world.fault(kind="hang", csp="hosts", region=_pool(path), vm="h1", verb="create", seconds=3, times=1)
+    return await start(world, path)
+
+
+async def life(world: World, path: str) -> Outcome:
+    """From now for a second: started, announced and ended by the clock, whatever the worker does."""
+    await _create(world, path, start="now", end="+1s")
+    return await until(world, path, lambda seen: seen.status == "TERMINATED")
+
+
+async def update(world: World, path: str) -> Outcome:
+    return await world.do(path, "update", spec={"hosts": 2})
+
+
+async def end(world: World, path: str) -> Outcome:
+    return await world.do(path, "end", spec={})
+
+
+async def delete(world: World, path: str) -> Outcome:
+    return await world.do(path, "delete")
+
+
+async def lose_host(world: World, path: str) -> Outcome:
+    return await world.do(f"pool:{_pool(path)}:host:h1", "fail")
+
+
+async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> Outcome:
+    """Until the lease is so and nothing runs on it; a worker may be away meanwhile."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(RatchetError):
+                seen = await world.asking.read(READ_LEASE, Query(path=path), LeaseView)
+                running = await world.asking.running(path)
+                if true(seen) and running and running.status and running.status.name != "RUNNING":
+                    return Outcome(path=path, action="", result=Result.SUCCEEDED, status=seen.status)
+            await asyncio.sleep(0.05)
+
+
+STORIES = (
+    Story("create", ROOT, create, (with_hosts,), status="PENDING", family="leases"),
+    Story("start", ROOT, start, (with_hosts, pending), status="ACTIVE", family="leases"),
+    Story("slow start", ROOT, slow_start, (with_hosts, pending), status="ACTIVE", family="leases"),
+    Story("life", ROOT, life, (with_hosts,), status="TERMINATED", family="leases"),
+    Story("update", ROOT, update, (with_hosts, active), status="ACTIVE", family="leases"),
+    Story("end", ROOT, end, (with_hosts, active), status="TERMINATED", family="leases"),
+    Story("delete", ROOT, delete, (with_hosts, active), status="None", family="leases"),
+    Story("host fails", ROOT, lose_host, (with_hosts, active), status="DOWN", family="leases"),
+)

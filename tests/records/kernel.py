@@ -1,0 +1,27 @@
+"""What every family shares besides actions: sweeps of self-healing, and lines that are drained."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from domain import wire
+from domain.healing import Sweep
+from domain.model import LineOrder
+from starter.asking import Asking
+from tests.records.keeper import Keeper
+from tests.user import User, spec
+from workers.service import Service
+
+
+async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+    await asking.client.execute_workflow(wire.HEAL, Sweep(), id="sweep", task_queue=wire.ACTIONS_QUEUE)
+    await recorder.keep("sweep", "heal-succeeded")
+    user = User(asking, service, "drained")
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.fault("hang", verb="reboot", seconds=0.5)
+    await user.admitted(user.mci(), "reboot")
+    order = LineOrder(path=user.mci(), run="", at=datetime.now(UTC))
+    drain = wire.companion(user.mci(), wire.DRAIN)
+    await asking.client.execute_workflow(wire.DRAIN_LINE, order, id=drain, task_queue=wire.ACTIONS_QUEUE)
+    await recorder.keep(drain, "drain-succeeded")
+    await user.heal_faults()

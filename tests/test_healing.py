@@ -1,0 +1,185 @@
+"""Self-healing, for every family: what dead actions left is brought back and reported, what lives is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from temporalio.client import Client
+
+from domain import wire
+from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Sweep, limit_for, shortest
+from domain.model import Result
+from store.schema import actions, locks, objects
+from tests.test_cli.conftest import cli as cli
+from tests.test_cli.shell import Cli
+from tests.user import User, spec
+from workers.schedule import keep_schedule
+
+NOW = Sweep(limits={ANY: 0})
+LOOK = Sweep(limits={ANY: 0}, dry_run=True)
+
+
+async def sweep(user: User, order: Sweep = NOW) -> tuple[HealReport, list[Found]]:
+    """A sweep, and what it found of this test's own objects."""
+    report = await user.asking.heal(order)
+    return report, [found for found in report.found if found.path.startswith(f"ns:{user.ns}:")]
+
+
+@pytest.fixture
+async def hung(user: User) -> AsyncIterator[str]:
+    """A VM whose reboot takes its time."""
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
+    await user.admitted(user.vm("aws0-1"), "reboot")
+    await user.until_called(user.vm("aws0-1"))
+    yield user.vm("aws0-1")
+    await user.heal_faults()
+
+
+async def terminate(user: User, workflow: str) -> None:
+    await user.asking.client.get_workflow_handle(workflow).terminate("an operator, in the Web UI")
+
+
+def test_limits_are_looked_up_from_the_narrow_to_the_wide() -> None:
+    limits = {"vm.reboot": 1.0, "vm": 2.0, ANY: 3.0}
+    assert [limit_for(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
+    assert limit_for(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
+    assert limit_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT == shortest({})
+    assert shortest(limits) == 1.0
+    assert shortest({"vm": 5_000.0}) == DEFAULT_LIMIT  # the others still have the usual one
+
+
+async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported(user: User, hung: str) -> None:
+    await terminate(user, hung)
+    _, [found] = await sweep(user)
+    assert (found.path, found.action, found.status, found.finding) == (hung, "reboot", "Rebooting", Finding.HEALED)
+    assert (found.to, (await user.see(hung)).status) == ("Running", "Running")
+    assert await user.service.inventory.holds(user.mci()) == []
+    last = (await user.history(hung))[-1]
+    assert (last.actor, last.action, last.source, last.to) == ("Controller", "heal", "Rebooting", "Running")
+    assert (await user.do(hung, "suspend")).result is Result.SUCCEEDED
+
+
+async def test_a_group_goes_back_with_all_its_members(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
+    await user.fault("hang", verb="suspend", seconds=60)
+    await user.admitted(user.mci(), "suspend")
+    await user.until_called(user.vm("aws0-1"))
+    await terminate(user, user.mci())
+    _, [found] = await sweep(user)
+    assert (found.path, found.finding) == (user.mci(), Finding.HEALED)
+    assert {vm.status for vm in (await user.see(user.mci())).members} == {"Running"}
+
+
+async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, hung: str) -> None:
+    _, [found] = await sweep(user)
+    assert (found.finding, found.status) == (Finding.SLOW, "Rebooting")
+    assert (await user.see(hung)).status == "Rebooting"
+    await user.heal_faults()
+    assert await user.service.inventory.holds(hung) != []
+    await user.asking.cancel(hung)
+
+
+async def test_what_is_younger_than_its_limit_is_not_even_looked_at(user: User, hung: str) -> None:
+    await terminate(user, hung)
+    assert (await sweep(user, Sweep(limits={"vm.reboot": 3600.0, ANY: 0})))[1] == []
+    assert (await user.see(hung)).status == "Rebooting"
+    assert len((await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]) == 1
+
+
+async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(user: User, hung: str) -> None:
+    await terminate(user, hung)
+    before = await user.see(hung)
+    report, [found] = await sweep(user, LOOK)
+    assert (report.dry_run, found.finding) == (True, Finding.WOULD_HEAL)
+    assert await user.see(hung) == before
+    assert await user.service.inventory.holds(hung) != []
+
+
+async def test_a_lock_whose_owner_is_gone_is_released(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    stray = {
+        "path": user.mci(),
+        "owner": user.mci("ghost"),
+        "mode": "X",
+        "run": "5b1b5c1e-0000-4000-8000-000000000000",
+        "action": "suspend",
+        "since": datetime.now(UTC) - timedelta(days=1),
+    }
+    await user.service.database.run(lambda connection: connection.execute(sa.insert(locks).values(**stray)).rowcount)
+    _, [found] = await sweep(user)
+    assert (found.path, found.status, found.finding) == (user.mci("ghost"), "lock", Finding.HEALED)
+    assert await user.service.inventory.holds(user.mci()) == []
+
+
+async def test_an_object_that_moves_although_no_action_does_goes_back(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    stuck = sa.update(objects).where(objects.c.path == user.vm("aws0-1"))
+    moving = {"status": "Suspending", "previous_status": "Running", "target_action": "suspend"}
+    await user.service.database.run(lambda connection: connection.execute(stuck.values(**moving)).rowcount)
+    _, [found] = await sweep(user)
+    assert (found.status, found.finding, found.to) == ("Suspending", Finding.HEALED, "Running")
+    assert (await sweep(user))[1] == []
+
+
+async def test_two_sweeps_at_once_heal_once(user: User, hung: str) -> None:
+    await terminate(user, hung)
+    await asyncio.gather(*(sweep(user) for _ in range(3)))
+    lines = [line for line in await user.history(hung) if line.action == "heal"]
+    assert len(lines) == 1
+
+
+async def test_a_late_write_of_a_dead_action_changes_nothing(user: User, hung: str) -> None:
+    epoch = (await user.see(hung)).epoch
+    await terminate(user, hung)
+    await sweep(user)
+    await user.heal_faults()
+    ended = sa.select(actions.c.outcome).where(actions.c.epoch == epoch)
+    outcome = await user.service.database.run(lambda connection: connection.execute(ended).scalar_one())
+    assert outcome["message"].startswith("abandoned")
+    assert (await user.see(hung)).status == "Running"
+
+
+async def test_reports_are_kept_the_newest_first(user: User, hung: str, cli: Cli) -> None:
+    await terminate(user, hung)
+    first, _ = await sweep(user)
+    second, _ = await sweep(user, LOOK)
+    kept = await user.service.inventory.reports(2)
+    assert [report.number for report in kept] == [second.number, first.number]
+    assert kept[1] == first
+
+
+async def test_the_command_heals_and_shows_what_was_found(user: User, hung: str, cli: Cli) -> None:
+    await terminate(user, hung)
+    dry = await cli("heal --dry-run --older-than 0.001s")
+    assert (dry.code, "would heal" in dry.out, "dry run" in dry.err) == (0, True, True)
+    ran = await cli("heal --older-than 0.001s")
+    line = next(line for line in ran.out.splitlines() if line.startswith(f"{user.ns}/web/aws0-1"))
+    assert line.split()[1] == "reboot"
+    assert line.split()[-4:-1] == ["Rebooting", "healed", "Running"]
+    told = await cli("heal report -n 2")
+    assert (told.code, "healed" in told.out, "would heal" in told.out) == (0, True, True)
+    assert (await cli("heal --older-than soon")).code == 2
+
+
+async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: User) -> None:
+    schedule = client.get_schedule_handle(wire.HEAL_SCHEDULE)
+    usual = user.service.settings.heal_interval
+    try:
+        for seconds in (60.0, usual):
+            await keep_schedule(client, seconds)
+            [interval] = (await schedule.describe()).schedule.spec.intervals
+            assert interval.every == timedelta(seconds=seconds)
+        before = (await user.service.inventory.reports(1))[:1]
+        await schedule.trigger()
+        async with asyncio.timeout(20):
+            while (await user.service.inventory.reports(1))[:1] == before:
+                await asyncio.sleep(0.05)
+        await keep_schedule(client, 0)
+        await keep_schedule(client, 0)  # gone already: nothing to do
+    finally:
+        await keep_schedule(client, usual)

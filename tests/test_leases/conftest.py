@@ -1,0 +1,69 @@
+"""Tenants for the tests of leases. Whatever a test does, the relationship table holds after every single commit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import pytest
+import sqlalchemy as sa
+
+from domain.leases.tables import contradiction
+from domain.paths import name_of
+from starter.asking import Asking
+from store.engine import Database
+from store.reading import below
+from store.schema import objects
+from tests.test_leases.tenant import Tenant
+from tests.test_store.conftest import (  # noqa: F401  the same databases as for the store's own tests
+    emptied_postgres_url,
+    empty_postgres,
+    migrated_postgres,
+    migrated_sqlite,
+    rival,
+    scene,
+    sqlite_url,
+    store_url,
+)
+from workers.service import Service
+
+_numbers = count(1)
+
+
+@pytest.fixture
+async def tenant(asking: Asking, stack: Service) -> AsyncIterator[Tenant]:
+    someone = Tenant(asking, stack, f"lease{next(_numbers)}")
+    with relations_hold(stack.database, someone.name):
+        yield someone
+        await someone.stop_clock()  # else it goes on until the year in which its last lease ends
+    await someone.heal_faults()
+
+
+@contextmanager
+def relations_hold(database: Database, project: str) -> Iterator[None]:
+    """Look at the leases of a project at each commit, from inside the transaction: what is committed is what we see."""
+    wrong: list[str] = []
+
+    def look(connection: sa.Connection) -> None:
+        wrong.extend(contradictions(connection, project))
+
+    sa.event.listen(database.engine, "commit", look)
+    try:
+        yield
+    finally:
+        sa.event.remove(database.engine, "commit", look)
+    assert not wrong, wrong[:3]
+
+
+def contradictions(connection: sa.Connection, project: str) -> list[str]:
+    query = sa.select(objects.c.path, objects.c.kind, objects.c.parent, objects.c.status)
+    rows = connection.execute(query.where(below(objects.c.path, f"project:{project}"))).all()
+    found = []
+    for path, kind, _, status in rows:
+        if kind == "lease":
+            reservations = [row.status for row in rows if row.parent == path and row.kind == "reservation"]
+            events = {name_of(row.path): row.status for row in rows if row.parent == path and row.kind == "event"}
+            if problem := contradiction(status, reservations, events):
+                found.append(f"{path}: {problem}")
+    return found

@@ -1,0 +1,196 @@
+"""Pure rules: dates, terms, specs, properties and room on hosts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from domain.errors import Category, Refused
+from domain.leases.capacity import Size, Taken, matches, peak, room
+from domain.leases.dates import parse, stamp
+from domain.leases.spec import HostSpec, LeaseChange, LeaseSpec, Limits, ReservationSpec, Term, changed, term
+
+NOW = datetime(2026, 6, 1, 12, 0, 30, 123456, tzinfo=UTC)
+LIMITS = Limits(longest=timedelta(days=30))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("now", "2026-06-01T12:00:30Z"),
+        ("+2h", "2026-06-01T14:00:30Z"),
+        ("+1d12h30m", "2026-06-03T00:30:30Z"),
+        ("+90s", "2026-06-01T12:02:00Z"),
+        ("+2w", "2026-06-15T12:00:30Z"),
+        ("2026-12-01 09:00", "2026-12-01T09:00:00Z"),
+        ("2026-12-01", "2026-12-01T00:00:00Z"),
+        ("2026-12-01T09:00:00Z", "2026-12-01T09:00:00Z"),
+        ("2026-12-01T09:00:00+02:00", "2026-12-01T07:00:00Z"),
+        (" 2099-01-01 00:00 ", "2099-01-01T00:00:00Z"),
+    ],
+)
+def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
+    assert stamp(parse(text, NOW)) == meant
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "+", "+2", "+2y", "2h", "+-2h", "+1h 2m", "2026-13-01", "+999999w", "9999-01-01", "\x00", "+h2"],
+)
+def test_what_nobody_can_read_is_refused_and_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(Refused) as refused:
+        parse(text, NOW, "start")
+    assert refused.value.category is Category.INVALID
+    assert "start" in refused.value.message
+
+
+def _lease(**dates: Any) -> LeaseSpec:
+    return LeaseSpec.model_validate({"hosts": 1, "end": "+2h", **dates})
+
+
+def test_the_end_is_announced_an_hour_before_it_but_never_before_the_start() -> None:
+    long, short = term(_lease(end="+5h"), NOW, LIMITS), term(_lease(end="+30m"), NOW, LIMITS)
+    assert long.before_end == long.end - timedelta(hours=1)
+    assert short.before_end == short.start
+
+
+@pytest.mark.parametrize(
+    ("dates", "reason"),
+    [
+        ({"start": "+2h", "end": "+1h"}, "ends before it starts"),
+        ({"start": "+1h", "end": "+1h"}, "has no length"),
+        ({"start": "2026-06-01 11:59"}, "is in the past: now is 2026-06-01T12:00:30"),
+        ({"end": "+31d"}, "would last 31 days, 0:00:00: the limit is 30 days, 0:00:00"),
+        ({"start": "+1h", "before_end": "+59m"}, "before_end 2026-06-01T12:59:30Z is outside the lease"),
+        ({"before_end": "+3h"}, "which lasts from 2026-06-01T12:00:30Z to 2026-06-01T14:00:30Z"),
+    ],
+)
+def test_dates_that_make_no_lease_are_refused_with_the_rule(dates: dict[str, str], reason: str) -> None:
+    with pytest.raises(Refused) as refused:
+        term(_lease(**dates), NOW, LIMITS)
+    assert reason in refused.value.message
+    assert refused.value.category is Category.INVALID
+
+
+def test_a_start_in_this_very_minute_is_not_in_the_past_for_people_write_no_seconds() -> None:
+    assert stamp(term(_lease(start="2026-06-01 12:00"), NOW, LIMITS).start) == "2026-06-01T12:00:00Z"
+
+
+OLD = Term(NOW + timedelta(hours=1), NOW + timedelta(hours=5), NOW + timedelta(hours=4))
+
+
+def _changed(started: bool, **change: Any) -> Term:
+    return changed(LeaseChange.model_validate(change), OLD, started, NOW, LIMITS)
+
+
+def test_the_announcement_keeps_its_distance_when_the_end_moves() -> None:
+    assert _changed(True, end="+9h").before_end == parse("+8h", NOW)
+    assert _changed(False, end="+90m").before_end == max(OLD.start, parse("+30m", NOW))
+
+
+@pytest.mark.parametrize(
+    ("started", "change", "reason"),
+    [
+        (True, {"start": "+2h"}, "its start cannot change any more"),
+        (False, {"start": "2020-01-01"}, "the start 2020-01-01T00:00:00Z is in the past"),
+        (True, {"end": "2020-01-01"}, "the end 2020-01-01T00:00:00Z is in the past"),
+        (False, {"end": "+1m"}, "ends before it starts"),
+        (True, {"end": "+40d"}, "the limit is 30 days"),
+        (True, {"before_end": "+6h"}, "is outside the lease"),
+    ],
+)
+def test_changes_that_make_no_lease_are_refused(started: bool, change: dict[str, str], reason: str) -> None:
+    with pytest.raises(Refused) as refused:
+        _changed(started, **change)
+    assert reason in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"end": "+1h"}, "say what to reserve"),
+        ({"end": "+1h", "hosts": 1, "reservations": [{"resource_type": "physical:host"}]}, "say what to reserve"),
+        ({"end": "+1h", "reservations": [{"resource_type": "floppy"}]}, "'physical:host', 'virtual:instance', 'mci'"),
+        ({"end": "+1h", "reservations": [{"resource_type": "physical:host", "min": 3, "max": 2}]}, "less than min"),
+        ({"end": "+1h", "reservations": [{"resource_type": "physical:host", "min": 0}]}, "greater than or equal to 1"),
+        ({"hosts": 1}, "end"),
+        ({"end": "+1h", "hosts": 1, "pool": "../x"}, "bad name"),
+        ({"end": "+1h", "hosts": 1, "colour": "red"}, "Extra inputs"),
+        ({"end": "+1h", "reservations": [{"resource_type": "mci", "mci": "ns:a:mci:b"}] * 2}, "one reservation only"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_before_anybody_is_asked(spec: Any, reason: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        LeaseSpec.model_validate(spec)
+    assert reason in str(error.value)
+
+
+def test_hosts_is_short_for_one_reservation() -> None:
+    (wanted,) = LeaseSpec.model_validate({"end": "+1h", "hosts": 3}).wanted()
+    assert wanted == TypeAdapter(ReservationSpec).validate_python({"resource_type": "physical:host", "min": 3})
+
+
+def test_a_host_knows_its_labels_and_its_sizes() -> None:
+    host = HostSpec.model_validate({"labels": "rack=7, gpu=a100", "vcpus": 32})
+    assert host.all_properties() == {"rack": "7", "gpu": "a100", "vcpus": 32, "memory_mb": 65536, "disk_gb": 1000}
+    with pytest.raises(ValidationError, match="write name=value"):
+        HostSpec.model_validate({"labels": "rack"})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ({}, True),
+        ({"gpu": "a100"}, True),
+        ({"gpu": "h100"}, False),
+        ({"vcpus": 32}, True),
+        ({"vcpus": ">=32"}, True),
+        ({"vcpus": ">32"}, False),
+        ({"vcpus": "<= 32"}, True),
+        ({"gpu": "!=h100"}, True),
+        ({"ssd": "True"}, True),
+        ({"ssd": True, "rack": "7"}, True),
+        ({"rack": 7}, True),
+        ({"colour": "red"}, False),
+        ({"colour": "!=red"}, False),
+    ],
+)
+def test_properties_are_matched_word_by_word_or_compared(wanted: dict[str, object], fits: bool) -> None:
+    assert matches({"gpu": "a100", "vcpus": 32, "ssd": True, "rack": "7"}, wanted) is fits
+
+
+def _at(hour: float) -> datetime:
+    return NOW + timedelta(hours=hour)
+
+
+def test_what_ends_as_another_starts_does_not_overlap_it() -> None:
+    small = Size(4, 10, 0)
+    after_each_other = [Taken(_at(0), _at(1), small), Taken(_at(1), _at(2), small)]
+    assert peak(after_each_other) == small
+    assert room(Size(8, 100, 0), after_each_other, _at(0), _at(2), small) == 1
+    assert room(Size(8, 100, 0), after_each_other, _at(2), _at(3), small) == 2
+
+
+def test_a_host_that_is_held_as_a_whole_has_no_room() -> None:
+    taken = [Taken(_at(0), _at(1), Size(0, 0, 0), whole=True)]
+    assert room(Size(8, 8, 8), taken, _at(0), _at(2), Size(1, 1, 1)) == 0
+    assert room(Size(8, 8, 8), taken, _at(1), _at(2), Size(1, 1, 1)) == 8
+
+
+_STRETCHES = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(1, 8)).map(
+        lambda each: Taken(_at(each[0]), _at(each[0] + each[1]), Size(each[2], each[2], each[2]))
+    ),
+    max_size=12,
+)
+
+
+@given(_STRETCHES)
+def test_the_peak_is_the_highest_of_all_hours(taken: list[Taken]) -> None:
+    by_hour = [sum(one.size.vcpus for one in taken if one.starts <= _at(h) < one.ends) for h in range(32)]
+    assert peak(taken).vcpus == max(by_hour)

@@ -1,0 +1,61 @@
+"""The family's own commands, as a user types them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from tests.test_cli.conftest import cli as cli
+from tests.test_cli.shell import Cli
+from tests.test_machines.estate import Estate
+
+
+async def test_the_life_of_a_machine_in_words(estate: Estate, cli: Cli) -> None:
+    name = estate.name
+    for words in (
+        f"account create {name} --retention-days 1",
+        f"cloudspace create {name}/dev",
+        f"image create {name}",
+        f"node create {name}-1 --memory 8",
+        f"machine create {name}/dev/db --image {name} --node {name}-1 --memory 2",
+        f"machine add-disk {name}/dev/db --disk d1 --size 5",
+        f"machine stop {name}/dev/db",
+        f"disk detach {name}/d1",
+        f"disk attach {name}/d1 --machine dev/db",
+        f"machine delete {name}/dev/db --retention-days 3",
+        f"machine restore {name}/dev/db",
+    ):
+        ran = await cli(words)
+        assert ran.code == 0, (words, ran.err)
+    shown = json.loads((await cli(f"machine status {name}/dev/db -o json")).out)
+    assert (shown["status"], bool(shown["info"]["node"])) == ("HALTED", True)  # at home where there is most room
+    refused = await cli(f"machine pause {name}/dev/db")
+    assert refused.code == 3
+    assert "pause is not allowed for machine under HALTED" in refused.err
+    assert "allowed now: start" in refused.err
+    assert (await cli(f"machine attach-disk {name}/dev/db --disk nope")).code == 6
+    assert (await cli(f"cloudspace delete {name}/dev")).code == 3
+    assert (await cli(f"cloudspace delete {name}/dev --cascade")).code == 0
+
+
+async def test_queues_are_listed_shown_stopped_and_terminated(estate: Estate, cli: Cli) -> None:
+    await estate.with_machine("db", "web", nodes=2)
+    db, web = estate.machine(), estate.machine("web")
+    await estate.hang(db, "migrate", 1.5)
+    await estate.admitted(db, "migrate", node=f"{estate.name}-2")
+    await estate.hanging(db)
+    stop = await estate.admitted(db, "stop")
+    await estate.hang(web, "reboot", 1.5)
+    reboot = await estate.admitted(web, "reboot")
+    shown = (await cli(f"queue show {db}")).out.splitlines()
+    assert [line.split()[1:3] for line in shown[1:]] == [["runs", "migrate"], ["waits", "stop"]]
+    listed = json.loads((await cli("queue list -o json")).out)
+    mine = [(lock["path"], lock["place"], lock["action"]) for lock in listed if estate.name in lock["path"]]
+    assert mine == [(db, 1, "migrate"), (db, 2, "stop"), (web, 1, "reboot")]
+    stopped, terminated = await asyncio.gather(
+        cli(f"queue stop {db}"), cli(f"queue terminate --prefix {estate.account}")
+    )
+    assert (stopped.code, terminated.code) == (0, 0)
+    assert [(await estate.outcome(each)).status for each in (stop, reboot)] == ["HALTED", "RUNNING"]
+    assert "nobody waits" in (await cli(f"queue show {db}")).err
+    await estate.at_rest()

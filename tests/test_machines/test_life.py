@@ -1,0 +1,172 @@
+"""Every row of the six tables works end to end on a real server, and everything that no row names is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import Any
+
+import pytest
+
+from domain.errors import Category
+from domain.machine import NONE, Actor, Row, Ruling
+from domain.machines import TABLES
+from tests.test_machines.estate import Estate
+
+KINDS = list(TABLES)
+MODELLED = {"machine": "VIRTUAL", "cloudspace": "VIRTUAL", "disk": "MODELED", "image": "VIRTUAL"}
+_numbers = count(1)
+
+
+def rows(kind: str) -> list[Row]:
+    return [row for row in TABLES[kind].rows if row.actor == Actor.USER]
+
+
+def route(kind: str, status: str) -> list[str]:
+    """The actions that bring a new object to a status, by the table."""
+    if status == MODELLED.get(kind):
+        return ["create virtual"]
+    queue, seen = deque[tuple[str, list[str]]]([(NONE, [])]), {NONE}
+    while queue:
+        here, actions = queue.popleft()
+        if here == status:
+            return actions
+        for row in rows(kind):
+            after = row.success(here)
+            if row.source == here and row.during and after not in seen:
+                seen.add(after)
+                queue.append((after, [*actions, row.action]))
+    raise AssertionError(f"no way to {status}")
+
+
+class Stage:
+    """One object of a kind, and what its actions need beside it."""
+
+    def __init__(self, estate: Estate, kind: str) -> None:
+        self.estate, self.kind, self.name = estate, kind, f"o{next(_numbers)}"
+
+    @property
+    def path(self) -> str:
+        estate = self.estate
+        return {
+            "machine": estate.machine(self.name),
+            "cloudspace": estate.space(self.name),
+            "account": f"account:{estate.name}{self.name}",
+            "disk": estate.disk(self.name),
+            "image": f"image:{estate.name}{self.name}",
+            "node": f"node:{estate.name}{self.name}",
+        }[self.kind]
+
+    async def spec(self, action: str) -> dict[str, Any]:
+        if (self.kind, action) == ("machine", "create"):
+            return {"image": self.estate.name, "node": f"{self.estate.name}-1"}
+        if action in ("attach-disk", "detach-disk"):
+            return {"disk": await self._disk(action)}
+        if action == "add-disk":
+            return {"disk": f"new{next(_numbers)}"}
+        if (self.kind, action) in (("disk", "attach"), ("disk", "assign")):
+            return {"machine": f"dev/{await self._machine()}"}
+        return {}
+
+    async def do(self, action: str) -> str:
+        return await self.estate.to(self.path, action, **await self.spec(action))
+
+    async def seed(self, action: str) -> None:
+        word, _, virtual = action.partition(" ")
+        spec = await self.spec(word) | ({"virtual": True} if virtual else {})
+        await self.estate.seed(self.path, word, **spec)
+
+    async def _disk(self, action: str) -> str:
+        name = f"d{next(_numbers)}"
+        await self.estate.seed(self.estate.disk(name), "create")
+        if action == "detach-disk":
+            await self.estate.seed(self.path, "attach-disk", disk=name)
+        return name
+
+    async def _machine(self) -> str:
+        name = f"m{next(_numbers)}"
+        spec = {"image": self.estate.name, "node": f"{self.estate.name}-1"}
+        await self.estate.seed(self.estate.machine(name), "create", **spec)
+        return name
+
+
+async def reach(estate: Estate, kind: str, status: str) -> Stage:
+    stage = Stage(estate, kind)
+    for action in route(kind, status):
+        await stage.seed(action)
+    if status != NONE:
+        assert await estate.status(stage.path) == status
+    return stage
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_row_works_end_to_end(estate: Estate, kind: str) -> None:
+    await estate.with_machine("first", nodes=2)
+
+    async def one(row: Row) -> None:
+        stage = await reach(estate, kind, row.source)
+        came_from = row.source
+        assert await stage.do(row.action) == row.success(came_from), row
+        last = (await estate.history(stage.path))[-1]
+        assert (last.action, last.to) == (row.action, row.success(came_from))
+
+    await asyncio.gather(*map(one, rows(kind)))
+    await estate.at_rest()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(estate: Estate, kind: str) -> None:
+    await estate.with_machine("first")
+    table = TABLES[kind]
+
+    async def one(status: str) -> None:
+        stage = await reach(estate, kind, status)
+        before = await estate.see(stage.path) if status != NONE else None
+        for action in table.actions:
+            if table.judge(status, action).ruling is Ruling.GO or (action == "create" and status in table.vacant):
+                continue
+            refusal = await estate.would_be_refused(stage.path, action, **_plausible(kind, action))
+            assert refusal, (status, action)
+            assert refusal.category in (Category.NOT_ALLOWED, Category.NOT_FOUND)
+            told = f"exists already, under {status}" if action == "create" else f"under {status}"
+            assert (told if status != NONE else "there is no such") in refusal.message
+            assert refusal.hint
+        if before:
+            assert await estate.see(stage.path) == before
+
+    await asyncio.gather(*map(one, (NONE, *table.stable)))
+
+
+def _plausible(kind: str, action: str) -> dict[str, Any]:
+    """A spec that is right in itself, so that only the status can be wrong."""
+    if (kind, action) == ("machine", "create"):
+        return {"image": "any"}
+    if action in ("add-disk", "attach-disk", "detach-disk"):
+        return {"disk": "any"}
+    return {"machine": "dev/first"} if action in ("attach", "assign") else {}
+
+
+async def test_a_name_is_free_again_when_its_object_is_destroyed(estate: Estate) -> None:
+    await estate.with_account()
+    disk = estate.disk()
+    await estate.to(disk, "create", size=5)
+    await estate.to(disk, "destroy")
+    old = await estate.see(disk)
+    assert await estate.to(disk, "create", size=7) == "CREATED"
+    new = await estate.see(disk)
+    assert (new.spec["size"], new.info["generation"] > old.info["generation"]) == (7, True)
+    assert [line.action for line in await estate.history(disk)] == ["create"] * 2 + ["destroy"] * 2 + ["create"] * 2
+    await estate.at_rest()
+
+
+async def test_what_a_row_says_is_what_the_history_tells(estate: Estate) -> None:
+    await estate.with_machine()
+    await estate.to(estate.machine(), "stop")
+    lines = [(line.actor, line.action, line.source, line.to) for line in await estate.history(estate.machine())]
+    assert lines == [
+        ("User", "create", "None", "DEPLOYING"),
+        ("Controller", "create", "DEPLOYING", "RUNNING"),
+        ("User", "stop", "RUNNING", "STOPPING"),
+        ("Controller", "stop", "STOPPING", "HALTED"),
+    ]

@@ -1,0 +1,176 @@
+"""When things go wrong: failures, cancels, lost answers, workflows terminated from outside, and two hundred users."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import pairwise
+
+import pytest
+
+from domain.errors import Category
+from domain.healing import ANY, Finding, Found, Sweep
+from domain.machines import TABLES
+from domain.model import Result
+from tests.test_machines.estate import Estate
+
+NOW = Sweep(limits={ANY: 0})
+
+
+async def swept(estate: Estate) -> list[Found]:
+    report = await estate.asking.heal(NOW)
+    return [found for found in report.found if estate.name in found.path]
+
+
+@pytest.mark.parametrize(
+    ("action", "verb", "back"),
+    [("stop", "stop", "RUNNING"), ("delete", "delete", "RUNNING"), ("destroy", "destroy", "RUNNING")],
+)
+async def test_an_action_that_fails_leads_back_where_it_came_from_here_and_outside(
+    estate: Estate, action: str, verb: str, back: str
+) -> None:
+    await estate.with_machine()
+    db = estate.machine()
+    await estate.seed(db, "add-disk", disk="d1")
+    await estate.fault("fail", db, verb=verb, message="out of order")
+    outcome = await estate.do(db, action)
+    assert (outcome.result, outcome.status) == (Result.FAILED, back)
+    assert "out of order" in outcome.message
+    view = await estate.see(db)
+    assert (view.status, "out of order" in view.error) == (back, True)
+    await estate.heal_faults()
+    state = (await estate.hypervisor.describe(db)).state
+    assert state == "running"  # stopped, perhaps in the bin, and brought back
+
+
+async def test_a_creation_that_fails_leaves_a_record_that_can_be_deployed_again(estate: Estate) -> None:
+    await estate.with_machine("other")
+    db = estate.machine()
+    await estate.fault("fail", db, verb="create", message="no room", times=1)
+    outcome = await estate.do(db, "create", image=estate.name, node=f"{estate.name}-1")
+    assert (outcome.result, outcome.status) == (Result.FAILED, "VIRTUAL")
+    assert await estate.to(db, "deploy") == "RUNNING"
+    await estate.at_rest()
+
+
+@pytest.mark.parametrize("kind", ["lose-answer", "throttle", "unavailable"])
+async def test_what_was_not_answered_is_asked_again_and_done_once(estate: Estate, kind: str) -> None:
+    await estate.with_machine()
+    db = estate.machine()
+    effects = await estate.hypervisor.effects(db)
+    await estate.fault(kind, db, verb="reboot", times=2)
+    assert await estate.to(db, "reboot") == "RUNNING"
+    assert await estate.hypervisor.effects(db) == effects + 1
+
+
+async def test_a_cancelled_action_goes_back_here_and_outside(estate: Estate) -> None:
+    await estate.with_machine()
+    db = estate.machine()
+    await estate.hang(db, "destroy")
+    destroy = await estate.admitted(db, "destroy")  # stopped and in the bin by the time it hangs
+    await estate.hanging(db)
+    await estate.asking.cancel(db)
+    assert (await estate.outcome(destroy)).result is Result.CANCELLED
+    assert await estate.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
+    await estate.at_rest()
+
+
+async def test_a_forced_action_takes_over_a_running_one(estate: Estate) -> None:
+    await estate.with_machine()
+    db = estate.machine()
+    await estate.hang(db, "pause")
+    await estate.admitted(db, "pause")
+    await estate.hanging(db)
+    assert await estate.to(db, "stop", force=True) == "HALTED"
+    await estate.at_rest()
+
+
+# An operator terminates the workflow in the Web UI, at each step of an action.
+
+
+@pytest.mark.parametrize(
+    ("action", "hung", "verb", "during", "outside"),
+    [
+        ("stop", "machine", "stop", "STOPPING", "running"),
+        ("destroy", "machine", "stop", "DESTROYING", "running"),
+        ("destroy", "disk", "detach", "DESTROYING", "stopped, not running"),
+        ("destroy", "machine", "delete", "DESTROYING", "stopped, not running"),
+        ("destroy", "machine", "destroy", "DESTROYING", "binned, not running"),
+    ],
+)
+async def test_an_action_terminated_at_any_step_is_healed_and_reported(
+    estate: Estate, action: str, hung: str, verb: str, during: str, outside: str
+) -> None:
+    await estate.with_machine()
+    db, disk = estate.machine(), estate.disk()
+    await estate.seed(db, "add-disk", disk="d1")
+    stuck = {"machine": db, "disk": disk}[hung]
+    await estate.hang(stuck, verb)
+    await estate.admitted(db, action)
+    await estate.hanging(stuck)
+    [slow] = await swept(estate)  # it lives: reported, and left alone
+    assert (slow.finding, slow.status, await estate.status(db)) == (Finding.SLOW, during, during)
+    await estate.asking.client.get_workflow_handle(db).terminate("an operator, in the Web UI")
+    [found] = await swept(estate)
+    assert (found.path, found.action, found.finding, found.to) == (db, action, Finding.HEALED, "RUNNING")
+    assert found.provider == outside  # what became of the work is said, not guessed
+    assert await estate.status(disk) in ("ASSIGNED", "DESTROYED")
+    holds = [hold for hold in await estate.service.inventory.holds() if estate.name in hold.path]
+    assert holds == []
+    assert await swept(estate) == []
+    assert await estate.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
+    await estate.at_rest()
+
+
+async def test_a_terminated_migration_is_healed_and_no_status_ever_showed_it(estate: Estate) -> None:
+    await estate.with_machine(nodes=2)
+    db = estate.machine()
+    await estate.hang(db, "migrate")
+    await estate.admitted(db, "migrate", node=f"{estate.name}-2")
+    await estate.hanging(db)
+    await estate.asking.client.get_workflow_handle(f"{db}::migrate").terminate("an operator")
+    [found] = await swept(estate)
+    assert (found.path, found.action, found.finding, found.to) == (db, "migrate", Finding.HEALED, "RUNNING")
+    await estate.at_rest()
+
+
+async def test_a_terminated_cascade_is_healed_with_everything_that_went_along(estate: Estate) -> None:
+    await estate.with_machine("a", "b")
+    await estate.hang(estate.machine("b"), "delete")
+    await estate.admitted(estate.space(), "delete", cascade=True)
+    await estate.hanging(estate.machine("b"))
+    await estate.asking.client.get_workflow_handle(estate.space()).terminate("an operator")
+    [found] = await swept(estate)
+    assert (found.path, found.finding, found.to) == (estate.space(), Finding.HEALED, "DEPLOYED")
+    for name in "ab":
+        assert await estate.status(estate.machine(name)) == "RUNNING"
+    assert await estate.to(estate.space(), "delete", cascade=True) == "DELETED"
+    await estate.at_rest()
+
+
+async def test_two_hundred_users_hammer_one_machine(estate: Estate) -> None:
+    await estate.with_machine(nodes=2)
+    db, table = estate.machine(), TABLES["machine"]
+    chance = random.Random(7)
+    actions = ["start", "pause", "resume", "stop", "reboot", "reset", "migrate", "delete", "restore"]
+
+    async def one(action: str) -> tuple[str, object]:
+        await asyncio.sleep(chance.random() * 2)
+        ticket = await estate.ask(db, action)
+        if ticket.admission.refusal:
+            return "refused", ticket.admission.refusal
+        return "ran", await estate.outcome(ticket)
+
+    ends = await asyncio.gather(*(one(chance.choice(actions)) for _ in range(200)))
+    refusals = [end for word, end in ends if word == "refused"]
+    assert len(refusals) + len([word for word, _ in ends if word == "ran"]) == 200
+    assert refusals
+    for refusal in refusals:
+        assert refusal.category in (Category.CONFLICT, Category.NOT_ALLOWED)  # type: ignore[attr-defined]
+        if refusal.category is Category.CONFLICT:  # type: ignore[attr-defined]
+            assert refusal.message.startswith("409 Conflict")  # type: ignore[attr-defined]
+    assert await estate.status(db) in table.stable
+    lines = [line for line in await estate.history(db) if line.action not in table.hidden]
+    for earlier, later in pairwise(lines):  # one after the other, never two at once
+        assert earlier.to == later.source
+    await estate.at_rest()

@@ -1,0 +1,79 @@
+"""What a worker needs for leases. Limits are settings of their own: RATCHET_LEASE_MAX_DAYS and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from activities.leases import Firing, Hands, LeaseReading
+from activities.leases.tenancy import Tenancy
+from activities.verifying import Audit
+from domain.leases.spec import Limits
+from domain.wire import ACTIONS_QUEUE
+from providers.leases import SimulatedHosts
+from store.leases import LeaseReads, SqlLeases
+from store.leases.booking import LIMITS
+from workers.parts import Parts
+from workflows.leases.actions import (
+    AnnounceEnd,
+    ChangeHost,
+    CreateLease,
+    DeleteLease,
+    EndLease,
+    StartLease,
+    UpdateLease,
+)
+from workflows.leases.clock import LeaseClock
+
+WORKFLOWS: list[type] = [
+    CreateLease,
+    UpdateLease,
+    StartLease,
+    EndLease,
+    DeleteLease,
+    AnnounceEnd,
+    ChangeHost,
+    LeaseClock,
+]
+
+
+class LeaseSettings(BaseSettings):
+    """How long a lease may last, and what one project may have."""
+
+    model_config = SettingsConfigDict(env_prefix="RATCHET_LEASE_", extra="ignore", frozen=True)
+
+    max_days: float = Field(366, gt=0)
+    project_leases: int = Field(10_000, ge=0)
+    project_hosts: int = Field(10_000, ge=0)
+
+    def limits(self) -> Limits:
+        return Limits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
+
+
+def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
+    """Queue by queue."""
+    parts.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
+    store = SqlLeases(parts.database)
+    hands = Hands(store, hosts(parts), parts.settings.patience)
+    firing = Firing(parts.client, store)
+    reading = LeaseReading(LeaseReads(parts.database))
+    return {
+        ACTIONS_QUEUE: [
+            *(hands.try_hand_over, hands.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
+            *(reading.read_lease, reading.read_leases, reading.read_calendar),
+        ]
+    }
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """Leases against the relationship table and against the books of whoever hands hosts over."""
+    return [Tenancy(LeaseReads(parts.database), hosts(parts)).audit]
+
+
+def hosts(parts: Parts) -> SimulatedHosts:
+    """Whoever hands hosts over: simulated, with books of its own."""
+    return SimulatedHosts(parts.cloud_database)

@@ -1,0 +1,47 @@
+"""What a worker needs for machines and their neighbours: workflows, and activities that order the hypervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from activities.healing import Inspect
+from activities.machines import MachineActivities, Patience
+from activities.machines.books import HypervisorBooks
+from activities.verifying import Audit
+from domain.machines import QUEUE
+from domain.machines.tables import TABLES
+from providers.machines import SimulatedHypervisor
+from workers.parts import Parts
+from workflows.machines import EmptyBin, OperateObject, WorkOnNode
+
+WORKFLOWS: list[type] = [OperateObject, WorkOnNode, EmptyBin]
+QUEUES = (QUEUE,)
+
+
+def hypervisor(parts: Parts) -> SimulatedHypervisor:
+    """The hypervisor: a simulated one, kept in the same database as the simulated clouds."""
+    latency, jitter = parts.settings.simulated_latency, parts.settings.simulated_jitter
+    return SimulatedHypervisor(parts.cloud_database, latency=latency, jitter=jitter)
+
+
+def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
+    """Queue by queue."""
+    work = _activities(parts)
+    return {QUEUE: [work.operate_object, work.settle_object, work.machines_on]}
+
+
+def inspectors(parts: Parts) -> dict[str, Inspect]:
+    """For self-healing: what the hypervisor says of an object."""
+    inspect = _activities(parts).inspect
+    return dict.fromkeys((kind for kind in TABLES if kind != "account"), inspect)
+
+
+def audits(parts: Parts) -> list[Audit]:
+    """The inventory against the hypervisor's books."""
+    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit]
+
+
+def _activities(parts: Parts) -> MachineActivities:
+    patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
+    return MachineActivities(parts.inventory, hypervisor(parts), patience)

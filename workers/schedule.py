@@ -1,0 +1,55 @@
+"""The schedule of self-healing: made by the first worker, kept as the settings say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleIntervalSpec,
+    ScheduleOverlapPolicy,
+    SchedulePolicy,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain import wire
+from domain.healing import Sweep
+
+
+async def keep_schedule(client: Client, seconds: float) -> None:
+    """Make the schedule, or change it to this interval. 0 takes it away."""
+    handle = client.get_schedule_handle(wire.HEAL_SCHEDULE)
+    if not seconds:
+        try:
+            await handle.delete()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        return
+    wanted = _schedule(seconds)
+    try:
+        await client.create_schedule(wire.HEAL_SCHEDULE, wanted)
+    except ScheduleAlreadyRunningError:
+        await handle.update(lambda found: _changed(found, wanted))
+
+
+def _changed(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | None:
+    known = [each.every for each in found.description.schedule.spec.intervals]
+    if known == [each.every for each in wanted.spec.intervals]:
+        return None
+    wanted.state = found.description.schedule.state  # paused by somebody: stays paused
+    return ScheduleUpdate(schedule=wanted)
+
+
+def _schedule(seconds: float) -> Schedule:
+    return Schedule(
+        action=ScheduleActionStartWorkflow(wire.HEAL, Sweep(), id=wire.HEAL_SCHEDULE, task_queue=wire.ACTIONS_QUEUE),
+        spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=seconds))]),
+        policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=timedelta(minutes=1)),
+    )

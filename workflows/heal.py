@@ -1,0 +1,31 @@
+"""Self-healing: one sweep over everything that is under way for longer than its limit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.healing import Healing
+    from domain import wire
+    from domain.healing import HealReport, Sweep
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
+
+PATIENCE = timedelta(minutes=10)
+
+
+@workflow.defn(name=wire.HEAL)
+class Heal:
+    """Started by the schedule, and by `starter heal`."""
+
+    @workflow.run
+    async def run(self, order: Sweep) -> HealReport:
+        return await workflow.execute_activity_method(
+            Healing.sweep,
+            order.model_copy(update={"at": workflow.now()}),
+            schedule_to_close_timeout=PATIENCE,
+            heartbeat_timeout=CLOUD_HEARTBEAT,
+            retry_policy=CLOUD_RETRY,
+            summary="what is over its limit, and is its workflow alive?",
+        )

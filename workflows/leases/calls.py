@@ -1,0 +1,79 @@
+"""How the workflows of this family call its activities."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.leases import Firing, Hands
+    from domain.leases.views import DueList, DueQuery, Fired, Handed, HandOver, Wake, Want
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
+
+QUICK_PATIENCE = timedelta(seconds=3)
+ONCE = RetryPolicy(maximum_attempts=1)
+HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
+
+
+async def hand_over(reservations: list[str], want: Want = Want.ALL) -> Handed:
+    """Bring reservations to what they should hold: quickly if that can be, else with patience."""
+    first = await _try(HandOver(reservations=reservations, want=want))
+    if not first.again:
+        return first
+    rest = await _patiently(HandOver(reservations=first.again, want=want))
+    return Handed(errors=first.errors | rest.errors)
+
+
+async def _try(order: HandOver) -> Handed:
+    try:
+        return await workflow.execute_local_activity_method(
+            Hands.try_hand_over, order, start_to_close_timeout=QUICK_PATIENCE, retry_policy=ONCE
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return Handed(again=order.reservations)
+
+
+async def _patiently(order: HandOver) -> Handed:
+    """A cancel waits until nothing of it is in flight."""
+    return await workflow.execute_activity_method(
+        Hands.hand_over,
+        order,
+        schedule_to_close_timeout=HAND_OVER_PATIENCE,
+        heartbeat_timeout=CLOUD_HEARTBEAT,
+        retry_policy=CLOUD_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=f"{order.want} of {len(order.reservations)} reservations",
+    )
+
+
+async def wake_clock(pool: str) -> None:
+    """Let the clock of the pool look again."""
+    await workflow.execute_activity_method(
+        Firing.wake_clock,
+        Wake(pool=pool),
+        start_to_close_timeout=timedelta(seconds=10),
+        retry_policy=STORE_RETRY,
+        summary=f"wake the clock of {pool}",
+    )
+
+
+async def due_events(query: DueQuery) -> DueList:
+    return await workflow.execute_local_activity_method(
+        Firing.due_events, query, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def fire_events(events: DueList) -> Fired:
+    return await workflow.execute_activity_method(
+        Firing.fire_events,
+        events,
+        start_to_close_timeout=timedelta(minutes=1),
+        heartbeat_timeout=CLOUD_HEARTBEAT,
+        retry_policy=STORE_RETRY,
+        summary=f"fire {len(events.due)} events",
+    )

@@ -1,0 +1,96 @@
+"""The clock of a pool: one durable timer for all its leases, set to whatever comes next.
+
+The inventory knows what is due; the clock only knows when to look. So an update needs no timer to be moved, a late
+event runs as soon as a worker is back, and five thousand leases that wait cost one workflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from domain.leases import names
+    from domain.leases.views import Due, DueList, DueQuery, Wake
+    from workflows.leases import calls
+
+CHUNK = 50  # events fired by one activity
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
+LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the year 2199
+LONG_HISTORY = 4_000
+
+
+@workflow.defn(name=names.LEASE_CLOCK)
+class LeaseClock:
+    def __init__(self) -> None:
+        self._look = True
+        self._firing: dict[str, Due] = {}
+        self._pause = FIRST_PAUSE  # for events that are due and cannot be fired at this moment
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @workflow.signal(name=names.LOOK_AGAIN)
+    def look_again(self) -> None:
+        """Something may be due earlier than I believe."""
+        self._look = True
+
+    @workflow.run
+    async def run(self, wake: Wake) -> None:
+        """Fire what is due, sleep until the next, and end when nothing is left to come."""
+        while True:
+            self._look = False
+            query = DueQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
+            seen = await calls.due_events(query)
+            self._fire(seen.due)
+            if not (self._firing or self._look or seen.waiting or seen.next):
+                return
+            if _long():
+                await workflow.wait_condition(lambda: not self._firing)
+                workflow.continue_as_new(wake)
+            await self._wait(seen)
+
+    def _fire(self, due: list[Due]) -> None:
+        """In the background: one slow start must not make the others late."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        for first in range(0, len(due), CHUNK):
+            chunk = due[first : first + CHUNK]
+            self._firing.update({each.lease: each for each in chunk})
+            self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
+
+    async def _fire_chunk(self, chunk: list[Due]) -> None:
+        """What could not be fired is left alone for a moment that grows, and then looked at again."""
+        busy = (await calls.fire_events(DueList(due=chunk))).busy
+        self._let_go([each.lease for each in chunk if each.lease not in busy])
+        if busy:
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            await workflow.sleep(self._pause, summary=f"{len(busy)} leases are busy")
+            self._let_go(busy)
+        else:
+            self._pause = FIRST_PAUSE
+
+    def _let_go(self, leases: list[str]) -> None:
+        for lease in leases:
+            del self._firing[lease]
+        self._look = self._look or bool(leases)
+
+    async def _wait(self, seen: DueList) -> None:
+        """Until somebody calls, a firing ends, or the next event is due."""
+        waits = [_until(seen.next)] if seen.next else []
+        if seen.waiting and not self._firing:  # for somebody whose end we do not fire ourselves
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            waits.append(self._pause)
+        timeout = min(waits, default=None)
+        summary = f"next event at {seen.next:%Y-%m-%d %H:%M:%SZ}" if seen.next else "events are held up"
+        with suppress(TimeoutError):
+            await workflow.wait_condition(lambda: self._look, timeout=timeout, timeout_summary=summary)
+
+
+def _until(due: datetime) -> timedelta:
+    return min(max(due - workflow.now(), timedelta()), LONGEST_SLEEP)
+
+
+def _long() -> bool:
+    info = workflow.info()
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY

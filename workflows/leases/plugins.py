@@ -1,0 +1,173 @@
+"""What kinds of things can be reserved, and how each is started and ended. A new kind is a class and a line here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio import workflow
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from domain import registry, wire
+    from domain.errors import Category, brief
+    from domain.leases.views import Want
+    from domain.model import ObjectView, Outcome, Query, Refusal, Request, Result
+    from workflows.leases import calls
+
+Work = dict[str, Any]  # a reservation: its path, its type, and what that type needs
+Errors = dict[str, str]  # by reservation
+
+BUSY_PAUSE = timedelta(seconds=5)
+BUSY_TRIES = 60
+
+
+class Plugin(Protocol):
+    """One kind of resource. Both may be asked for twice, and do nothing twice."""
+
+    async def start(self, work: Sequence[Work]) -> Errors:
+        """Hand over to the tenant. Returns what could not be."""
+        ...
+
+    async def end(self, work: Sequence[Work]) -> Errors:
+        """Take back. Returns what could not be."""
+        ...
+
+
+class OnHosts:
+    """Whole hosts, and instances on hosts."""
+
+    async def start(self, work: Sequence[Work]) -> Errors:
+        return (await calls.hand_over([each["path"] for each in work])).errors
+
+    async def end(self, work: Sequence[Work]) -> Errors:
+        return (await calls.hand_over([each["path"] for each in work], Want.NOTHING)).errors
+
+
+class OnMcis:
+    """MCIs, by their own actions as child workflows: whoever else wants the same MCI meanwhile gets 409."""
+
+    async def start(self, work: Sequence[Work]) -> Errors:
+        return await _each(work, self._start)
+
+    async def end(self, work: Sequence[Work]) -> Errors:
+        return await _each([each for each in work if each["status"] != "pending"], self._end)
+
+    async def _start(self, each: Work) -> str:
+        found = await _look(each["mci"])
+        if found is None and each.get("spec") is None:
+            return f"there is no {each['mci']}, and no spec to create it from"
+        if found is None:
+            return await _act(each, "create", each["spec"])
+        if found.counts.get("Suspended"):
+            return await _act(each, "resume")
+        running = bool(found.counts) and set(found.counts) == {"Running"}
+        return "" if running else f"{each['mci']} is {found.status}: it can be neither created nor resumed"
+
+    async def _end(self, each: Work) -> str:
+        found = await _look(each["mci"])
+        if found is None or (each["on_end"] == "suspend" and not found.counts.get("Running")):
+            return ""
+        error = await _act(each, each["on_end"])
+        if error and each["on_end"] == "terminate":  # nothing there that could be terminated, such as failed VMs only
+            return await _act(each, "delete")
+        return error
+
+
+ON_HOSTS, ON_MCIS = OnHosts(), OnMcis()
+PLUGINS: dict[str, Plugin] = {"physical:host": ON_HOSTS, "virtual:instance": ON_HOSTS, "mci": ON_MCIS}
+
+
+async def start_all(work: Sequence[Work], done: Errors) -> None:
+    """Start reservations, kinds side by side. What became of each is put into `done` as soon as it is known."""
+    await asyncio.gather(*(_group(plugin.start, group, done) for plugin, group in _grouped(work)))
+
+
+async def end_all(work: Sequence[Work], done: Errors) -> None:
+    await asyncio.gather(*(_group(plugin.end, group, done) for plugin, group in _grouped(work)))
+
+
+def _grouped(work: Sequence[Work]) -> list[tuple[Plugin, list[Work]]]:
+    groups: list[tuple[Plugin, list[Work]]] = []
+    for plugin in (ON_HOSTS, ON_MCIS):
+        group = [each for each in work if PLUGINS[each["resource_type"]] is plugin]
+        if group:
+            groups.append((plugin, group))
+    return groups
+
+
+async def _group(what: Any, group: list[Work], done: Errors) -> None:
+    try:
+        errors = await what(group)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        errors = dict.fromkeys((each["path"] for each in group), brief(error.cause or error))
+    done.update({each["path"]: errors.get(each["path"], "") for each in group})
+
+
+async def _each(work: Sequence[Work], what: Any) -> Errors:
+    ends = await asyncio.gather(*(what(each) for each in work))
+    return {each["path"]: error for each, error in zip(work, ends, strict=True) if error}
+
+
+async def _look(path: str) -> ObjectView | None:
+    """The MCI as the inventory has it, or None if there is none."""
+    try:
+        found: ObjectView = await workflow.execute_activity(
+            wire.READ_OBJECT,
+            Query(path=path),
+            result_type=ObjectView,
+            start_to_close_timeout=timedelta(seconds=30),
+            summary=f"how is {path}?",
+        )
+    except ActivityError as error:
+        refusal = _refusal(error.cause)
+        if refusal and refusal.category is Category.NOT_FOUND:
+            return None
+        raise
+    return found
+
+
+async def _act(each: Work, action: str, spec: dict[str, Any] | None = None) -> str:
+    """One action on the MCI, as anybody would ask for it. Returns what went wrong."""
+    path = each["mci"]
+    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {each['path']}")
+    for _ in range(BUSY_TRIES):
+        try:
+            outcome: Outcome = await workflow.execute_child_workflow(
+                registry.kind_at(path).verb(action).workflow,
+                request,
+                id=path,
+                result_type=Outcome,
+                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                static_summary=f"{action} {path} for a lease",
+            )
+        except WorkflowAlreadyStartedError:
+            await workflow.sleep(BUSY_PAUSE, summary=f"{path} is busy")
+            continue
+        except ChildWorkflowError as error:
+            return _why(error)
+        partly = f"{outcome.failed} of {outcome.done + outcome.failed} VMs failed"
+        return f"{path}: {partly}" if outcome.result is Result.PARTIAL else ""
+    return f"{path} was busy with other actions for {BUSY_TRIES * BUSY_PAUSE}"
+
+
+def _why(error: ChildWorkflowError) -> str:
+    if is_cancelled_exception(error):
+        raise error
+    return brief(error.cause or error)
+
+
+def _refusal(cause: BaseException | None) -> Refusal | None:
+    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
+        return Refusal.model_validate(cause.details[0])
+    return None

@@ -1,0 +1,87 @@
+"""Standing in line behind hidden work, and draining a line.
+
+Those ahead are told that we wait, and tell us when they have passed. That is only for speed: whoever waits also looks
+for himself from time to time, and buries the dead among those ahead, so that a lost message costs a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from domain import wire
+    from domain.model import Holder, Holders, LineOrder, Waiter
+    from workflows import calls
+
+FIRST_LOOK = 1.0  # seconds
+LONGEST_PAUSE = 10.0
+
+
+class Line:
+    """One workflow's place in lines: whom it waits for, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.followers: list[str] = []
+        self.passed = 0
+        self.waiting = False
+        self._telling: asyncio.Task[None] | None = None
+
+    async def wait(self, ahead: list[Holder]) -> None:
+        """Until all of them have released their locks."""
+        self.waiting, pause = True, FIRST_LOOK
+        # Not awaited: a signal that is under way swallows a cancel.
+        self._telling = asyncio.create_task(_tell(wire.LINE_UP, [holder.owner for holder in ahead]))
+        while (left := await calls.still_held(Holders(holders=ahead))).holders:
+            seen = self.passed
+            try:
+                await workflow.wait_condition(
+                    lambda seen=seen: self.passed > seen,  # type: ignore[misc]
+                    timeout=timedelta(seconds=pause),
+                    timeout_summary="look whether those ahead have passed",
+                )
+            except TimeoutError:
+                await calls.heal(left)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        self.waiting = False
+
+    async def leave(self) -> None:
+        """Tell those behind that we have passed."""
+        followers, self.followers = list(dict.fromkeys(self.followers)), []
+        await _tell(wire.PASSED, followers)
+
+
+async def _tell(what: str, whom: list[str]) -> None:
+    me = Waiter(workflow=workflow.info().workflow_id)
+    for each in whom:
+        try:
+            await workflow.get_external_workflow_handle(each).signal(what, me)
+        except FailureError as error:
+            if is_cancelled_exception(error):
+                raise
+            workflow.logger.info("%s has ended already", each)
+
+
+@workflow.defn(name=wire.DRAIN_LINE)
+class DrainLine:
+    """Let nobody else stand in line at a path, wait until all who do are through, and take the line away."""
+
+    def __init__(self) -> None:
+        self._line = Line()
+
+    @workflow.run
+    async def run(self, order: LineOrder) -> Holders:
+        ahead = await calls.close_line(order.path)
+        try:
+            await self._line.wait(ahead.holders)
+        finally:
+            await asyncio.shield(asyncio.ensure_future(calls.open_line(order.path)))
+        return ahead
+
+    @workflow.signal(name=wire.PASSED)
+    def passed(self, waiter: Waiter) -> None:
+        """Somebody ahead of us has passed."""
+        self._line.passed += 1

@@ -1,0 +1,150 @@
+"""Nodes: maintenance, back into use, and out of use for good. Machines are moved or stopped by their own actions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.machines import MachineActivities
+    from domain import machines, registry, wire
+    from domain.errors import Category, brief
+    from domain.machines.model import Residents, Task
+    from domain.model import Done, Grant, Outcome, Query, Refusal, Request
+    from workflows.action import Action, Failed
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
+    from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
+
+AT_ONCE = 10  # machines that are moved, stopped or started side by side
+ROUNDS = 3  # a machine may come to the node while we clear it, until the hypervisor knows that it must not
+BUSY_PAUSE = timedelta(seconds=1)
+BUSY_TRIES = 60
+
+
+@workflow.defn(name=machines.NODE_WORK)
+class WorkOnNode(Action):
+    """maintain, enable and decommission."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        match request.action:
+            case "maintain":
+                return await self._maintain(grant)
+            case "enable":
+                return await self._enable(grant)
+            case _:
+                return await self._decommission(grant)
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
+        return Done(message=work.message)
+
+    async def _maintain(self, grant: Grant) -> Done:
+        """First no machine may come any more, then those that run move, or stop if they cannot."""
+        await _order(grant, "maintain")
+        stopped = await self._clear(grant, move=grant.details.get("mode") != "stop", stop=True)
+        told = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
+        return Done(message=told, info={"stopped": stopped})
+
+    async def _enable(self, grant: Grant) -> Done:
+        """Those that were stopped for the maintenance start again, unless somebody did something else with them."""
+        await _order(grant, "enable")
+        stopped = [str(path) for path in grant.details.get("stopped", [])]
+        ends = await self._each(stopped, lambda path: _act(path, "start"))
+        failed = [f"{path}: {why}" for path, why in ends.items() if why]
+        return Done(message=brief("; ".join(failed)), info={"stopped": None})
+
+    async def _decommission(self, grant: Grant) -> Done:
+        await _order(grant, "maintain")
+        await self._clear(grant, move=True, stop=False)
+        await _order(grant, "decommission")
+        return Done(info={"stopped": None})
+
+    async def _clear(self, grant: Grant, move: bool, stop: bool) -> list[str]:
+        """Move machines away, or stop them. Returns those that were stopped; raises Failed if some can do neither."""
+        stopped: list[str] = []
+        left: dict[str, str] = {}
+        for _ in range(ROUNDS):
+            found = (await _residents(grant.path)).machines
+            todo = [path for path, runs in found.items() if runs or not stop]
+            if not todo:
+                return stopped
+            self.show(step=f"{len(todo)} machines to clear", targets=0)
+            left = await self._each(todo, lambda path: _act(path, "migrate")) if move else dict.fromkeys(todo, "stop")
+            if stop:
+                stopping = [path for path, why in left.items() if why]
+                left = await self._each(stopping, lambda path: _act(path, "stop"))
+                stopped += [path for path, why in left.items() if not why]
+        if still := [path for path, runs in (await _residents(grant.path)).machines.items() if runs or not stop]:
+            raise Failed(brief(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}"))
+        return stopped
+
+    async def _each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
+        """Act on each machine, some at once. What went wrong with each; empty if nothing did."""
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(path: str) -> str:
+            async with room:
+                return await act(path)
+
+        ends = await asyncio.gather(*map(one, paths))
+        return dict(zip(paths, ends, strict=True))
+
+
+async def _order(grant: Grant, verb: str) -> None:
+    await on_hypervisor(MachineActivities.operate_object, Task(grant=grant, verbs=[verb]), OPERATE_PATIENCE)
+
+
+async def _residents(node: str) -> Residents:
+    return await workflow.execute_activity_method(
+        MachineActivities.machines_on,
+        Query(path=node),
+        task_queue=machines.QUEUE,
+        start_to_close_timeout=CLOUD_HEARTBEAT,
+        schedule_to_close_timeout=SETTLE_PATIENCE,
+        retry_policy=CLOUD_RETRY,
+        summary="which machines are there?",
+    )
+
+
+async def _act(path: str, action: str) -> str:
+    """A normal action on a machine, as somebody else's would be. Returns what went wrong, if anything."""
+    spec = {"node": None} if action == "migrate" else None
+    node = workflow.info().workflow_id
+    request = Request(path=path, action=action, spec=spec, requested_by=node, reason=f"work on {node}")
+    why = ""
+    for _ in range(BUSY_TRIES):
+        try:
+            await workflow.execute_child_workflow(
+                machines.OPERATE,
+                request,
+                id=registry.owner_of(path, action),
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
+                static_summary=f"{action} {path}",
+            )
+            return ""
+        except WorkflowAlreadyStartedError:
+            why = "another action is under way"
+        except ChildWorkflowError as error:
+            why, busy = _reason(error)
+            if not busy:
+                return why
+        await workflow.sleep(BUSY_PAUSE, summary=f"{path} is busy")
+    return why
+
+
+def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
+    """What went wrong, and whether it was only that somebody else was there."""
+    cause: BaseException | None = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
+        refusal = Refusal.model_validate(cause.details[0])
+        return refusal.message, refusal.category is Category.CONFLICT
+    return brief(cause if isinstance(cause, FailureError) else error), False
