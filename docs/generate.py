@@ -18,6 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from cyclopts import Parameter
 from pydantic.fields import FieldInfo
 
+import store.families  # noqa: F401  it knows the families' tables
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
 from domain.machine import Actor, Ruling, StateTable
@@ -60,6 +61,8 @@ SETTINGS = {
     "log_level": "from which level on",
     "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
     "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
+    "connections": "a YAML file of connections to clouds, see docs/aws.md; without one everything is simulated",
+    "max_vms": "the most VMs that one MCI may have here",
     "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
     "heal_limits": "seconds until a sweep looks at an action, by `kind.action`, by `kind`, or for all as `*`; else 600",
     "crash_file": "for tests: a file that names the point at which this worker dies",
@@ -81,6 +84,7 @@ EXITS = {
 
 FAULTS = {
     faults.Kind.FAIL: "the cloud says no, for good",
+    faults.Kind.CAPACITY: "create finds no room in the region, or its quota used up",
     faults.Kind.THROTTLE: "too many calls; come back after `--retry-after` seconds",
     faults.Kind.UNAVAILABLE: "the cloud does not take the call",
     faults.Kind.LOSE_ANSWER: "the work is done, but the answer gets lost",
@@ -94,6 +98,13 @@ TABLES = {
     "objects": "what there is, and how it is; VMs are objects too",
     "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
     "locks": "who holds what",
+    "connections": "MCI: what the VMs of a cloud's region share, and who prepares or releases it just now",
+    "connection_uses": "MCI: which MCIs use a connection; the last one to leave removes what is shared",
+    "lease_hosts": "leases: what a pool has to give",
+    "lease_bookings": "leases: what each reservation wants, and when",
+    "lease_allocations": "leases: which host is whose, from when to when",
+    "lease_timers": "leases: what is due, and when",
+    "system_numbers": "systems: the last number given to a deploy or a teardown",
     "heal_reports": "what sweeps of self-healing found and did",
     "history": "every change, and every write that was ignored; lines are only ever added",
 }
@@ -234,12 +245,15 @@ def spec_fields() -> str:
     told = {
         "description": "free text",
         "label": "words of your own",
+        "option": "`hold`: prepare, then wait for `continue` or `withdraw` before any VM is made",
+        "policyOnPartialFailure": "when some VMs cannot be made: `continue`, `rollback` or `refine`",
         "subGroups": "VMs that are alike, each group with the fields below",
     }
     lines = [_field(name, field, told) for name, field in MciSpec.model_fields.items()]
     told = {
         "name": "its VMs are called `{name}-1`, `{name}-2` and so on",
         "subGroupSize": "how many VMs",
+        "connectionName": "where, by the name of a connection; or else by the next two",
         "csp": "the cloud, one of: " + ", ".join(limits.CLOUDS),
         "region": "where in that cloud",
         "specId": "the size of each VM, as the cloud names it",

@@ -106,8 +106,9 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
 
 
 def _failure(path: str, action: str, status: str, came_from: str) -> str:
-    rows = registry.kind_at(path).table.rows
-    return next(row.failure(came_from) for row in rows if row.action == action and row.during == status)
+    rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
+    own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
+    return (own or rows)[0].failure(came_from)
 
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:

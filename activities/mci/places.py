@@ -57,7 +57,8 @@ class PlaceActivities:
     async def validate_place(self, wants: Wants) -> Findings:
         """Does the cloud offer this? If it cannot be asked now, that is no refusal."""
         try:
-            return await self._validate(wants, min(AT_ONCE, self._patience.call))
+            async with pulse():
+                return await self._validate(wants, min(AT_ONCE, self._patience.call))
         except ProviderError as error:
             return Findings(problems=[f"{wants.place}: {brief(error)}"], clear=False)
 

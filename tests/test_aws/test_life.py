@@ -129,7 +129,7 @@ async def test_a_region_without_a_connection_is_refused_and_never_simulated(user
 async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User, moto: Moto) -> None:
     moto.ec2.settle_seconds = 2.0
     ticket = await user.admitted(user.mci(), "create", spec=spec(4))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(real(moto, user)) < 4:
             await asyncio.sleep(0.02)
     await user.asking.cancel(user.mci())

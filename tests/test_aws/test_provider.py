@@ -192,7 +192,7 @@ async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: Cl
 
 async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="create", vm="slow-*", seconds=1.0))
+    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="create", vm="slow-*", seconds=2.0))
     hanging = asyncio.create_task(ec2.perform("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
     await create(ec2, "quick")
     assert not hanging.done()

@@ -101,16 +101,15 @@ async def test_a_fault_with_one_vm_of_a_call_leaves_the_others_alone(subject: Su
     assert states == [VmState.STOPPED, VmState.RUNNING, VmState.STOPPED]
 
 
-@pytest.mark.parametrize("kind", [Kind.HANG, Kind.SLOW])
-async def test_a_slow_call_is_waited_for_and_holds_up_nobody_else(subject: Subject, kind: Kind) -> None:
+async def test_a_slow_call_is_waited_for_and_holds_up_nobody_else(subject: Subject) -> None:
     await prepare(subject.cloud)
-    await subject.fault(Fault(kind=kind, vm="a", verb="create", seconds=1.0, times=1))
+    await subject.fault(Fault(kind=Kind.HANG, vm="a", verb="create", seconds=2.0, times=1))
     start = time.perf_counter()
     slow = asyncio.create_task(create(subject.cloud, "a"))
     await create(subject.cloud, "b")
     assert not slow.done()
     assert [vm.state for vm in await slow] == [VmState.RUNNING]
-    assert time.perf_counter() - start >= 0.5
+    assert time.perf_counter() - start >= 2.0
 
 
 @pytest.mark.parametrize("kind", [Kind.THROTTLE, Kind.UNAVAILABLE])

