@@ -54,10 +54,18 @@ async def worker(
     chosen = [word.strip() for word in queues.split(",") if word.strip()] or list(ALL_QUEUES)
     process.check_queues(chosen)
     settings = load_settings(share=share)
-    async with session():  # no server: say so in our own words
-        pass
+    async with session() as asking:  # no server, or no such namespace: say so in our own words
+        await check_namespace(asking)
     await process.work(settings, chosen)
     return Exit.DONE
+
+
+async def check_namespace(asking: Asking) -> None:
+    """A worker in a namespace that there is not would only break down."""
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+
+    request = DescribeNamespaceRequest(namespace=asking.client.namespace)
+    await asking.client.workflow_service.describe_namespace(request)
 
 
 async def migrate() -> Exit:

@@ -12,6 +12,7 @@ from domain.limits import FAILURES_SHOWN
 from domain.machine import NONE, Actor, Ruling
 from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, Trouble
 from domain.paths import kind_of
+from store import lines
 from store.granting import kept_grant
 from store.landings import land
 from store.reading import shown_status
@@ -81,10 +82,12 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     if rider.ended:
         rider.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    connection.execute(_UNLOCK, {"owner": registry.owner_of(ending.path, grant.action), "by": action["run"]})
+    owner, run = registry.owner_of(ending.path, grant.action), action["run"]
+    followers = lines.behind(connection, owner, run) if registry.meets_hidden(kind_of(ending.path)) else []
+    connection.execute(_UNLOCK, {"owner": owner, "by": run})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
-    return outcome
+    return outcome.model_copy(update={"followers": followers})
 
 
 def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:
@@ -106,8 +109,9 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
 
 
 def _failure(path: str, action: str, status: str, came_from: str) -> str:
-    rows = registry.kind_at(path).table.rows
-    return next(row.failure(came_from) for row in rows if row.action == action and row.during == status)
+    rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
+    own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
+    return (own or rows)[0].failure(came_from)
 
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:

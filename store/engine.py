@@ -35,7 +35,7 @@ TRIES = 5  # of a transaction that PostgreSQL gave up in favour of another one
 # What PostgreSQL calls its errors. A transaction that lost a race was rolled back for sure: it is tried again here.
 LOST_RACES = {"40001", "40P01"}  # serialization failure, deadlock
 READ_ONLY = "25006"  # a standby: it becomes writable, or is replaced
-NO_PERMISSION = "42501"
+NO_PERMISSION = {"42501", "3F000"}  # the latter: not even a schema to make tables in
 
 # A connection through which nothing comes any more is noticed in half a minute, not in two hours.
 _CONNECT: dict[str, Any] = {
@@ -145,7 +145,7 @@ def _checked(url: str) -> sa.URL:
 
 def _ours(error: Exception) -> Exception:
     """What an error of the database means to us; a bug stays what it is."""
-    if _state(error) == NO_PERMISSION:
+    if _state(error) in NO_PERMISSION:
         return Refused(
             Category.INVALID,
             f"the store does not let us: {_reason(error)}",

@@ -91,8 +91,6 @@ class Hands:
 
     async def _try(self, holding: Holding, nothing: bool) -> str | None:
         """What is wrong, if anything; None: it needs more patience."""
-        if not holding.hosts and not nothing:
-            return NO_HOST
         try:
             async with asyncio.timeout(QUICKLY):
                 await self._hosts.hold(holding)
@@ -100,23 +98,26 @@ class Hands:
             return None if nothing else brief(error)
         except (ProviderError, TimeoutError):
             return None
-        return ""
+        return _done(holding, nothing)
 
     async def _bring_about(self, holding: Holding, nothing: bool) -> str:
         """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
-        if not holding.hosts and not nothing:
-            return NO_HOST
         clock, pause = asyncio.get_running_loop().time, 0.1
         deadline = clock() + self._patience
         while True:
             try:
                 await self._hosts.hold(holding)
-                return ""
+                return _done(holding, nothing)
             except ProviderError as error:
                 if (isinstance(error, Rejected) and not nothing) or clock() + pause > deadline:
                     return brief(error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 10)
+
+
+def _done(holding: Holding, nothing: bool) -> str:
+    """A reservation whose last host has failed gives that back, but has nothing."""
+    return "" if holding.hosts or nothing else NO_HOST
 
 
 class Firing:

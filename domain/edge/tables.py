@@ -30,6 +30,7 @@ class Status(StrEnum):
     UNDER_MAINTENANCE = "UnderMaintenance"
     NORMAL_OPERATION_INIT = "NormalOperationInit"
     ACTIVE = "Active"
+    INACTIVE = "Inactive"
 
 
 class Party(StrEnum):
@@ -52,10 +53,10 @@ def _instance(kind: str, label: str) -> StateTable:
         #   action      from                while                then     else
         Row("create",   NONE,               S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),
         Row("update",   S.READY,            S.UPDATE_REQUESTED,  S.READY, S.READY),
-        Row("delete",   S.READY,            S.DELETE_PREPARE,    NONE,    S.READY),
+        Row("delete",   S.READY,            S.DELETE_PREPARE,    NONE,    SAME),
         Row("recreate", S.READY,            S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # missing on its cloudlet
         Row("create",   S.CREATE_ERROR,     S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # cut off before its undo
-        Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    S.CREATE_ERROR),
+        Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    SAME),
 
         #   what        from                                     to                actor
         Row("response", S.CREATE_REQUESTED, None,                S.CREATING,       actor=CRM),
@@ -103,15 +104,16 @@ DELETES = (S.DELETE_REQUESTED, S.DELETING)
 CLUSTER = _instance("cluster", "ClusterInst")
 APP = _instance("app", "AppInst")
 
-_STARTED = (S.OFFLINE, S.READY, S.INIT, S.INIT_OK)
+_CONNECTED = (S.READY, S.INIT, S.INIT_OK)
 _UPGRADING = (S.UPDATE_REQUESTED, S.UPDATING, S.INIT_OK)
-_AT_REST = (S.READY, S.OFFLINE, S.UPDATE_ERROR, S.UNDER_MAINTENANCE)
+_AT_REST = (S.READY, S.OFFLINE, S.INIT_OK, S.UPDATE_ERROR, S.UNDER_MAINTENANCE)
 
 # fmt: off
 CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     #   action               from                 while                    then                 else
     Row("create",            NONE,                S.INIT,                  S.READY,             S.OFFLINE),
     Row("create",            S.OFFLINE,           S.INIT,                  S.READY,             S.OFFLINE),
+    Row("create",            S.INIT_OK,           S.INIT,                  S.READY,             S.OFFLINE),  # once more
     Row("upgrade",           S.READY,             S.UPDATE_REQUESTED,      S.READY,             S.UPDATE_ERROR),
     Row("repair",            S.UPDATE_ERROR,      S.INIT,                  S.READY,             S.UPDATE_ERROR),
     Row("maintenance-start", S.READY,             S.MAINTENANCE_START,     S.UNDER_MAINTENANCE, S.READY),
@@ -120,32 +122,36 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
       for source in _AT_REST),
 
     #   what         from                           to               actor
-    *(Row("startup", source,                 None,  S.INIT,          actor=CRM)         # with a new notify-id
-      for source in _STARTED),
+    Row("startup",   S.OFFLINE,              None,  S.INIT,          actor=CRM),        # started manually
+    Row("startup",   S.READY,                None,  S.INIT,          actor=CRM),        # with a new notify-id
+    Row("startup",   S.INIT,                 None,  SAME,            actor=CRM),
+    Row("startup",   S.INIT_OK,              None,  S.INIT,          actor=CRM),
+    Row("startup",   S.UNDER_MAINTENANCE,    None,  SAME,            actor=CRM),
     Row("ack",       S.INIT,                 None,  S.INIT_OK,       actor=CONTROLLER),
     Row("gathered",  S.INIT_OK,              None,  S.READY,         actor=CRM),        # triggers send of all data
     *(Row("lost",    source,                 None,  S.OFFLINE,       actor=CONTROLLER)  # unless it is back already
-      for source in _STARTED),
-    Row("startup",   S.UNDER_MAINTENANCE,    None,  S.UNDER_MAINTENANCE, actor=CRM),
+      for source in _CONNECTED),
 
     Row("upgrading", S.UPDATE_REQUESTED,     None,  S.UPDATING,      actor=V1),
     Row("ack",       S.UPDATE_REQUESTED,     None,  S.INIT_OK,       actor=CONTROLLER),
     Row("error",     S.UPDATE_REQUESTED,     None,  S.UPDATE_ERROR,  actor=V1),
     Row("ack",       S.UPDATING,             None,  S.INIT_OK,       actor=CONTROLLER),
-    Row("gathered",  S.UPDATING,             None,  S.READY,         actor=V2),
+    Row("handover",  S.UPDATING,             None,  S.READY,         actor=V2),
     Row("error",     S.UPDATING,             None,  S.UPDATE_ERROR,  actor=V1),
-    Row("gathered",  S.INIT_OK,              None,  S.READY,         actor=V2),
+    Row("handover",  S.INIT_OK,              None,  S.READY,         actor=V2),
     Row("error",     S.INIT_OK,              None,  S.UPDATE_ERROR,  actor=V1),
-    Row("resend",    S.UPDATE_ERROR,         None,  S.UPDATE_ERROR,  actor=V1),         # it serves on; the state stays
+    Row("resend",    S.UPDATE_ERROR,         None,  SAME,            actor=V1),         # it serves on; the state stays
     *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
       for source in _UPGRADING),
 ), passing=(S.UPDATING,))  # InitOk is not: a CRM that connects by itself may stay there while it gathers
 
 POLICY = StateTable("policy", "Policy", (
-    #   action    from       while         then       else
-    Row("create", NONE,      S.CREATING,   S.ACTIVE,  NONE),
-    Row("update", S.ACTIVE,  S.UPDATING,   S.ACTIVE,  S.ACTIVE),
-    Row("delete", S.ACTIVE,  S.DELETING,   NONE,      S.ACTIVE),
+    #   action    from         while         then       else
+    Row("create", NONE,        S.CREATING,   S.ACTIVE,  S.INACTIVE),
+    Row("create", S.INACTIVE,  S.CREATING,   S.ACTIVE,  S.INACTIVE),
+    Row("update", S.ACTIVE,    S.UPDATING,   S.ACTIVE,  SAME),
+    Row("delete", S.ACTIVE,    S.DELETING,   NONE,      SAME),
+    Row("delete", S.INACTIVE,  S.DELETING,   NONE,      SAME),
 ))
 # fmt: on
 

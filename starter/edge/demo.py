@@ -76,6 +76,7 @@ async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> 
 
 async def _upgrade(asking: Asking, path: str) -> None:
     _heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
+    await _until(asking, path, "Ready")  # the CRM that was started again has gathered
     await _play(asking, path, "upgrade", {"version": "v2"})
 
 

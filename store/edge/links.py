@@ -197,7 +197,7 @@ def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime
     if site.found is None or not role or not site.crm(role).get("connected"):
         return Told()
     site.write({role: {**site.crm(role), "connected": False}})
-    if not site.owner and site.step(S.OFFLINE, Actor.CONTROLLER) and site.status != S.OFFLINE:
+    if not site.owner and site.step(S.OFFLINE, Actor.CONTROLLER):
         site.tell(Actor.CONTROLLER, "lost", site.status, S.OFFLINE, said.reason or "its CRM is gone")
         site.write({}, status=S.OFFLINE)
     return Told(owner=site.owner)

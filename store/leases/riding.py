@@ -106,7 +106,8 @@ def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
     hand_over, sizes = _rebook(connection, now, spec, dates, started, lease)
     booking.check_quota(connection, lease, dates, _hosts_of(connection, lease), limits)
     kept = {**found["spec"], **_told(dates), **({"name": spec.name} if spec.name else {})}
-    details = _wake(pool, before, min(_dues(dates).values()), claim.at)
+    to_come = min((due for due in _dues(dates).values() if due > claim.at), default=claim.at)
+    details = _wake(pool, before, to_come, claim.at)
     moves = [*_moved_events(connection, now, dates, lease, pool), *([] if hand_over else sizes)]
     news = {"hand_over": hand_over, "sizes": [move.model_dump(mode="json") for move in sizes]} if hand_over else {}
     return Extra(spec=kept, details={**details, **news}, moves=moves)
@@ -261,7 +262,7 @@ def _hosts_of(connection: sa.Connection, lease: str) -> int:
     return int(connection.execute(query).scalar_one() or 0)
 
 
-RIDERS = {
+RIDERS: dict[str, Rider] = {
     "lease": Rider(admit=admit, ended=ended),
     "event": Rider(admit=admit_event, ended=ended_event),
     "host": Rider(admit=hosts.admit, ended=hosts.ended),

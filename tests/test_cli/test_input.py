@@ -56,8 +56,8 @@ WORDS = [
     ("a missing MCI",          "mci suspend nobody/nothing",                  MISSING, "no such MCI: ns:nobody:mci"),
     ("a missing VM",           "vm reboot nobody/nothing/at-all",             MISSING, "there is no such VM"),
     ("nothing to show",        "mci status nobody/nothing",                   MISSING, "there is no such MCI"),
-    ("nothing to tell",        "history nobody/nothing",                      MISSING, "there is no such MCI"),
-    ("nothing to check",       "check nobody/nothing suspend",                MISSING, "there is no such MCI"),
+    ("nothing to tell",        "history ns:nobody:mci:nothing",               MISSING, "there is no such MCI"),
+    ("nothing to check",       "check ns:nobody:mci:nothing suspend",         MISSING, "there is no such MCI"),
     ("nothing to wait for",    "attach ns:nobody:mci:nobody",                 MISSING, "there was no action"),
     ("nothing to cancel",      "cancel ns:nobody:mci:nobody",                 MISSING, "there was no action"),
 ]

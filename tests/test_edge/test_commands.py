@@ -40,7 +40,7 @@ async def test_a_cloudlet_is_shown_as_a_tree(edge: Edge, capsys: pytest.CaptureF
     capsys.readouterr()
     assert await run(["cloudlet", "status", f"{org}/berlin"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"{org}/berlin  Ready  (CRM v1, notify-id 1)",
+        f"{org}/berlin  Ready  (CRM v1, notify-id {await edge.notify_id()})",
         "├─ c1  Ready  nodes 2, flavor small",
         "│  ├─ blog  Ready  image nginx:stable, replicas 1",
         "│  └─ shop  Ready  image nginx:stable, replicas 3",

@@ -72,7 +72,6 @@ BRING_UP = {
     ("InitOk", "Controller", "Offline"),
     ("Ready", "Controller", "Offline"),  # the same disconnect, later or earlier
     ("Init", "Controller", "Offline"),
-    ("Offline", "Controller", "Offline"),
     ("UnderMaintenance", "CRM", "UnderMaintenance"),
 }
 STEPS: dict[str, set[tuple[str, str, str]]] = {
@@ -97,17 +96,21 @@ ACTIONS: dict[str, set[tuple[str, str, str, str, str]]] = {
     "cloudlet": {
         ("create", "None", "Init", "Ready", "Offline"),
         ("create", "Offline", "Init", "Ready", "Offline"),
+        ("create", "InitOk", "Init", "Ready", "Offline"),
         ("upgrade", "Ready", "UpdateRequested", "Ready", "UpdateError"),
         ("repair", "UpdateError", "Init", "Ready", "UpdateError"),
         ("maintenance-start", "Ready", "MaintenanceStart", "UnderMaintenance", "Ready"),
         ("maintenance-end", "UnderMaintenance", "NormalOperationInit", "Ready", "UnderMaintenance"),
         ("delete", "Ready", "DeleteRequested", "None", "Ready"),
         ("delete", "Offline", "DeleteRequested", "None", "Offline"),
+        ("delete", "InitOk", "DeleteRequested", "None", "InitOk"),
         ("delete", "UpdateError", "DeleteRequested", "None", "UpdateError"),
         ("delete", "UnderMaintenance", "DeleteRequested", "None", "UnderMaintenance"),
     },
     "policy": {
-        ("create", "None", "Creating", "Active", "None"),
+        ("create", "None", "Creating", "Active", "Inactive"),
+        ("create", "Inactive", "Creating", "Active", "Inactive"),
+        ("delete", "Inactive", "Deleting", "None", "Inactive"),
         ("update", "Active", "Updating", "Active", "Active"),
         ("delete", "Active", "Deleting", "None", "Active"),
     },

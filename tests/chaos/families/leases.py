@@ -48,6 +48,12 @@ async def start(world: World, path: str) -> Outcome:
     return await until(world, path, lambda seen: seen.status == "ACTIVE")
 
 
+async def slow_start(world: World, path: str) -> Outcome:
+    """A host that takes its time: the quick try gives up, the patient one goes on."""
+    await world.fault(kind="hang", csp="hosts", region=_pool(path), vm="h1", verb="create", seconds=3, times=1)
+    return await start(world, path)
+
+
 async def life(world: World, path: str) -> Outcome:
     """From now for a second: started, announced and ended by the clock, whatever the worker does."""
     await _create(world, path, start="now", end="+1s")
@@ -85,6 +91,7 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
 STORIES = (
     Story("create", ROOT, create, (with_hosts,), status="PENDING", family="leases"),
     Story("start", ROOT, start, (with_hosts, pending), status="ACTIVE", family="leases"),
+    Story("slow start", ROOT, slow_start, (with_hosts, pending), status="ACTIVE", family="leases"),
     Story("life", ROOT, life, (with_hosts,), status="TERMINATED", family="leases"),
     Story("update", ROOT, update, (with_hosts, active), status="ACTIVE", family="leases"),
     Story("end", ROOT, end, (with_hosts, active), status="TERMINATED", family="leases"),

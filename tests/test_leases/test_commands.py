@@ -1,0 +1,132 @@
+"""Leases from the command line: what is typed, what is printed, what is refused and why."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from domain.leases.spec import LeaseSpec
+from domain.leases.views import CalendarView, HostLine, Stretch
+from starter.errors import Exit
+from starter.leases.calendar import drawn
+from tests.test_cli.conftest import cli  # noqa: F401  the commands, on the shared server
+from tests.test_cli.shell import EXAMPLES, Cli
+from tests.test_leases.tenant import Tenant
+
+
+async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
+    pool = tenant.name
+    added = await cli(f"host add {pool}/h1 --vcpus 32 --labels gpu=a100")
+    assert (added.code, added.err.count("error")) == (Exit.DONE, 0)
+    created = await cli(f"lease create {pool}/l1 --hosts 1 --start now --end +2h --pool {pool} --name")
+    assert created.code == Exit.USAGE
+    created = await cli(f"lease create {pool}/l1 --hosts 1 --start now --end +2h --pool {pool}")
+    assert created.code == Exit.DONE, created.err
+    await tenant.until_status("ACTIVE")
+    shown = (await cli(f"lease show {pool}/l1")).out.splitlines()
+    assert shown[0] == f"{pool}/l1  ACTIVE"
+    assert shown[-1].split() == ["r1", "active", "physical:host", "h1", "-", "-"]
+    events = (await cli(f"lease events {pool}/l1")).out
+    assert [line.split()[:2] for line in events.splitlines()[1:]] == [
+        ["start_lease", "DONE"],
+        ["before_end_lease", "UNDONE"],
+        ["end_lease", "UNDONE"],
+    ]
+    drawing = (await cli(f"lease calendar --pool {pool} --end +4h")).out
+    assert "h1    UP      AAAA" in drawing
+    assert f"A  {pool}/l1" in drawing
+    updated = await cli(f"lease update {pool}/l1 --end +4h --name", "mine and yours")
+    assert updated.code == Exit.DONE, updated.err
+    assert "mine and yours" in (await cli(f"lease list --prefix {pool}")).out
+    assert (await cli(f"lease delete {pool}/l1 --yes")).code == Exit.DONE
+    assert (await cli(f"lease show {pool}/l1")).code == Exit.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ("--hosts 1 --start +2h --end +1h", Exit.USAGE, "ends before it starts"),
+        ("--hosts 1 --start +1h --end +1h", Exit.USAGE, "has no length"),
+        ("--hosts 1 --start 2020-01-01 --end +1h", Exit.USAGE, "is in the past"),
+        ("--hosts 1 --end +367d", Exit.USAGE, "the limit is 366 days"),
+        ("--hosts 1 --end +2h --before-end +3h", Exit.USAGE, "is outside the lease"),
+        ("--hosts 2 --end +2h", Exit.REFUSED, "2 wanted, room for 1"),
+        ("--end +2h", Exit.USAGE, "say what to reserve"),
+        ("--hosts 1 --end someday", Exit.USAGE, "bad end 'someday'"),
+    ],
+)
+async def test_bad_requests_say_what_why_and_what_next(
+    cli: Cli,  # noqa: F811
+    tenant: Tenant,
+    words: str,
+    code: Exit,
+    reason: str,
+) -> None:
+    await tenant.add_hosts("h1")
+    ran = await cli(f"lease create {tenant.name}/l1 --pool {tenant.name} {words}")
+    assert ran.code == code, ran.err
+    assert reason in ran.err
+    assert "hint:" in ran.err
+    assert (await cli(f"lease show {tenant.name}/l1")).code == Exit.NOT_FOUND
+
+
+async def test_a_file_with_an_unknown_resource_type_is_refused_with_those_that_there_are(
+    cli: Cli,  # noqa: F811
+    tenant: Tenant,
+    tmp_path: Path,
+) -> None:
+    spec = tmp_path / "lease.yaml"
+    spec.write_text("end: +2h\nreservations:\n  - resource_type: floppy\n")
+    ran = await cli(f"lease create {tenant.name}/l1 -f", str(spec))
+    assert ran.code == Exit.USAGE
+    assert "'physical:host', 'virtual:instance', 'mci'" in ran.err
+
+
+@pytest.mark.parametrize("name", ["lease-demo.yaml", "lease-mci.yaml"])
+def test_the_examples_are_valid(name: str) -> None:
+    LeaseSpec.model_validate(yaml.safe_load((EXAMPLES / name).read_text()))
+
+
+async def test_the_calendar_is_data_for_programs(cli: Cli, tenant: Tenant) -> None:  # noqa: F811
+    await tenant.add_hosts("h1")
+    await tenant.create(start="+1h", end="+2h")
+    found = json.loads((await cli(f"lease calendar --pool {tenant.name} -o json")).out)
+    assert found["hosts"][0]["stretches"][0]["lease"] == tenant.lease()
+    empty = await cli(f"lease calendar --pool {tenant.name}-none")
+    assert "has no hosts; add one: starter host add" in empty.out
+    assert (await cli(f"lease calendar --pool {tenant.name} --start +2h --end +1h")).code == Exit.USAGE
+
+
+def test_the_drawing_shows_who_holds_what_when() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def held(lease: str, start: int, end: int) -> Stretch:
+        return Stretch(
+            lease=f"project:p:lease:{lease}",
+            start=noon + timedelta(hours=start),
+            end=noon + timedelta(hours=end),
+            units=1,
+            whole=True,
+        )
+
+    hosts = [
+        HostLine(host="h1", status="UP", stretches=[held("a", 0, 6), held("b", 6, 12)]),
+        HostLine(host="h2", status="DOWN", stretches=[held("b", 6, 24)]),
+        HostLine(host="h3", status="UP"),
+    ]
+    lines = drawn(CalendarView(pool="p", start=noon, end=noon + timedelta(hours=24), hosts=hosts), 34)
+    assert lines == [
+        "pool p, from 2026-01-01 12:00 to 2026-01-02 12:00, a column is 60.0 min",
+        "HOST  STATUS  |01-01|01-01|01-02|01-02",
+        "h1    UP      AAAAAABBBBBB............",
+        "h2    DOWN    ......BBBBBBBBBBBBBBBBBB",
+        "h3    UP      ........................",
+        "",
+        "A  p/a  2026-01-01T12:00:00Z to 2026-01-01T18:00:00Z",
+        "B  p/b  2026-01-01T18:00:00Z to 2026-01-02T12:00:00Z",
+        ". free  + several within one column",
+    ]

@@ -1,0 +1,76 @@
+"""Bad input to a worker: it says what is wrong and ends; nothing is half started."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import sqlalchemy as sa
+
+from starter.errors import Exit
+from store.engine import Database
+from store.migrate import migrate
+from tests.test_platform.conftest import fresh_database, opened
+from tests.test_platform.nursery import Nursery
+from tests.test_platform.site import Site
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+    async with opened(tmp_path_factory.mktemp("starting"), postgres_url, nursery) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def newer(postgres_url: str) -> str:
+    """A store of a version that is yet to come."""
+    database = Database(url := fresh_database(postgres_url))
+    migrate(database)
+    database.run_here(lambda connection: connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'")))
+    database.close()
+    return url
+
+
+@pytest.fixture(scope="module")
+def forbidden(postgres_url: str) -> str:
+    """A store whose user may look but not touch."""
+    database = Database(url := fresh_database(postgres_url))
+    database.run_here(lambda connection: connection.execute(sa.text("CREATE ROLE onlooker LOGIN")))
+    database.run_here(lambda connection: connection.execute(sa.text("REVOKE ALL ON SCHEMA public FROM PUBLIC")))
+    database.close()
+    return str(sa.make_url(url).set(username="onlooker"))
+
+
+BAD: dict[str, tuple[dict[str, str], Exit, str, str]] = {
+    "nobody there": (
+        {"RATCHET_STORE_URL": "postgresql://me:hunter2@127.0.0.1:1/ratchet"},
+        Exit.UNREACHABLE,
+        "the store did not answer",
+        "RATCHET_STORE_URL",
+    ),
+    "no URL": ({"RATCHET_STORE_URL": "hunter2"}, Exit.USAGE, "the store's URL cannot be read", "postgresql://user"),
+    "newer": ({"RATCHET_STORE_URL": "{newer}"}, Exit.USAGE, "has schema 9999, which is newer", "upgrade this program"),
+    "no rights": ({"RATCHET_STORE_URL": "{forbidden}"}, Exit.USAGE, "the store does not let us", "the right to create"),
+    "share": ({"RATCHET_SHARE": "2"}, Exit.USAGE, "share: String should match", "RATCHET_*"),
+    "pool": ({"RATCHET_STORE_POOL": "0"}, Exit.USAGE, "store_pool: Input should be greater", "RATCHET_*"),
+    "policy": ({"RATCHET_POLICY_FILE": "/nowhere"}, Exit.USAGE, "the policy file /nowhere cannot be read", "examples/"),
+    "keys": ({"RATCHET_KEYS_FILE": "/nowhere"}, Exit.USAGE, "the keys file /nowhere cannot be read", "openssl rand"),
+    "metrics": ({"RATCHET_METRICS": "somewhere"}, Exit.USAGE, "metrics cannot be served", "127.0.0.1:9464"),
+    "server": ({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, Exit.UNREACHABLE, "connection refused", "starter up"),
+    "namespace": ({"TEMPORAL_NAMESPACE": "nowhere"}, Exit.UNREACHABLE, "no namespace 'nowhere'", "TEMPORAL_NAMESPACE"),
+    "profile": ({"TEMPORAL_PROFILE": "nowhere"}, Exit.USAGE, "Profile 'nowhere' not found", "TEMPORAL_CONFIG_FILE"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_a_worker_with_bad_input_does_not_start_and_says_why(
+    site: Site, newer: str, forbidden: str, name: str
+) -> None:
+    variables, code, why, hint = BAD[name]
+    given = {key: value.format(newer=newer, forbidden=forbidden) for key, value in variables.items()}
+    found, said = await site.starter("worker", **given)
+    assert (found, why in said, hint in said) == (code, True, True), said
+    assert '"serving"' not in said
+    assert "Traceback" not in said
+    assert "hunter2" not in said
+    assert await site.asking.pollers("actions") == 0
