@@ -38,8 +38,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
 
-BEAT = timedelta(seconds=5)  # a CRM that has not been heard of for so long is gone
-TAKE_UP = timedelta(seconds=15)  # for the CRM to take up its session
+BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
+TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
 FOR_EVER = timedelta(days=3650)
 
 Fact = CrmConnect | CrmDisconnect | CrmResponse | str
