@@ -34,14 +34,16 @@ async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
             for path, platform in zip(paths, platforms, strict=True)
         ]
         serving = [asyncio.create_task(agent.run()) for agent in agents]
-        await asyncio.gather(*(rig.do(path, "create") for path in paths))
-        await asyncio.gather(*(rig.do(f"{path}:cluster:k", "create") for path in paths))
-        yield paths
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-        for platform in platforms:
-            platform.close()
+        try:
+            await asyncio.gather(*(rig.do(path, "create") for path in paths))
+            await asyncio.gather(*(rig.do(f"{path}:cluster:k", "create") for path in paths))
+            yield paths
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+            for platform in platforms:
+                platform.close()
 
 
 async def apps(rig: Rig, paths: list[str], turn: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from domain.edge import messages as wire
 from domain.edge.faults import Trouble
@@ -57,7 +57,8 @@ class Agent:
             activities=[self.crm_requests, self.crm_session],
             build_id="crm",
             graceful_shutdown_timeout=timedelta(0),
-            max_heartbeat_throttle_interval=timedelta(seconds=1),
+            max_heartbeat_throttle_interval=timedelta(seconds=3),
+            activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=1),  # requests come together: one is enough
         )
         async with worker:
             try:

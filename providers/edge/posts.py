@@ -19,7 +19,7 @@ from domain.edge import messages as wire
 from domain.edge.messages import Address, CrmRequest, CrmRequests
 from domain.errors import Rejected, Unavailable, brief
 
-COMPANY = 0.003  # seconds that a request may wait for others to the same CRM: one task for all of them
+COMPANY = 0.002  # seconds that a first request waits for others to the same CRM: one task for all of them
 MOST = 100
 KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller asks again before that
 TAKEN = timedelta(seconds=10)
@@ -35,27 +35,31 @@ class _Box:
 
 
 class QueueCrm:
-    """Requests as tasks on the queue that the cloudlet's CRM polls. Those of a moment travel together."""
+    """Requests as tasks on the queue that the cloudlet's CRM polls. While some are on their way, the next gather."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._boxes: dict[str, _Box] = {}
-        self._posting: set[asyncio.Task[None]] = set()
+        self._boxes: dict[str, _Box] = {}  # by queue: what goes next
+        self._posting: dict[str, asyncio.Task[None]] = {}
 
     async def send(self, to: Address, requests: Sequence[CrmRequest]) -> None:
         queue = wire.crm_queue(to.cloudlet, to.version)
-        if queue not in self._boxes:
-            self._boxes[queue] = _Box()
-            task = asyncio.create_task(self._post(queue))
-            self._posting.add(task)
-            task.add_done_callback(self._posting.discard)
-        box = self._boxes[queue]
+        box = self._boxes.setdefault(queue, _Box())
         box.waiting.extend(requests)
+        if queue not in self._posting:
+            self._posting[queue] = asyncio.create_task(self._post(queue))
         await asyncio.shield(box.sent)
 
     async def _post(self, queue: str) -> None:
+        """One box after the other, until there is none."""
         await asyncio.sleep(COMPANY)
-        box = self._boxes.pop(queue)
+        try:
+            while box := self._boxes.pop(queue, None):
+                await self._post_box(queue, box)
+        finally:
+            del self._posting[queue]
+
+    async def _post_box(self, queue: str, box: _Box) -> None:
         try:
             for start in range(0, len(box.waiting), MOST):
                 await self._start(queue, box.waiting[start : start + MOST])

@@ -97,7 +97,7 @@ async def test_a_worker_killed_in_every_state_is_replaced_and_every_action_ends(
             if name.endswith("err"):
                 assert outcome.message == "as it happens"
         assert (await edge.end(init)).status == "Ready"
-    await edge.at_rest()
+        await edge.at_rest()
 
 
 async def test_a_crm_killed_in_every_state_is_asked_again_and_does_nothing_twice(

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
@@ -38,8 +38,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
 
-BEAT = timedelta(seconds=5)  # a CRM that has not been heard of for so long is gone
-TAKE_UP = timedelta(seconds=15)  # for the CRM to take up its session
+BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
+TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
 FOR_EVER = timedelta(days=3650)
 
 Fact = CrmConnect | CrmDisconnect | CrmResponse | str
@@ -53,7 +53,7 @@ class LinkState(Model):
     open: list[Address] = []
 
 
-@workflow.defn(name=wire.CLOUDLET_LINK)
+@workflow.defn(name=wire.CLOUDLET_LINK, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class CloudletLink:
     @workflow.init
     def __init__(self, state: LinkState) -> None:
