@@ -212,6 +212,7 @@ class Outcome(Model):
     skipped: dict[str, int] = {}
     troubles: list[Trouble] = []
     message: str = ""
+    followers: list[str] = []  # who waits for the end: told to the workflow, not kept
 
 
 class Admission(Model):

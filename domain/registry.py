@@ -48,6 +48,13 @@ def kind_at(path: str) -> Kind:
     return found
 
 
+@cache
+def meets_hidden(name: str) -> bool:
+    """Can there be hidden work on objects of this kind, or among its relatives?"""
+    root = KINDS[name].scope[0]
+    return any(other.table.hidden for other in KINDS.values() if other.scope[0] == root)
+
+
 def busy(workflow_id: str) -> str:
     """The words that the source system has for an object under way, to stand before a hint."""
     words = kind_at(object_of(workflow_id)).busy

@@ -24,8 +24,7 @@ ADVANCE = "advance"
 FINISH = "finish"
 PERMIT = "permit"  # may whoever asks do this at all?
 
-# Standing in line: one that waits tells those ahead, and they tell it when they have passed.
-LINE_UP = "line_up"
+# Standing in line: whoever ends tells those behind.
 PASSED = "passed"
 STILL_HELD = "still_held"
 CLOSE_LINE = "close_line"

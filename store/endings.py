@@ -12,6 +12,7 @@ from domain.limits import FAILURES_SHOWN
 from domain.machine import NONE, Actor, Ruling
 from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, Trouble
 from domain.paths import kind_of
+from store import lines
 from store.granting import kept_grant
 from store.landings import land
 from store.reading import shown_status
@@ -81,10 +82,12 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     if rider.ended:
         rider.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    connection.execute(_UNLOCK, {"owner": registry.owner_of(ending.path, grant.action), "by": action["run"]})
+    owner, run = registry.owner_of(ending.path, grant.action), action["run"]
+    followers = lines.behind(connection, owner, run) if registry.meets_hidden(kind_of(ending.path)) else []
+    connection.execute(_UNLOCK, {"owner": owner, "by": run})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
-    return outcome
+    return outcome.model_copy(update={"followers": followers})
 
 
 def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:

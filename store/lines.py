@@ -12,6 +12,18 @@ from domain.model import Holder, LineOrder
 from store.schema import locks
 
 _STILL = sa.select(locks.c.run).where(locks.c.run.in_(sa.bindparam("runs", expanding=True))).distinct()
+_mine, _other = locks.alias("mine"), locks.alias("other")
+_BESIDE = (
+    sa.select(_other.c.owner)
+    .join(_mine, _mine.c.path == _other.c.path)
+    .where(
+        _mine.c.owner == sa.bindparam("me"),
+        _mine.c.run == sa.bindparam("by"),
+        _other.c.run != sa.bindparam("by"),
+        _mine.c.mode.in_(EXCLUSIVE) | _other.c.mode.in_(EXCLUSIVE),
+    )
+    .distinct()
+)
 _AT = (
     sa.select(locks)
     .where(locks.c.path == sa.bindparam("at_path"), locks.c.mode.in_([*EXCLUSIVE, Mode.CLOSED]))
@@ -23,6 +35,11 @@ def still_held(connection: sa.Connection, holders: Sequence[Holder]) -> list[Hol
     """Those of the holders that have not released their locks yet."""
     held = set(connection.execute(_STILL, {"runs": [holder.run for holder in holders]}).scalars())
     return [holder for holder in holders if holder.run in held]
+
+
+def behind(connection: sa.Connection, owner: str, run: str) -> list[str]:
+    """Who may be waiting for this run to end: whoever holds a lock beside one of its own that does not go with it."""
+    return list(connection.execute(_BESIDE, {"me": owner, "by": run}).scalars())
 
 
 def close(connection: sa.Connection, order: LineOrder) -> list[Holder]:

@@ -88,7 +88,7 @@ async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
     asking = Asking(site.client)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):  # a busy machine takes its time to start a process
         while not await asking.pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.02)
     try:

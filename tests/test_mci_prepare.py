@@ -158,6 +158,22 @@ async def test_the_last_mci_takes_with_it_what_was_shared_and_not_before(user: U
     assert await user.shared() == dict.fromkeys(SHARED, 1)
 
 
+async def test_some_come_while_others_go_and_nobody_waits_for_ever(user: User) -> None:
+    await user.place_fault("slow", verb="release", seconds=0.1)
+    await user.place_fault("slow", verb="prepare", seconds=0.1)
+    async with asyncio.timeout(25):
+        await user.do(user.mci("m0"), "create", spec=user.groups())
+        for n in range(3):
+            going, coming = user.mci(f"m{n}"), [user.mci(f"m{n + 1}"), user.mci(f"n{n}")]
+            works = [user.do(going, "delete"), *(user.do(path, "create", spec=user.groups()) for path in coming)]
+            outcomes = await asyncio.gather(*works)
+            assert {outcome.result for outcome in outcomes} == {Result.SUCCEEDED}
+            await user.do(user.mci(f"n{n}"), "delete")
+    assert set(await user.shared()) == EVERYTHING
+    assert user.service.simulated["aws"].peaks().shared[user.region()] == 1
+    await nobody_holds(user)
+
+
 async def test_a_connection_that_is_prepared_costs_nothing(user: User) -> None:
     await user.do(user.mci("one"), "create", spec=user.groups())
     await user.do(user.mci("two"), "create", spec=user.groups())

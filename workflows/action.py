@@ -117,11 +117,6 @@ class Action(ABC):
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")
             )
 
-    @workflow.signal(name=wire.LINE_UP)
-    def line_up(self, waiter: Waiter) -> None:
-        """Somebody stands in line behind us."""
-        self._line.followers.append(waiter.workflow)
-
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: Waiter) -> None:
         """Somebody ahead of us has passed."""
@@ -211,7 +206,7 @@ class Action(ABC):
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
         self._ended = True
-        await self._line.leave()
+        await self._line.leave(outcome.followers)
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._successor:
             _continue_as(self._successor)

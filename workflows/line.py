@@ -1,7 +1,7 @@
 """Standing in line behind hidden work, and draining a line.
 
-Those ahead are told that we wait, and tell us when they have passed. That is only for speed: whoever waits also looks
-for himself from time to time, and buries the dead among those ahead, so that a lost message costs a moment.
+Whoever ends finds in the locks who waits for that, and tells them. That is only for speed: those who wait also look for
+themselves from time to time, and bury the dead among those ahead, so that a lost message costs a moment.
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ class Line:
     """One workflow's place in lines: whom it waits for, and who waits for it."""
 
     def __init__(self) -> None:
-        self.followers: list[str] = []
         self.passed = 0
         self.waiting = False
-        self._telling: asyncio.Task[None] | None = None
 
     async def wait(self, ahead: list[Holder]) -> None:
         """Until all of them have released their locks."""
         self.waiting, pause = True, FIRST_LOOK
-        # Not awaited: a signal that is under way swallows a cancel.
-        self._telling = asyncio.create_task(_tell(wire.LINE_UP, [holder.owner for holder in ahead]))
-        while (left := await calls.still_held(Holders(holders=ahead))).holders:
-            seen = self.passed
+        while True:
+            seen = self.passed  # before we look: who passes meanwhile must not be missed
+            left = await calls.still_held(Holders(holders=ahead))
+            if not left.holders:
+                break
             try:
                 await workflow.wait_condition(
                     lambda seen=seen: self.passed > seen,  # type: ignore[misc]
@@ -48,21 +47,19 @@ class Line:
                 pause = min(pause * 2, LONGEST_PAUSE)
         self.waiting = False
 
-    async def leave(self) -> None:
-        """Tell those behind that we have passed."""
-        followers, self.followers = list(dict.fromkeys(self.followers)), []
-        await _tell(wire.PASSED, followers)
+    async def leave(self, followers: list[str]) -> None:
+        """Tell those behind that we have passed. What was written says who they are."""
+        me = Waiter(workflow=workflow.info().workflow_id)
+        await asyncio.gather(*(_tell(each, me) for each in followers))
 
 
-async def _tell(what: str, whom: list[str]) -> None:
-    me = Waiter(workflow=workflow.info().workflow_id)
-    for each in whom:
-        try:
-            await workflow.get_external_workflow_handle(each).signal(what, me)
-        except FailureError as error:
-            if is_cancelled_exception(error):
-                raise
-            workflow.logger.info("%s has ended already", each)
+async def _tell(whom: str, me: Waiter) -> None:
+    try:
+        await workflow.get_external_workflow_handle(whom).signal(wire.PASSED, me)
+    except FailureError as error:
+        if is_cancelled_exception(error):
+            raise
+        workflow.logger.info("%s has ended already", whom)
 
 
 @workflow.defn(name=wire.DRAIN_LINE)

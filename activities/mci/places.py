@@ -9,16 +9,17 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.mci.vms import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
-from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import ProviderError, Rejected, StoreUnavailable, Throttled, UnknownOutcome, brief
 from domain.mci.messages import (
     PREPARE_PLACE,
     RELEASE_PLACE,
@@ -72,7 +73,7 @@ class PlaceActivities:
                     found = await self._validate(wants, self._patience.total)
                     if found.problems:
                         return found
-                async with self._holding(visit) as (generation, made):
+                async with self._turns[wants.place], self._holding(visit) as (generation, made):
                     await self._make(visit, generation, made)
         except ProviderError as error:
             return Findings(problems=[f"{wants.place}: {brief(error)}"])
@@ -83,7 +84,7 @@ class PlaceActivities:
         """The MCI leaves the place; the last one removes what was shared there."""
         place = visit.wants.place
         try:
-            async with pulse():
+            async with pulse(), self._turns[place]:  # our turn first: who held the place and then waited would block
                 while (leaving := await self._book.leave(self._wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
                 if leaving is Leave.LAST:
@@ -139,25 +140,25 @@ class PlaceActivities:
 
     async def _keep(self, visit: Visit, what: str, cloud_id: str | None) -> None:
         if not await self._book.keep(self._wish(visit), what, cloud_id):
-            raise Unavailable(f"{visit.wants.place} was taken over by another preparation")
+            raise ApplicationError(f"{visit.wants.place} was taken over by another one; again", type="TakenOver")
 
     @asynccontextmanager
     async def _holding(self, visit: Visit) -> AsyncIterator[tuple[int, dict[str, str]]]:
-        """Alone with a connection: first come first served in this process, and by a hold that ends between them."""
-        async with self._turns[visit.wants.place]:
-            while (known := await self._book.hold(self._wish(visit))) is None:  # noqa: ASYNC110  another process's
-                await asyncio.sleep(LOOK_AGAIN)
-            renewing = asyncio.create_task(self._renew(visit))
-            try:
-                yield known
-            finally:
-                renewing.cancel()
-                await self._book.let_go(self._wish(visit))
+        """Alone with a connection: in this process whoever has the turn, between processes by a hold that expires."""
+        while (known := await self._book.hold(self._wish(visit))) is None:  # noqa: ASYNC110  another process's
+            await asyncio.sleep(LOOK_AGAIN)
+        renewing = asyncio.create_task(self._renew(visit))
+        try:
+            yield known
+        finally:
+            renewing.cancel()
+            await self._book.let_go(self._wish(visit))
 
     async def _renew(self, visit: Visit) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            await self._book.hold(self._wish(visit))
+            with suppress(StoreUnavailable):
+                await self._book.hold(self._wish(visit))
 
     def _wish(self, visit: Visit) -> Hold:
         at = datetime.now(UTC)

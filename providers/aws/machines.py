@@ -63,10 +63,11 @@ class Machines:
         return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
 
     async def tagged(self, prefix: str) -> list[VmFacts]:
-        """Ours at or below a path. The filter's wildcard may be generous; the path decides."""
+        """Ours at or below a path, or all of ours. The filter's wildcard may be generous; the path decides."""
         pattern = tags.literally(prefix)
-        found = await self._find({tags.PATH: [pattern, f"{pattern}:*"], tags.OWNER: self._options.owner})
-        return [each.facts() for each in found if f"{each.path}:".startswith(f"{prefix}:")]
+        below = [pattern, f"{pattern}:*"] if prefix else ["*"]
+        found = await self._find({tags.PATH: below, tags.OWNER: self._options.owner})
+        return [each.facts() for each in found if not prefix or f"{each.path}:".startswith(f"{prefix}:")]
 
     def _is_due(self, verb: str, task: Task) -> bool:
         """Must EC2 be told something now? What is settled by the look alone gets its answer here."""

@@ -61,8 +61,8 @@ _FACTS_AT = _FACTS.where(_COVERED)
 _WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
     services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
 )
-_KNOWN = sa.select(services.c.path, services.c.generation).where(
-    services.c.path.in_(sa.bindparam("names", expanding=True)), ~services.c.removing
+_KNOWN = sa.select(services.c.path, services.c.generation, services.c.removing, services.c.observed).where(
+    services.c.path.in_(sa.bindparam("names", expanding=True))
 )
 _FORGET = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
 _ORDER = sa.insert(services)
@@ -122,10 +122,12 @@ class Ledger:
         """Want these services. An order that is not newer than what is wanted already changes nothing."""
 
         def write(connection: sa.Connection) -> None:
-            known = _generations(connection, [order.path for order in orders])
-            fresh = [order for order in orders if order.generation > known.get(order.path, -1)]
+            known = _known(connection, [order.path for order in orders])
+            latest = {path: row["generation"] for path, row in known.items() if not row["removing"]}
+            fresh = [order for order in orders if order.generation > latest.get(order.path, -1)]
             version = self._next_version(connection)
-            _replace(connection, [self._row(order, version) for order in fresh])
+            seen = {path: row["observed"] for path, row in known.items()}
+            _replace(connection, [self._row(order, version, seen.get(order.path)) for order in fresh])
 
         await self._grouped.run(write)
 
@@ -203,7 +205,8 @@ class Ledger:
             connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
         return int(last or 1)
 
-    def _row(self, order: ServiceOrder, version: int) -> dict[str, Any]:
+    def _row(self, order: ServiceOrder, version: int, seen: dict[str, Any] | None) -> dict[str, Any]:
+        """What is seen of it is what was seen last, until the keeper has looked."""
         unseen = asdict(Facts(order.path, -1, order.definition.get("instances", 1)))
         return {
             "path": order.path,
@@ -211,7 +214,7 @@ class Ledger:
             "generation": order.generation,
             "definition": order.definition,
             "removing": False,
-            "observed": unseen,
+            "observed": seen or unseen,
             "version": version,
         }
 
@@ -221,9 +224,8 @@ def _span(prefix: str) -> dict[str, str]:
     return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
 
 
-def _generations(connection: sa.Connection, paths: Iterable[str]) -> dict[str, int]:
-    """Of the services that are wanted: one that is being removed may be ordered again."""
-    return {row.path: row.generation for row in connection.execute(_KNOWN, {"names": list(paths)})}
+def _known(connection: sa.Connection, paths: Iterable[str]) -> dict[str, sa.RowMapping]:
+    return {row["path"]: row for row in connection.execute(_KNOWN, {"names": list(paths)}).mappings()}
 
 
 def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:

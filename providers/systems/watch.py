@@ -191,8 +191,8 @@ class ServiceWatch:
                 return ""
             if end.done():
                 return end.result()
-            unit.healthy = False
-            self._route()
+            unit.healthy, unit.message = False, health.result()
+            self._changed()  # now: to end it may take its time
             await self._runner.stop(unit)
             return health.result()
         finally:

@@ -15,8 +15,9 @@ from workers.service import Service
 async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
     estate = Estate(asking, service, "recorded")
     await estate.with_machine("db", "web", nodes=2)
-    db = estate.machine()
-    await recorder.keep(db, "create-succeeded")
+    db, new = estate.machine(), estate.machine("new")
+    await estate.to(new, "create", image=estate.name, node=f"{estate.name}-1")
+    await recorder.keep(new, "create-succeeded")
     await estate.to(db, "add-disk", disk="d1")
     await recorder.keep(db, "disk-succeeded")
     await estate.refused(db, "start")

@@ -61,11 +61,16 @@ async def test_the_graph_shows_states_and_who_holds_what(cli: Cli, shop: Shop, f
     shop.hold("/a/b")
     running = await shop.begin("/a/b", {**RUN, "command": ["two"]})
     await shop.until_record("d2", "in progress")
+
+    async def nobody_is_well() -> bool:
+        return (await shop.keeper.facts(shop.at("/a/b")))[0].healthy == 0
+
+    await shop.until(nobody_is_well)  # what is held is not well either
     graph = (await cli(f"system graph {name}")).out.splitlines()
     assert graph == [
         f"{name}  updating  [IX for 1 below]",
         "├── a  updating  [IX for 1 below]",
-        "│   ├── b  updating  1/1  [X deploy d2]",
+        "│   ├── b  updating  0/1  [X deploy d2]",
         "│   └── c  stable  1/1",
         "└── web  stable  2/2",
     ]

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
@@ -53,7 +53,7 @@ class LinkState(Model):
     open: list[Address] = []
 
 
-@workflow.defn(name=wire.CLOUDLET_LINK)
+@workflow.defn(name=wire.CLOUDLET_LINK, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class CloudletLink:
     @workflow.init
     def __init__(self, state: LinkState) -> None:

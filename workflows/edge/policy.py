@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
@@ -76,7 +77,7 @@ class KeepPolicy(Action):
             await self._tell(path, Changed(spec=spec))
 
 
-@workflow.defn(name=wire.FOLLOW_DEMAND)
+@workflow.defn(name=wire.FOLLOW_DEMAND, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class FollowDemand:
     """Hears demand, and every interval does what the policy says about it."""
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.common import VersioningBehavior
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import names
@@ -23,7 +24,7 @@ LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the y
 LONG_HISTORY = 4_000
 
 
-@workflow.defn(name=names.LEASE_CLOCK)
+@workflow.defn(name=names.LEASE_CLOCK, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class LeaseClock:
     def __init__(self) -> None:
         self._look = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
@@ -17,7 +18,7 @@ BUSY_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
 
 
-@workflow.defn(name=machines.BIN)
+@workflow.defn(name=machines.BIN, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
 class EmptyBin:
     """Cancelled when the object is restored or destroyed. One that comes too late is refused by the number."""
 

@@ -89,6 +89,8 @@ class CreateMci(OnVms):
     async def settle(self, request: Request, grant: Grant) -> Done:
         if grant.chunks or self._acting:
             return await super().settle(request, grant)
+        if self._left:
+            return Done()
         return Done(message=told(await self.release(grant)))
 
     async def _decided(self, grant: Grant) -> str:

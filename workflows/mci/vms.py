@@ -29,6 +29,7 @@ class OnVms(Action):
     def __init__(self) -> None:
         super().__init__()
         self._acting: Grant | None = None  # on which VMs, if they came in later
+        self._left = False  # its places, for good
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.operate(grant)
@@ -69,6 +70,7 @@ class OnVms(Action):
 
     async def release(self, grant: Grant) -> list[str]:
         """The MCI leaves its places; what nobody else uses there is removed. Returns what could not be."""
+        self._left = True
         wanted = [Wants(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
         found = await everywhere(PlaceActivities.release_place, grant, wanted, "release")
         return [problem for each in found for problem in each.problems]

@@ -1,0 +1,146 @@
+"""The simulated hypervisor: what it does, what it refuses as a real one would, and what it does only once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.errors import Rejected, Throttled, Unavailable, UnknownOutcome
+from domain.faults import Fault, Kind
+from domain.machines.port import ABSENT, MOVES, Facts, Order
+from domain.paths import kind_of
+from providers.machines import NAME, SimulatedHypervisor
+from providers.simulated import SimulatedCloud, create_tables
+from store.engine import Database
+
+DB, DISK = "account:a:cloudspace:dev:machine:db", "account:a:disk:d1"
+_tokens = count(1)
+
+
+class Rack:
+    """A hypervisor with two nodes, a network and an image."""
+
+    def __init__(self, database: Database) -> None:
+        self.hypervisor = SimulatedHypervisor(database)
+        self._script = SimulatedCloud("aws", database)
+
+    async def tell(self, verb: str, path: str, token: str = "", **about: Any) -> Facts:
+        order = Order(path, kind_of(path), token or f"t{next(_tokens)}", about)
+        return await self.hypervisor.perform(verb, order)
+
+    async def machine(self, path: str = DB, node: str = "n1", memory: int = 4) -> Facts:
+        return await self.tell("create", path, image="u", memory=memory, node=node)
+
+    async def fault(self, kind: Kind, **more: Any) -> None:
+        await self._script.add_fault(Fault(kind=kind, csp=NAME, **more))
+
+
+@pytest.fixture
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
+    database = Database(f"sqlite:///{tmp_path}/cloud.db")
+    database.run_here(create_tables)
+    rack = Rack(database)
+    await rack.tell("create", "node:n1", memory=8)
+    await rack.tell("create", "node:n2", memory=4)
+    await rack.tell("create", "image:u")
+    await rack.tell("create", "account:a:cloudspace:dev")
+    yield rack
+    database.close()
+
+
+async def test_a_machine_goes_where_it_was_wished_or_where_there_is_most_room(rack: Rack) -> None:
+    assert (await rack.machine(node="n2")).node == "n2"
+    assert (await rack.machine(f"{DB}2", node="", memory=1)).node == "n1"
+
+
+async def test_what_a_real_one_refuses(rack: Rack) -> None:
+    await rack.machine()
+    await rack.tell("create", DISK)
+    await rack.tell("attach", DISK, machine=DB)
+    cases: list[tuple[str, str, dict[str, Any], str]] = [
+        ("attach", DISK, {"machine": DB}, f"it is attached to {DB}"),
+        ("create", f"{DB}2", {"image": "u", "memory": 5, "node": "n1"}, "node n1 has room for 5"),
+        ("create", f"{DB}2", {"image": "u", "memory": 9}, "no enabled node has room for 9"),
+        ("create", f"{DB}2", {"image": "none", "memory": 1}, "image none is not ready"),
+        ("create", "account:a:cloudspace:no:machine:x", {"image": "u"}, "is not up"),
+        ("migrate", DB, {"node": "n1"}, "is on n1 already"),
+        ("migrate", DB, {"node": "n9"}, "there is no node n9"),
+        ("delete", DB, {}, "cannot delete"),
+        ("destroy", DB, {}, "cannot destroy"),
+        ("decommission", "node:n1", {}, "is home to 1 machines"),
+    ]
+    for verb, path, about, told in cases:
+        with pytest.raises(Rejected, match=told):
+            await rack.tell(verb, path, **about)
+    await rack.tell("delete", "image:u")
+    with pytest.raises(Rejected, match="in use by"):
+        await rack.tell("destroy", "image:u")
+
+
+async def test_a_machine_does_not_start_on_a_node_in_maintenance(rack: Rack) -> None:
+    await rack.machine()
+    await rack.tell("stop", DB)
+    await rack.tell("maintain", "node:n1")
+    with pytest.raises(Rejected, match="node n1 is in maintenance"):
+        await rack.tell("start", DB)
+    assert (await rack.tell("migrate", DB)).node == "n2"
+    assert (await rack.tell("start", DB)).state == "running"
+
+
+async def test_stopped_machines_use_no_memory(rack: Rack) -> None:
+    await rack.machine(memory=8)
+    await rack.tell("stop", DB)
+    await rack.machine(f"{DB}2", memory=8)
+    with pytest.raises(Rejected, match="has room for 8"):
+        await rack.tell("start", DB)
+
+
+async def test_one_token_has_one_effect_even_after_other_orders(rack: Rack) -> None:
+    await rack.machine()
+    before = await rack.hypervisor.effects(DB)
+    for _ in range(3):
+        await rack.tell("reboot", DB, token="once")
+    assert await rack.hypervisor.effects(DB) == before + 1
+    await rack.tell("stop", DB)
+    assert (await rack.tell("reboot", DB, token="once")).state == "stopped"  # late and repeated: nothing happens
+
+
+@pytest.mark.parametrize("kind", [kind for kind in MOVES if kind in ("machine", "disk", "cloudspace", "image", "node")])
+async def test_an_order_that_no_move_allows_is_refused_and_changes_nothing(rack: Rack, kind: str) -> None:
+    path = {"machine": DB, "disk": DISK, "cloudspace": "account:a:cloudspace:x", "image": "image:x", "node": "node:x"}
+    for verb, moves in MOVES[kind].items():
+        if ABSENT not in moves:
+            with pytest.raises(Rejected, match=f"cannot {verb} .*: it is absent"):
+                await rack.tell(verb, path[kind])
+    assert (await rack.hypervisor.describe(path[kind])).state == ABSENT
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "done"),
+    [
+        (Kind.FAIL, Rejected, False),
+        (Kind.THROTTLE, Throttled, False),
+        (Kind.UNAVAILABLE, Unavailable, False),
+        (Kind.LOSE_ANSWER, UnknownOutcome, True),
+    ],
+)
+async def test_the_fault_script_holds_here_too(rack: Rack, fault: Kind, error: type[Exception], done: bool) -> None:
+    await rack.machine()
+    await rack.fault(fault, vm=DB, verb="stop", times=1)
+    with pytest.raises(error):
+        await rack.tell("stop", DB, token="stop")
+    assert ((await rack.hypervisor.describe(DB)).state == "stopped") is done
+    assert (await rack.tell("stop", DB, token="stop")).state == "stopped"
+
+
+async def test_what_is_there_is_listed_by_path_and_by_node(rack: Rack) -> None:
+    await rack.machine()
+    assert [facts.path for facts in await rack.hypervisor.below("account:a")] == ["account:a:cloudspace:dev", DB]
+    assert [facts.path for facts in await rack.hypervisor.machines_on("n1")] == [DB]
+    await rack.tell("stop", DB)
+    await rack.tell("delete", DB)
+    assert await rack.hypervisor.machines_on("n1") == []  # in the bin it is at home nowhere
