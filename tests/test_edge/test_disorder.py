@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
@@ -44,9 +45,8 @@ async def test_every_kind_of_nonsense_is_ignored_kept_and_harmless(edge: Edge) -
         await link.signal(wire.CRM_RESPONSE, raw)
     await edge.say(path, "Creating", errors=["x" * 1_500_000])  # as much as Temporal takes
     await edge.until(path, "Creating")
-    with pytest.raises(RPCError) as refused:
+    with pytest.raises((RPCError, ApplicationError), match=r"too many|exceeds|larger"):
         await edge.say(path, "Creating", errors=["x" * 10_000_000])
-    assert refused.value.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
     await edge.say(path, "Creating")  # once more
     await edge.say(path, "Ready")
     outcome = await edge.end(ticket)
