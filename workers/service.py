@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,7 +11,7 @@ from datetime import timedelta
 from importlib import metadata
 from typing import Any
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
@@ -126,6 +127,9 @@ class Service:
         """Actions stay on the build that they began on; a companion that lives for years says otherwise itself."""
         if not self.settings.deployment:
             return None
+        for each in WORKFLOWS:
+            if getattr(each, "OUTLIVES_BUILDS", False):
+                _move_on(each)
         return WorkerDeploymentConfig(
             version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or BUILD),
             use_worker_versioning=True,
@@ -180,3 +184,10 @@ class Service:
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter
         return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter)
+
+
+def _move_on(kind: type) -> None:
+    """What outlives any build goes to the next one. Not said in the workflow: without versions the server refuses it."""
+    told = workflow._Definition.must_from_class(kind)
+    moving = dataclasses.replace(told, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+    setattr(kind, "__temporal_workflow_definition", moving)

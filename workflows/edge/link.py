@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, VersioningBehavior
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
@@ -53,8 +53,10 @@ class LinkState(Model):
     open: list[Address] = []
 
 
-@workflow.defn(name=wire.CLOUDLET_LINK, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name=wire.CLOUDLET_LINK)
 class CloudletLink:
+    OUTLIVES_BUILDS = True
+
     @workflow.init
     def __init__(self, state: LinkState) -> None:
         self._cloudlet = state.cloudlet

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
@@ -77,9 +76,11 @@ class KeepPolicy(Action):
             await self._tell(path, Changed(spec=spec))
 
 
-@workflow.defn(name=wire.FOLLOW_DEMAND, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name=wire.FOLLOW_DEMAND)
 class FollowDemand:
     """Hears demand, and every interval does what the policy says about it."""
+
+    OUTLIVES_BUILDS = True
 
     @workflow.init
     def __init__(self, state: LoopState) -> None:

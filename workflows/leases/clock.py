@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import names
@@ -24,8 +23,10 @@ LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the y
 LONG_HISTORY = 4_000
 
 
-@workflow.defn(name=names.LEASE_CLOCK, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name=names.LEASE_CLOCK)
 class LeaseClock:
+    OUTLIVES_BUILDS = True
+
     def __init__(self) -> None:
         self._look = True
         self._firing: dict[str, Due] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
@@ -18,9 +17,11 @@ BUSY_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
 
 
-@workflow.defn(name=machines.BIN, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+@workflow.defn(name=machines.BIN)
 class EmptyBin:
     """Cancelled when the object is restored or destroyed. One that comes too late is refused by the number."""
+
+    OUTLIVES_BUILDS = True
 
     def __init__(self) -> None:
         self._order: InBin | None = None
