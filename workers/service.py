@@ -187,7 +187,7 @@ class Service:
 
 
 def _move_on(kind: type) -> None:
-    """What outlives any build goes to the next one. Not said in the workflow: without versions the server refuses it."""
+    """What outlives any build goes to the next. Not said in the workflow: without versions the server refuses it."""
     told = workflow._Definition.must_from_class(kind)
     moving = dataclasses.replace(told, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
     setattr(kind, "__temporal_workflow_definition", moving)
