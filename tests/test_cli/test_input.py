@@ -38,7 +38,7 @@ WORDS = [
     ("too few names",          "mci suspend web",                             USAGE,   "does not name an object"),
     ("too many names",         "mci suspend default/web/front-1",             USAGE,   "does not name an object"),
     ("a path of another kind", "mci suspend ns:default:mci:web:vm:front-1",   USAGE,   "does not name an object"),
-    ("no path at all",         "get a/b/c/d/e/f/g",                           USAGE,   "does not name one object"),
+    ("no path at all",         "get a/b/c/d/e/f/-g",                          USAGE,   "does not name one object"),
     ("half a path",            "get ns:default:mci",                          USAGE,   "kind:name pairs"),
     ("a bad name",             "mci suspend default/-web",                    USAGE,   "bad name '-web'"),
     ("an empty name",          "mci suspend default/",                        USAGE,   "bad name ''"),

@@ -108,7 +108,7 @@ async def test_the_law_of_a_kind_needs_no_server(cli: Cli, kind: str, monkeypatc
     assert (await cli(f"states {kind} -o markdown")).out == rendering.markdown(table)
     assert (await cli(f"states {kind} -o mermaid")).out == rendering.mermaid(table)
     assert len(json.loads((await cli(f"states {kind} -o json")).out)) == len(table.rows)
-    assert (await cli(f"states {kind}")).out.splitlines()[1].split()[0] == "create"
+    assert (await cli(f"states {kind}")).out.splitlines()[1].split()[0] == table.rows[0].action
 
 
 async def test_faults_are_set_from_words_and_files(cli: Cli, clouds: Clouds) -> None:
