@@ -50,6 +50,9 @@ ADMISSION_SECONDS = 15
 PREEMPT_SECONDS = 60
 READ_SECONDS = 10
 PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
+# Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
+# call itself was repeated on the way.
+STARTED_ANYWAY = ("unexpected workflow task failure", "StartDeduped")
 POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
@@ -239,8 +242,24 @@ class Asking:
                 "the request stays, and is carried out when one can",
                 f"starter attach {_id(request)} (or take it back: starter cancel {_id(request)})",
             ) from error
+        except RPCError as error:
+            if not any(sign in error.message for sign in STARTED_ANYWAY):
+                raise
+            return await self._ask_again(request)
         finally:
             run = await _run_of(operation)
+        return Ticket(_id(request), run, admission)
+
+    async def _ask_again(self, request: Request) -> Ticket:
+        """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
+        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(_id(request))
+        run = (await handle.describe()).run_id
+        try:
+            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            admission = Admission()
         return Ticket(_id(request), run, admission)
 
     async def _busy(self, request: Request) -> Ticket:
@@ -357,5 +376,5 @@ async def _run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
     """The run that was started. Always asked for: else the event loop complains that nobody took the failure."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""
-    except (TemporalError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError
+    except (TemporalError, RPCError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError
         return ""
