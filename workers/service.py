@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
 from importlib import metadata
 from typing import Any
@@ -43,6 +43,7 @@ from workers.settings import Settings, redacted
 from workers.telemetry import span
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
+DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps it on the class
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
@@ -103,6 +104,10 @@ class Service:
 
     def _worker(self, queue: str) -> Worker:
         on_actions = queue == ACTIONS_QUEUE
+        with _moving_on(bool(self.settings.deployment)):
+            return self._made(queue, on_actions)
+
+    def _made(self, queue: str, on_actions: bool) -> Worker:
         return Worker(
             self.client,
             task_queue=queue,
@@ -127,9 +132,6 @@ class Service:
         """Actions stay on the build that they began on; a companion that lives for years says otherwise itself."""
         if not self.settings.deployment:
             return None
-        for each in WORKFLOWS:
-            if getattr(each, "OUTLIVES_BUILDS", False):
-                _move_on(each)
         return WorkerDeploymentConfig(
             version=WorkerDeploymentVersion(self.settings.deployment, self.settings.build or BUILD),
             use_worker_versioning=True,
@@ -186,8 +188,17 @@ class Service:
         return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter)
 
 
-def _move_on(kind: type) -> None:
-    """What outlives any build goes to the next. Not said in the workflow: without versions the server refuses it."""
-    told = workflow._Definition.must_from_class(kind)
-    moving = dataclasses.replace(told, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
-    setattr(kind, "__temporal_workflow_definition", moving)
+@contextmanager
+def _moving_on(versioned: bool) -> Iterator[None]:
+    """What outlives any build goes to the next one, told while a versioned worker is made.
+
+    It is not said in the workflow itself: without versions the server refuses it.
+    """
+    told = {each: workflow._Definition.must_from_class(each) for each in WORKFLOWS} if versioned else {}
+    lasting = {each: definition for each, definition in told.items() if getattr(each, "OUTLIVES_BUILDS", False)}
+    for each, definition in lasting.items():
+        moving = dataclasses.replace(definition, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
+        setattr(each, DEFINITION, moving)
+    yield
+    for each, definition in lasting.items():
+        setattr(each, DEFINITION, definition)
