@@ -84,12 +84,12 @@ class EmbeddedServer:
 
 async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     """Start the server with its data in `home` and wait until it answers."""
-    port, ui_port, http_port = port or _free_port(7233), ui_port or _free_port(8233), _free_port()
+    port, ui_port, http_port = port or free_port(7233), ui_port or free_port(8233), free_port()
     with _log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
             *("server", "start-dev", "--ip", "127.0.0.1", "--ui-ip", "127.0.0.1"),
-            *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(_free_port())),
+            *("--port", str(port), "--ui-port", str(ui_port), "--metrics-port", str(free_port())),
             *("--http-port", str(http_port), "--log-level", "error"),
             *("--db-filename", str(home / "temporal.db")),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
@@ -144,7 +144,7 @@ def _log_file(home: Path) -> IO[bytes]:
     return (home / "temporal.log").open("ab")
 
 
-def _free_port(preferred: int = 0) -> int:
+def free_port(preferred: int = 0) -> int:
     """The preferred port if it is free, else any."""
     for port in (preferred, 0):
         with socket.socket() as probe:
