@@ -59,7 +59,8 @@ class Scene:
         """Begin, which must succeed; a creation goes on until its VMs are there."""
         admission = await self.begin(path, action, run, **request)
         assert admission.grant, admission
-        return await self.born(admission.grant) if action == "create" else admission.grant
+        of_vms = path.startswith("ns:") and action == "create"
+        return await self.born(admission.grant) if of_vms else admission.grant
 
     async def born(self, grant: Grant) -> Grant:
         """The grant of a creation, with the VMs that have come into being."""
