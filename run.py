@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     install()
     match words:
         case ["test", *rest]:
-            return run(BIN / "python", "-m", "pytest", "-n", "2", "--dist", "loadfile", *rest)
+            return run(BIN / "python", "-m", "pytest", *rest)
         case ["bench", *names]:
             return max(run(BIN / "python", "-m", f"bench.{name}") for name in names or ["kernel"])
         case ["check"]:
