@@ -20,7 +20,7 @@ from domain.model import ObjectView, Outcome, Query, Request, Verification
 from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud, Vm
 from starter.asking import Asking, Ticket
-from starter.errors import Unanswered
+from starter.errors import NoWorker, Unanswered
 from store.engine import Database
 from workers import embedded
 from workers.connection import connect
@@ -63,7 +63,15 @@ class World:
         return await self.asking.outcome(path, ticket.run if ticket else None)
 
     async def see(self, path: str) -> ObjectView:
-        return await self.asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        """An object; while no worker is there, this waits for one."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                return await self.asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+            except (Unanswered, NoWorker):
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.2)
 
     async def fault(self, **fault: Any) -> None:
         await self.asking.read(wire.CLOUD_FAULTS, FaultScript(faults=[Fault(**fault)]), FaultScript)

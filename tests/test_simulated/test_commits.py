@@ -107,7 +107,8 @@ async def test_close_waits_for_what_is_under_way_and_leaves_no_task(database: Da
     assert not closing.done()
     gate.open.set()
     await asyncio.gather(closing, caller)
-    assert asyncio.all_tasks() == before
+    left = asyncio.all_tasks() - before  # others share the loop: only the cloud's own count
+    assert [task for task in left if "providers/simulated" in str(task.get_coro())] == []
     await cloud.close()
 
 
