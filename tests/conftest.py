@@ -46,7 +46,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def server(home: Path) -> AsyncIterator[embedded.EmbeddedServer]:
-    running = await embedded.start(home, port=free_port())  # the usual one is for whoever comes first
+    running = await embedded.start(
+        home, port=free_port(), ui_port=free_port()
+    )  # the usual one is for whoever comes first
     yield running
     await running.stop()
     await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter

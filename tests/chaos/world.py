@@ -140,7 +140,8 @@ class World:
 async def world(home: Path) -> AsyncIterator[World]:
     """A new world, with a worker in it."""
     home.mkdir(parents=True, exist_ok=True)
-    server = await embedded.start(home)
+    # Ports of its own: two that start at once would both find the usual one free.
+    server = await embedded.start(home, port=embedded.free_port(), ui_port=embedded.free_port())
     clouds = Database(Settings(home=home).cloud())
     made = World(home, server, await connect(home, plugin()), SimulatedCloud("aws", clouds))
     try:
