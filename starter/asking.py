@@ -225,7 +225,7 @@ class Asking:
             if on_actions
             else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         )
-        return len((await self.client.workflow_service.describe_task_queue(request)).pollers)
+        return len((await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers)
 
     async def _start(self, request: Request) -> Ticket:
         operation = _with_start(request)
