@@ -23,7 +23,7 @@ UNTOLD = {
 
 
 def is_read(activity: str) -> bool:
-    return activity.startswith("read_") or activity in NOT_PART_OF_AN_ACTION
+    return activity.startswith(("read_", "reading.", "facts.", "faults.")) or activity in NOT_PART_OF_AN_ACTION
 
 
 async def test_a_worker_killed_at_any_step_loses_nothing(
