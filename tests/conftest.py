@@ -19,7 +19,6 @@ from tests.faulty import PREFIX, Moto, running
 from tests.user import User
 from workers import embedded
 from workers.connection import connect
-from workers.embedded import free_port
 from workers.families import WORKFLOWS
 from workers.plugin import plugin
 from workers.service import Service
@@ -46,9 +45,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def server(home: Path) -> AsyncIterator[embedded.EmbeddedServer]:
-    running = await embedded.start(
-        home, port=free_port(), ui_port=free_port()
-    )  # the usual one is for whoever comes first
+    running = await embedded.start(home)
     yield running
     await running.stop()
     await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter

@@ -11,8 +11,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,9 +22,12 @@ from temporalio.service import RPCError
 
 from domain import wire
 from domain.errors import Category, Refused
+from providers.ports import free_port as free_port  # for those who start processes of their own
+from providers.ports import listens
 from workers.connection import EMBEDDED_FILE
 
 START_SECONDS = 30
+TRIES = 3
 RETENTION = "90d"  # the server forgets closed workflows after a day if it is not told otherwise
 
 TUNING = (
@@ -82,9 +85,21 @@ class EmbeddedServer:
         await self.process.wait()
 
 
+class _Ended(Exception):
+    """The server's process ended instead of answering: most often another one took a port at the same moment."""
+
+
 async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     """Start the server with its data in `home` and wait until it answers."""
-    port, ui_port, http_port = port or free_port(7233), ui_port or free_port(8233), free_port()
+    for _ in range(TRIES):
+        try:
+            return await _start(home, port or free_port(7233), ui_port or free_port(8233), free_port())
+        except _Ended:
+            continue
+    raise _did_not_start(home, f"ended {TRIES} times instead of answering")
+
+
+async def _start(home: Path, port: int, ui_port: int, http_port: int) -> EmbeddedServer:
     with _log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
@@ -103,7 +118,7 @@ async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     told = {"address": server.address, "ui": server.ui, "http": server.http}
     facts = {**told, "pid": process.pid, "owner": os.getpid()}
     try:
-        await _until_it_answers(server)
+        await _until_it_answers(server, http_port)
         (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
         await _keep_history(server)
     except BaseException:  # Ctrl-C while it starts: nobody else knows of it, nobody else would end it
@@ -112,21 +127,23 @@ async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
     return server
 
 
-async def _until_it_answers(server: EmbeddedServer) -> None:
+async def _until_it_answers(server: EmbeddedServer, http_port: int) -> None:
     deadline = asyncio.get_running_loop().time() + START_SECONDS
     while asyncio.get_running_loop().time() < deadline:
+        # Its HTTP port first: nobody else knows that one, so what answers then is this process and not another's.
+        if listens(http_port):
+            with suppress(RPCError, RuntimeError):
+                await Client.connect(server.address)
+                if server.process.returncode is None:
+                    return
         if server.process.returncode is not None:
-            break
-        try:
-            await Client.connect(server.address)
-            return
-        except (RPCError, RuntimeError):
-            await asyncio.sleep(0.05)  # there is nothing to wait on: the port opens when it opens
-    raise Refused(
-        Category.INVALID,
-        f"the embedded server did not start within {START_SECONDS} s",
-        f"read {server.home / 'temporal.log'}",
-    )
+            raise _Ended
+        await asyncio.sleep(0.05)  # there is nothing to wait on: the port opens when it opens
+    raise _did_not_start(server.home, f"did not start within {START_SECONDS} s")
+
+
+def _did_not_start(home: Path, what: str) -> Refused:
+    return Refused(Category.INVALID, f"the embedded server {what}", f"read {home / 'temporal.log'}")
 
 
 async def _keep_history(server: EmbeddedServer) -> None:
@@ -142,16 +159,3 @@ async def _keep_history(server: EmbeddedServer) -> None:
 def _log_file(home: Path) -> IO[bytes]:
     home.mkdir(parents=True, exist_ok=True)
     return (home / "temporal.log").open("ab")
-
-
-def free_port(preferred: int = 0) -> int:
-    """The preferred port if it is free, else any."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError("no free port on 127.0.0.1")

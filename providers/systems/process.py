@@ -12,7 +12,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from typing import IO
 from domain.errors import Rejected, Unavailable
 from domain.paths import short
 from domain.systems.definition import Health, Node
+from providers.ports import free_port
 from providers.systems import probes
 from providers.systems.ledger import Unit
 
@@ -57,7 +57,7 @@ class ProcessRunner:
 
     async def start(self, unit: Unit) -> None:
         if unit.node.port is not None:
-            unit.port = _free_port()
+            unit.port = free_port()
         try:
             unit.pid = await asyncio.to_thread(self._spawn, unit)
         except OSError as error:
@@ -166,12 +166,6 @@ def _limit(unit: Unit) -> None:
         if limit:
             with suppress(ProcessLookupError, PermissionError, ValueError):
                 resource.prlimit(unit.pid, kind, (limit, limit))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _started(pid: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from starter.errors import Exit
 from starter.kinds import spec_in
 from starter.naming import compose
 from starter.progress import changes, watch
+from workers.embedded import free_port
 
 if TYPE_CHECKING:
     from starter.asking import Asking, Ticket
@@ -197,7 +197,7 @@ def _definition() -> dict[str, Any]:
     ports: dict[str, str] = {}
     services = [part for part in _walk(found) if "port" in part]
     for part in services:
-        ports[str(part["port"])] = str(_free_port())
+        ports[str(part["port"])] = str(free_port())
         part["port"], part["directory"] = int(ports[str(part["port"])]), str(ROOT)
     for part in services:
         told = part["environment"]
@@ -207,12 +207,6 @@ def _definition() -> dict[str, Any]:
 
 def _walk(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(each for part in node.get("parts", ()) for each in _walk(part))]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def _free_name(asking: Asking) -> str:

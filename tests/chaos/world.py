@@ -140,8 +140,7 @@ class World:
 async def world(home: Path) -> AsyncIterator[World]:
     """A new world, with a worker in it."""
     home.mkdir(parents=True, exist_ok=True)
-    # Ports of its own: two that start at once would both find the usual one free.
-    server = await embedded.start(home, port=embedded.free_port(), ui_port=embedded.free_port())
+    server = await embedded.start(home)
     clouds = Database(Settings(home=home).cloud())
     made = World(home, server, await connect(home, plugin()), SimulatedCloud("aws", clouds))
     try:

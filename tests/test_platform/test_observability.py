@@ -16,6 +16,7 @@ import pytest
 
 from domain import metrics
 from domain.model import Request
+from providers.ports import free_port
 from tests.test_platform.collector import Seen, collecting
 from tests.test_platform.conftest import opened
 from tests.test_platform.nursery import Nursery
@@ -38,12 +39,6 @@ class Watched:
         """The labels of every series of a name."""
         found = [labels for each, labels in SAMPLE.findall(self.metrics) if each == name]
         return [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in found]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +17,7 @@ from domain.model import Result
 from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
 from domain.systems.rules import revision
+from providers.ports import free_port
 from providers.systems.keeper import Keeper
 from providers.systems.ledger import Ledger, Unit, create_tables
 from providers.systems.process import TOKEN, ProcessRunner
@@ -27,12 +27,6 @@ from tests.test_systems.kit import Shop, system
 SERVER = str(Path(__file__).parents[2] / "examples" / "shop" / "server.py")
 SLEEP = {"command": ["sleep", "1000"], "stopSeconds": 2}
 PATIENCE = 20
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def web(port: int, version: str = "1", **more: Any) -> dict[str, Any]:
