@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.signatures import doubt
 from domain.edge import messages as wire
-from domain.edge.facts import AnswerFact, Connected, ConnectFact, LostFact, PolicyQuestion, Refuges, Told
+from domain.edge.facts import (
+    AnswerFact,
+    Connected,
+    ConnectFact,
+    LostFact,
+    PolicyQuestion,
+    Refuges,
+    Rejoin,
+    Rejoined,
+    Told,
+)
 from domain.edge.messages import Address, CrmRequest, IgnoredMany, Post, Verb
 from domain.edge.policies import Facts
-from domain.edge.ports import Crm, EdgeInventory
+from domain.edge.ports import Crm, Doubt, EdgeInventory
 from domain.errors import Rejected
 from domain.model import Finding, ObjectView
 from domain.ports import Inventory
@@ -44,15 +56,20 @@ class EdgeActivities:
 
     @activity.defn(name=wire.CRM_CONNECTED)
     async def crm_connected(self, fact: ConnectFact) -> Connected:
-        return await self._inventory.connected(fact.cloudlet, fact.said, fact.at)
+        return await self._inventory.connected(fact.cloudlet, fact.said, fact.at, _doubt(fact))
 
     @activity.defn(name=wire.CRM_ANSWERED)
     async def crm_answered(self, fact: AnswerFact) -> Told:
-        return await self._inventory.answered(fact.cloudlet, fact.said, fact.at)
+        return await self._inventory.answered(fact.cloudlet, fact.said, fact.at, _doubt(fact))
 
     @activity.defn(name=wire.CRM_LOST)
     async def crm_lost(self, fact: LostFact) -> Told:
-        return await self._inventory.lost(fact.cloudlet, fact.said, fact.at)
+        return await self._inventory.lost(fact.cloudlet, fact.said, fact.at, _noticed if fact.noticed else _doubt(fact))
+
+    @activity.defn(name=wire.CRM_REJOINED)
+    async def crm_rejoined(self, asked: Rejoin) -> Rejoined:
+        """The connection that an action was told of, as the inventory knows it."""
+        return await self._inventory.rejoined(asked.path, asked.notify_id)
 
     @activity.defn(name=wire.CRM_IGNORED)
     async def crm_ignored(self, ignored: IgnoredMany) -> int:
@@ -66,6 +83,15 @@ class EdgeActivities:
     @activity.defn(name=wire.POLICY_FACTS)
     async def policy_facts(self, asked: PolicyQuestion) -> Facts:
         return await self._inventory.facts(asked)
+
+
+def _doubt(fact: ConnectFact | AnswerFact | LostFact) -> Doubt:
+    """Told the cloudlet's key inside the transaction that the message is about."""
+    return partial(doubt, text=fact.statement, proof=fact.said.proof)
+
+
+def _noticed(_key: str) -> str:
+    return ""
 
 
 class CrmBooks:

@@ -18,6 +18,7 @@ from bench.signalled import QUEUE, WaitForSignal
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
+from providers.edge.token import Token
 
 CLOUDLETS, APPS = 20, 10
 TURNS = 5
@@ -30,7 +31,15 @@ async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         platforms = [Platform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
         agents = [
-            Agent(rig.client, path, "v1", platform, Handover(platform, "v1", ["false"]), latency=0)
+            Agent(
+                rig.client,
+                path,
+                "v1",
+                platform,
+                Handover(platform, "v1", ["false"]),
+                Token(platform.file.with_suffix(".token")),
+                latency=0,
+            )
             for path, platform in zip(paths, platforms, strict=True)
         ]
         serving = [asyncio.create_task(agent.run()) for agent in agents]

@@ -54,6 +54,7 @@ SETTINGS = {
     "build": "this worker's build, such as `2026-11-15`; if not said, the version of the program",
     "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",
     "policy_file": "who may do what, a YAML file on the workers; if empty, everybody may do everything",
+    "crm_token_file": "the token of the CRM that runs here, see docs/edge.md; if not said, a file under the home",
     "keys_file": "keys with which whatever goes through Temporal is encrypted; the same on workers and for the CLI",
     "metrics": "where workers serve metrics for Prometheus, such as `127.0.0.1:9464`; nowhere if empty",
     "traces": "the OpenTelemetry collector, such as `http://127.0.0.1:4318`; nothing is traced if empty",

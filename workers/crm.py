@@ -13,10 +13,12 @@ from pathlib import Path
 import structlog
 
 from domain.edge.faults import CrmFault, Trouble
+from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
 from providers.edge.agent import Agent, GatheringFailed
 from providers.edge.handover import Handover, end, is_crm
 from providers.edge.platform import Platform
+from providers.edge.token import Token
 from workers import logs
 from workers.connection import connect
 from workers.plugin import plugin
@@ -39,10 +41,20 @@ def platform_file(home: Path, cloudlet: str) -> Path:
     return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
 
 
+def token_of(settings: Settings, cloudlet: str) -> Token:
+    """Where the token of a cloudlet's CRM is, if it has one."""
+    if settings.crm_token_file:
+        return Token(settings.crm_token_file, required=True)
+    return Token(platform_file(settings.home, cloudlet).with_suffix(".token"))
+
+
 async def serve(settings: Settings, orders: Orders) -> int:
     """Run until told to stop. Returns an exit code: 0, or 1 if the cloudlet could not be served."""
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
+    token = token_of(settings, orders.cloudlet)
+    if token.there():
+        token.key()  # one that cannot be used is said at once
     platform = Platform(platform_file(settings.home, orders.cloudlet))
     if orders.faults is not None:
         platform.set_faults(orders.faults)
@@ -52,7 +64,7 @@ async def serve(settings: Settings, orders: Orders) -> int:
         log.error("ending at once, as the fault script says")
         return 1
     client = await connect(settings.home, plugin())
-    agent = Agent(client, orders.cloudlet, orders.version, platform, handover, orders.latency)
+    agent = Agent(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, agent.stop)
     try:
@@ -99,7 +111,11 @@ def main() -> None:
     parser.add_argument("--version", default="v1")
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--takeover", default="")
-    code = asyncio.run(serve(Settings(), Orders(**vars(parser.parse_args()))))
+    try:
+        code = asyncio.run(serve(Settings(), Orders(**vars(parser.parse_args()))))
+    except Refused as refused:
+        sys.stderr.write(f"{refused.message}\n  {refused.hint}\n")
+        code = 2
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # a normal exit may abort while the SDK's threads still run

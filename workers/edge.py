@@ -12,14 +12,14 @@ from domain.wire import ACTIONS_QUEUE
 from providers.edge.posts import QueueCrm, WebhookCrm
 from store.edge.inventory import SqlEdge
 from workers.parts import Parts
-from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet
+from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
 from workflows.edge.link import CloudletLink
 from workflows.edge.policy import FollowDemand, KeepPolicy
 from workflows.edge.upgrade import UpgradeCloudlet
 
 WORKFLOWS: list[type] = [
-    *(ChangeInstance, BringUpCloudlet, UpgradeCloudlet, MaintainCloudlet, DeleteCloudlet),
+    *(ChangeInstance, BringUpCloudlet, UpgradeCloudlet, MaintainCloudlet, RekeyCloudlet, DeleteCloudlet),
     *(CloudletLink, KeepPolicy, FollowDemand),
 ]
 
@@ -34,6 +34,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         edge.crm_connected,
         edge.crm_answered,
         edge.crm_lost,
+        edge.crm_rejoined,
     ]
     return {ACTIONS_QUEUE: [*ours, edge.crm_ignored, edge.failover_plan, edge.policy_facts]}
 

@@ -15,7 +15,7 @@ from workers.payloads import converter
 from workers.settings import Settings
 
 # Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
-PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "domain", "activities")
+PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "cryptography", "domain", "activities")
 
 
 def plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> SimplePlugin:

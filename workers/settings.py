@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
     policy_file: str = ""  # who may do what
     keys_file: str = ""  # with it, whatever goes through Temporal is encrypted
+    crm_token_file: Path | None = None  # with which a CRM proves who it is; its own in the home if not said
     metrics: str = ""  # where Prometheus may ask, such as 127.0.0.1:9464
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
     log_format: Literal["json", "console"] = "json"

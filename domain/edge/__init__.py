@@ -8,6 +8,7 @@ from domain.edge.specs import (
     CloudletSpec,
     ClusterSpec,
     DeleteClusterSpec,
+    KeySpec,
     MaintenanceSpec,
     OverrideSpec,
     PolicySpec,
@@ -25,6 +26,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("maintenance-start", wire.MAINTAIN_CLOUDLET, "Begin maintenance; failing over first if asked.",
              MaintenanceSpec),
         Verb("maintenance-end",   wire.MAINTAIN_CLOUDLET, "Back to normal operation."),
+        Verb("rekey",             wire.REKEY_CLOUDLET,    "Give its CRM another token, or none.", KeySpec),
         Verb("delete",            wire.DELETE_CLOUDLET,   "Shut down the CRM and forget the cloudlet."),
     ), "Edge sites, each with a CRM that does the work there."),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (

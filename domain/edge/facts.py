@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse
+from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse, Reconnected
 from domain.edge.specs import AutoProvision, AutoScale, Patience
 from domain.model import Model
 
@@ -20,22 +20,25 @@ class Standing(StrEnum):
     KEPT = "kept"  # known, but the cloudlet stays as it is
 
 
-class ConnectFact(Model):
+class Fact(Model):
+    """Something that a CRM said, or that was noticed. `statement` is what a proof has to be about."""
+
     cloudlet: str
+    at: datetime
+    statement: str = ""
+
+
+class ConnectFact(Fact):
     said: CrmConnect
-    at: datetime
 
 
-class AnswerFact(Model):
-    cloudlet: str
+class AnswerFact(Fact):
     said: CrmResponse
-    at: datetime
 
 
-class LostFact(Model):
-    cloudlet: str
+class LostFact(Fact):
     said: CrmDisconnect
-    at: datetime
+    noticed: bool = True  # by ourselves; else a CRM said goodbye, and has to prove who it is
 
 
 class Connected(Model):
@@ -48,10 +51,24 @@ class Connected(Model):
     running: list[str] = []  # actions below the cloudlet
 
 
+class Rejoin(Model):
+    """An action was told that its CRM has connected again: is it true?"""
+
+    path: str  # the action's object
+    notify_id: int
+
+
+class Rejoined(Model):
+    """What the inventory knows of that connection; nothing if there is none."""
+
+    news: Reconnected | None = None
+
+
 class Told(Model):
     """The answer to a CRM's message about the cloudlet itself."""
 
     owner: str = ""  # whose business it is
+    refused: str = ""  # why nobody believes it
     everything: Address | None = None  # who is to be sent all data now
 
 
@@ -63,6 +80,7 @@ class Terms(Model):
     spec: dict[str, Any] = {}
     before: dict[str, Any] = {}
     tolerant: bool = False  # of the CRM's errors
+    key: str = ""  # with one, answers have to be proven
     apps: dict[str, dict[str, Any]] = {}  # to be deleted first: their paths and specs
 
 

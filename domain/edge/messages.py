@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from domain.edge.tables import GONE
 from domain.errors import brief
@@ -25,6 +25,7 @@ CHANGE_INSTANCE = "ChangeInstance"
 BRING_UP_CLOUDLET = "BringUpCloudlet"
 UPGRADE_CLOUDLET = "UpgradeCloudlet"
 MAINTAIN_CLOUDLET = "MaintainCloudlet"
+REKEY_CLOUDLET = "RekeyCloudlet"
 DELETE_CLOUDLET = "DeleteCloudlet"
 CLOUDLET_LINK = "CloudletLink"
 KEEP_POLICY = "KeepPolicy"
@@ -49,6 +50,7 @@ CRM_IGNORED = "crm_ignored"
 CRM_CONNECTED = "crm_connected"
 CRM_ANSWERED = "crm_answered"
 CRM_LOST = "crm_lost"
+CRM_REJOINED = "crm_rejoined"
 CRM_EVERYTHING = "crm_everything"
 FAILOVER_PLAN = "failover_plan"
 POLICY_FACTS = "policy_facts"
@@ -133,12 +135,19 @@ def _cut_list(value: Any) -> Any:
 
 
 Short = Annotated[str, BeforeValidator(_cut)]
+Proof = Annotated[str, Field(max_length=200)]
 
 
 class FromOutside(BaseModel):
     """Fields that we do not know are left out: a newer CRM may send more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    _raw: dict[str, Any] = PrivateAttr(default={})  # as it came: what a proof is about
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        return self._raw
 
     @model_validator(mode="before")
     @classmethod
@@ -170,6 +179,8 @@ class CrmResponse(FromOutside):
     progress: CrmProgress | None = None
     path: ObjectPath | None = None  # if it is not the object that the workflow is about
     version: Short = ""
+    epoch: int = 0  # of the request that it answers; 0: a word of its own
+    proof: Proof = ""
 
     @property
     def status(self) -> str:
@@ -203,11 +214,13 @@ class CrmConnect(FromOutside):
     notify_id: int = Field(ge=1)
     version: Annotated[str, Field(min_length=1, max_length=31)] = "v1"
     instances: dict[str, Reported] = Field(default={}, max_length=MAX_INSTANCES)
+    proof: Proof = ""
 
 
 class CrmDisconnect(FromOutside):
     notify_id: int
     reason: Short = ""
+    proof: Proof = ""
 
 
 class Reconnected(Model):
@@ -238,10 +251,15 @@ class IgnoredMany(Model):
     at: datetime
 
 
-def understood(kind: type[BaseModel], raw: object) -> BaseModel | str:
+Said = TypeVar("Said", bound=FromOutside)
+
+
+def understood(kind: type[Said], raw: object) -> Said | str:
     """The message, or what is wrong with it."""
     try:
-        return kind.model_validate(raw)
+        said = kind.model_validate(raw)
+        said._raw = dict(raw) if isinstance(raw, dict) else {}
+        return said
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         told = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'message'}: {each['msg']}" for each in found[:3])

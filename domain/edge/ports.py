@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Told
+from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Rejoined, Told
 from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmRequest, CrmResponse, Ignored
 from domain.edge.policies import Facts
+
+Doubt = Callable[[str], str]  # why a message is not believed, by the cloudlet's key; empty if it is
 
 
 class Crm(Protocol):
@@ -22,11 +24,13 @@ class Crm(Protocol):
 class EdgeInventory(Protocol):
     """What the inventory keeps of connections, and what policies want to know. Each method is one transaction."""
 
-    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime) -> Connected: ...
+    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime, doubt: Doubt) -> Connected: ...
 
-    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime) -> Told: ...
+    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime, doubt: Doubt) -> Told: ...
 
-    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime) -> Told: ...
+    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime, doubt: Doubt) -> Told: ...
+
+    async def rejoined(self, path: str, notify_id: int) -> Rejoined: ...
 
     async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int: ...
 

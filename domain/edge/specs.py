@@ -5,13 +5,24 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from domain.edge.proofs import KEY_BYTES, key_bytes
 from domain.errors import Refused
 from domain.paths import check_name
 
 Text = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
+
+
+def _public_key(text: str) -> str:
+    if text and len(key_bytes(text)) != KEY_BYTES:
+        raise ValueError(f"a key is {KEY_BYTES} bytes in base64: starter crm token prints it")
+    return text
+
+
+PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_public_key)]
+_KEY = Field("", description="The public half of its CRM's token; with one, nobody is heard without proof.")
 
 MAX_NODES = 10
 DAY = 86_400.0
@@ -61,6 +72,7 @@ class CloudletSpec(Spec):
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
     url: Text = Field("", description="Where a webhook CRM takes requests.")
     description: Text = ""
+    key: PublicKey = _KEY
     patience: Patience = Patience()
 
     @model_validator(mode="after")
@@ -72,6 +84,10 @@ class CloudletSpec(Spec):
 
 class UpgradeSpec(Spec):
     version: Version = Field(description="The version to upgrade to.")
+
+
+class KeySpec(Spec):
+    key: PublicKey = _KEY
 
 
 class MaintenanceSpec(Spec):

@@ -118,6 +118,8 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     Row("repair",            S.UPDATE_ERROR,      S.INIT,                  S.READY,             S.UPDATE_ERROR),
     Row("maintenance-start", S.READY,             S.MAINTENANCE_START,     S.UNDER_MAINTENANCE, S.READY),
     Row("maintenance-end",   S.UNDER_MAINTENANCE, S.NORMAL_OPERATION_INIT, S.READY,             S.UNDER_MAINTENANCE),
+    *(Row("rekey",           source,              S.UPDATE_REQUESTED,      SAME,                SAME)  # its CRM's token
+      for source in _AT_REST),
     *(Row("delete",          source,              S.DELETE_REQUESTED,      NONE,                SAME)
       for source in _AT_REST),
 

@@ -20,6 +20,7 @@ from domain.edge.faults import Trouble
 from domain.edge.messages import CrmRequest, CrmRequests, Verb
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
+from providers.edge.token import Token
 from providers.edge.voice import Voice
 from providers.edge.work import Works, crash
 
@@ -33,11 +34,18 @@ class GatheringFailed(Exception):
 
 class Agent:
     def __init__(
-        self, client: Client, cloudlet: str, version: str, platform: Platform, handover: Handover, latency: float = 0.3
+        self,
+        client: Client,
+        cloudlet: str,
+        version: str,
+        platform: Platform,
+        handover: Handover,
+        token: Token,
+        latency: float = 0.3,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
-        self._voice = Voice(client, cloudlet)
+        self._voice = Voice(client, cloudlet, token)
         self._works = Works(platform, self._answer, latency, version)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
@@ -160,7 +168,8 @@ class Agent:
         told = {key: value for key, value in message.items() if value is not None}
         about = {"path": request.path} if request.reply_to and request.reply_to != request.path else {}
         to = request.reply_to or request.path
-        await self._voice.say(to, {**about, **told, "notify_id": request.notify_id, "version": self._version})
+        who = {"notify_id": request.notify_id, "version": self._version, "epoch": request.epoch}
+        await self._voice.say(to, {**about, **told, **who})
 
     async def _reconnect(self, request: CrmRequest) -> None:
         self._lost.set()

@@ -10,7 +10,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
+from domain.errors import Refused
 from domain.wire import ACTIONS_QUEUE, companion
+from providers.edge.token import Token
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 _GONE = (RPCStatusCode.NOT_FOUND,)
@@ -18,13 +20,15 @@ _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RP
 
 
 class Voice:
-    def __init__(self, client: Client, cloudlet: str) -> None:
+    def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
         self._client = client
         self._cloudlet = cloudlet
+        self._token = token
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
 
     async def connect(self, message: dict[str, Any]) -> None:
         """Introduce ourselves. This may start the link; an answer never starts anything."""
+        signed = self._signed(wire.CRM_CONNECT, self._cloudlet, message)
 
         async def start() -> None:
             await self._client.start_workflow(
@@ -33,7 +37,7 @@ class Voice:
                 id=companion(self._cloudlet, wire.LINK),
                 task_queue=ACTIONS_QUEUE,
                 start_signal=wire.CRM_CONNECT,
-                start_signal_args=[message],
+                start_signal_args=[signed],
                 static_summary=f"connections of the CRM of {self._cloudlet}",
             )
 
@@ -50,14 +54,23 @@ class Voice:
 
     async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
         """An answer: to its action, or to the link, which keeps what comes too late."""
-        if await self._signal(workflow_id, wire.CRM_RESPONSE, message):
+        signed = self._signed(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
+        if await self._signal(workflow_id, wire.CRM_RESPONSE, signed):
             return
-        told = {"path": workflow_id, **message}
+        told = {"path": workflow_id, **signed}
         if not await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_RESPONSE, told):
             self._log.warning("nobody hears us", about=told["path"], state=message["state"])
 
+    def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._token.signed(signal, path, message)
+        except Refused as refused:  # spoilt since we began: we go on, and nobody believes us until it is mended
+            self._log.error("not signed", why=refused.message, hint=refused.hint)
+            return message
+
     async def goodbye(self, notify_id: int) -> None:
-        await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, {"notify_id": notify_id})
+        signed = self._signed(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+        await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, signed)
 
     async def _signal(self, workflow_id: str, name: str, message: dict[str, Any]) -> bool:
         async def signal() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -13,6 +14,7 @@ from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR, CrmResponse, Ignored, IgnoredMany
 from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
+from domain.machine import NONE
 from domain.model import ObjectView, Query
 from domain.paths import ancestors, expand, kind_of, short
 from domain.wire import READ_OBJECT, companion
@@ -64,6 +66,25 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
 
 
 @app.command
+async def token(
+    *,
+    cloudlet: Cloudlet,
+    new: Annotated[bool, Parameter(help="Make another one; the one that is there is gone.", negative="")] = False,
+) -> Exit:
+    """Print the public key of a CRM's token. The token itself is a file on this machine, made if there is none.
+
+    Example: starter crm token --cloudlet acme/berlin
+    """
+    from workers.crm import token_of
+
+    own = token_of(load_settings(), expand(cloudlet, SCOPE))
+    made = new or not own.file.exists()
+    terminal.out(own.make() if made else own.key())
+    terminal.say(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
+    return Exit.DONE
+
+
+@app.command
 async def respond(
     path: Target,
     state: Annotated[str, Parameter(help="The state that the object is in now, such as Ready or CreateError.")],
@@ -74,8 +95,11 @@ async def respond(
     task: Annotated[int, Parameter(help="Progress: at which task it is.")] = 0,
     of: Annotated[int, Parameter(help="Progress: of how many.")] = 0,
     step: Annotated[str, Parameter(help="Progress: doing what.")] = "",
+    dry_run: Annotated[bool, Parameter(help="Print the message, and send nothing.", negative="")] = False,
 ) -> Exit:
     """Send the signal that a CRM would send. It starts nothing: with no action there, it is kept as ignored.
+
+    It is signed with the token of the CRM that runs on this machine, if there is one.
 
     Example: starter crm respond acme/berlin/c1/shop Ready
     """
@@ -85,6 +109,10 @@ async def respond(
         progress = {"progress": {"task": task, "of": of, "step": step}} if of or step else {}
         current = notify_id or await _current(asking, target)
         message = {"state": state, "errors": error or [], "notify_id": current, **progress}
+        message = await _signed(asking, target, message)
+        if dry_run:
+            terminal.out(json.dumps(message))
+            return Exit.DONE
         heard = await _deliver(asking, target, message)
     terminal.say(f"{heard}: {state} for {short(target)}, notify-id {message['notify_id']}")
     return Exit.DONE
@@ -125,6 +153,21 @@ async def _current(asking: Asking, path: str) -> int:
             f"starter crm run --cloudlet {short(cloudlet)}",
         )
     return int(crm["notify_id"])
+
+
+async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[str, Any]:
+    """With the proof that a cloudlet with a key asks for: about this object, and the action that runs there."""
+    from workers.crm import token_of
+
+    own = token_of(load_settings(), [*ancestors(path), path][1])
+    if not own.there():
+        return message
+    try:
+        view = await asking.read(READ_OBJECT, Query(path=path), ObjectView)
+        epoch = {"epoch": view.epoch} if view.target_action != NONE else {}
+    except Refused:  # there is no such object: kept as ignored
+        epoch = {}
+    return own.signed(wire.CRM_RESPONSE, path, {**message, **epoch})
 
 
 async def _deliver(asking: Asking, path: str, message: dict[str, Any]) -> str:

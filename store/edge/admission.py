@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from domain.edge.facts import CloudletTerms, Terms
 from domain.edge.messages import Address
 from domain.edge.policies import ON_BEHALF
-from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, Override, UpgradeSpec
+from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, KeySpec, Override, UpgradeSpec
 from domain.edge.tables import S, refuses_changes
 from domain.errors import Category, Refused, brief
 from domain.machine import Actor, Row
@@ -64,10 +65,13 @@ def admit_cloudlet(connection: sa.Connection, claim: Claim, spec: BaseModel | No
     if found is None or isinstance(spec, CloudletSpec):
         assert isinstance(spec, CloudletSpec)
         kept = spec.model_dump(mode="json")
+        _can_check(spec.key)
         return Extra(details=_cloudlet_terms(None, spec), spec=kept)
     address = address_of(found)
     if isinstance(spec, UpgradeSpec):
         _may_upgrade(found, address, spec)
+    if isinstance(spec, KeySpec):
+        _can_check(spec.key)
     if action in ("maintenance-start", "maintenance-end") and address is None:
         raise Refused(
             Category.NOT_ALLOWED,
@@ -86,6 +90,12 @@ def admit_cloudlet(connection: sa.Connection, claim: Claim, spec: BaseModel | No
 def _cloudlet_terms(address: Address | None, spec: CloudletSpec) -> dict[str, Any]:
     terms = CloudletTerms(address=address, patience=spec.patience, spec=spec.model_dump(mode="json"))
     return terms.model_dump(mode="json")
+
+
+def _can_check(key: str) -> None:
+    if key and not find_spec("cryptography"):
+        why = "a cloudlet with a key needs workers that can check proofs, and this one cannot"
+        raise Refused(Category.NOT_ALLOWED, why, "install its extra: encryption")
 
 
 def _may_upgrade(found: sa.RowMapping, address: Address | None, spec: UpgradeSpec) -> None:
@@ -125,6 +135,7 @@ def admit_instance(connection: sa.Connection, claim: Claim, spec: BaseModel | No
         before=before,
         tolerant=override is Override.IGNORE_CRM_ERRORS,
         apps=apps,
+        key=cloudlet["spec"].get("key", ""),
     )
     kept = after if request.action == "create" else None
     made_by = (

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Told
+from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Rejoined, Told
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored
 from domain.edge.policies import Facts
+from domain.edge.ports import Doubt
 from store.edge import links, views
 from store.engine import Database
 
@@ -19,14 +20,17 @@ class SqlEdge:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime) -> Connected:
-        return await self._database.run(partial(links.connected, path=cloudlet, said=said, at=at))
+    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime, doubt: Doubt) -> Connected:
+        return await self._database.run(partial(links.connected, path=cloudlet, said=said, at=at, doubt=doubt))
 
-    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime) -> Told:
-        return await self._database.run(partial(links.answered, path=cloudlet, said=said, at=at))
+    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime, doubt: Doubt) -> Told:
+        return await self._database.run(partial(links.answered, path=cloudlet, said=said, at=at, doubt=doubt))
 
-    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime) -> Told:
-        return await self._database.run(partial(links.lost, path=cloudlet, said=said, at=at))
+    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime, doubt: Doubt) -> Told:
+        return await self._database.run(partial(links.lost, path=cloudlet, said=said, at=at, doubt=doubt))
+
+    async def rejoined(self, path: str, notify_id: int) -> Rejoined:
+        return await self._database.run(partial(links.rejoined, path=path, notify_id=notify_id))
 
     async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int:
         return await self._database.run(partial(links.ignore, messages=messages, at=at))

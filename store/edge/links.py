@@ -12,9 +12,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.edge.facts import Connected, Standing, Told
+from domain.edge.facts import Connected, Rejoined, Standing, Told
 from domain.edge.hearing import Effect, Listener, compare
-from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored, Reported
+from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored, Reconnected, Reported
+from domain.edge.ports import Doubt
 from domain.edge.tables import CLOUDLET, Party, S
 from domain.errors import Refused, brief
 from domain.locks import Mode, wanted
@@ -52,6 +53,11 @@ class _Cloudlet:
     def status(self) -> str:
         return str(self.found["status"]) if self.found else NONE
 
+    @property
+    def key(self) -> str:
+        """Against which a CRM proves who it is; empty: nobody has to."""
+        return str(self.found["spec"].get("key", "")) if self.found else ""
+
     def crm(self, role: str = "crm") -> dict[str, Any]:
         return dict(self.info.get(role) or {})
 
@@ -76,14 +82,23 @@ class _Cloudlet:
         return CLOUDLET.step(self.status, to, actor).ruling is not Ruling.REFUSED
 
 
-def connected(connection: sa.Connection, path: str, said: CrmConnect, at: datetime) -> Connected:
+def believed(_key: str) -> str:
+    """No doubt: it was noticed here, or there is nothing to prove."""
+    return ""
+
+
+def connected(
+    connection: sa.Connection, path: str, said: CrmConnect, at: datetime, doubt: Doubt = believed
+) -> Connected:
     """A CRM has connected. Old, foreign and unexpected ones are refused; the rest is written down and acknowledged."""
     site = _Cloudlet(connection, path, at)
-    if why := _unacceptable(site, said):
+    if why := doubt(site.key) or _unacceptable(site, said):
         site.tell(Party.CRM, "startup", site.status, S.INIT, f"ignored: {why}")
         return Connected(standing=Standing.REFUSED, why=why, current=site.current())
     role = _role(site, said)
     record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": at.isoformat()}
+    if site.key:
+        record["reported"] = _of_running(site, said.instances)
     site.write({role: record})
     standing = Standing.OWNED if site.owner else _acknowledge(site)
     if role == "crm":
@@ -92,6 +107,32 @@ def connected(connection: sa.Connection, path: str, said: CrmConnect, at: dateti
     address = address_of(site.found, role)
     told = site.running if role == "crm" else []
     return Connected(standing=standing, address=address, running=told, current=said.notify_id)
+
+
+def _of_running(site: _Cloudlet, there: dict[str, Reported]) -> dict[str, Any]:
+    """What the CRM has of objects that are being changed, for their actions to look up: a signal could be forged."""
+    ours = [(path, seen) for path, seen in there.items() if any(_covers(owner, path) for owner in site.running)]
+    return {path: seen.model_dump() for path, seen in ours}
+
+
+def rejoined(connection: sa.Connection, path: str, notify_id: int) -> Rejoined:
+    """The connection with this notify-id and what it has at or below a path, if there is such a connection."""
+    found = find(connection, cloudlet_of(path))
+    for role in ("crm", "next"):
+        address = address_of(found, role) if found else None
+        if found and address and address.notify_id == notify_id:
+            there = (found["info"][role].get("reported") or {}).items()
+            return Rejoined(
+                news=Reconnected(
+                    address=address,
+                    reported={each: Reported.model_validate(seen) for each, seen in there if _covers(path, each)},
+                )
+            )
+    return Rejoined()
+
+
+def _covers(owner: str, path: str) -> bool:
+    return f"{path}:".startswith(f"{owner}:")
 
 
 def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:
@@ -135,9 +176,7 @@ def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
         if row["path"] != site.path
     }
     known = {path: (row["status"], bool(row["info"].get("missing"))) for path, row in rows.items()}
-    busy = frozenset(
-        path for path in {*rows, *there} if any(f"{path}:".startswith(f"{owner}:") for owner in site.running)
-    )
+    busy = frozenset(path for path in {*rows, *there} if any(_covers(owner, path) for owner in site.running))
     ours = {path: reported for path, reported in there.items() if path.startswith(f"{site.path}:") and _sound(path)}
     found = compare(known, busy, ours)
     news = [path for path in found.missing if not known[path][1]]
@@ -161,11 +200,14 @@ def _mark(
         site.connection.execute(LINES, told)
 
 
-def answered(connection: sa.Connection, path: str, said: CrmResponse, at: datetime) -> Told:
+def answered(connection: sa.Connection, path: str, said: CrmResponse, at: datetime, doubt: Doubt = believed) -> Told:
     """A CRM speaks of the cloudlet itself while no action holds it: it has gathered, or could not."""
     site = _Cloudlet(connection, path, at)
     if site.owner:
         return Told(owner=site.owner)
+    if why := doubt(site.key):
+        _ignore(site, said, why)
+        return Told(refused=why)
     if site.found is None or said.notify_id != site.crm().get("notify_id"):
         _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
         return Told()
@@ -190,9 +232,12 @@ def _ignore(site: _Cloudlet, said: CrmResponse, why: str) -> None:
     site.tell(Party.CRM, "response", site.status, said.state, f"ignored: {why}")
 
 
-def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime) -> Told:
+def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime, doubt: Doubt = believed) -> Told:
     """A connection is gone. Offline, unless another one has taken its place or an action holds the cloudlet."""
     site = _Cloudlet(connection, path, at)
+    if why := doubt(site.key):
+        site.tell(Party.CRM, "lost", site.status, S.OFFLINE, f"ignored: {why}")
+        return Told(refused=why)
     role = next((each for each in ("crm", "next") if site.crm(each).get("notify_id") == said.notify_id), "")
     if site.found is None or not role or not site.crm(role).get("connected"):
         return Told()

@@ -22,6 +22,7 @@ async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
         await _policy(recorder, edge)
         await _disturbed(recorder, edge)
         await _cloudlet(recorder, edge, path)
+        await _guarded(recorder, edge)
 
 
 async def _instances(recorder: Keeper, edge: Edge) -> None:
@@ -110,3 +111,26 @@ async def _cloudlet(recorder: Keeper, edge: Edge, path: str) -> None:
     await edge.until(path, "Offline")
     await edge.user.do(path, "delete")
     await recorder.keep(path, "cloudlet-deleted")
+
+
+async def _guarded(recorder: Keeper, edge: Edge) -> None:
+    """A cloudlet that gets a token, is lied to, loses its CRM in the middle, and hears a goodbye."""
+    path, cluster = await edge.up("munich"), edge.at("munich", "c1")
+    await edge.user.do(path, "rekey", spec={"key": edge.token("munich").make()})
+    await recorder.keep(path, "cloudlet-rekeyed")
+    await edge.until(path, "Ready")
+    edge.set_faults(fault("silent"), name="munich")
+    ticket = await edge.begun(cluster, "create", spec={})
+    await edge.say(cluster, "Ready")
+    await edge.until_told(cluster, "does not prove")
+    await edge.stop_crm("munich")
+    await edge.until(path, "Offline")
+    agent = await edge.start_crm("munich")
+    edge.set_faults(name="munich")
+    await edge.end(ticket)
+    await recorder.keep(cluster, "create-proven")
+    agent.stop()
+    await edge.until(path, "Offline")
+    link = companion(path, wire.LINK)
+    await edge.client.get_workflow_handle(link).result()
+    await recorder.keep(link, "link-proven")

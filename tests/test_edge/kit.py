@@ -19,9 +19,11 @@ from domain.wire import VERIFY, companion
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
+from providers.edge.token import Token
 from starter.asking import Ticket
 from tests.user import User
-from workers.crm import platform_file
+from workers.crm import platform_file, token_of
+from workers.settings import Settings
 
 QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 60, "answer": 30, "cap": 300}
 
@@ -58,9 +60,13 @@ class Edge:
         path = self.at(name)
         platform = Platform(platform_file(self.home, path))
         handover = Handover(platform, version, ["false"])
-        agent = Agent(client or self.client, path, version, platform, handover, latency)
+        agent = Agent(client or self.client, path, version, platform, handover, self.token(name), latency)
         self.crms[f"{name}-{version}"] = (agent, asyncio.create_task(agent.run()), platform)
         return agent
+
+    def token(self, name: str = "berlin") -> Token:
+        """Where a CRM of this test looks for its token."""
+        return token_of(Settings(home=self.home), self.at(name))
 
     async def stop_crm(self, name: str = "berlin", version: str = "v1") -> None:
         """As if it was killed: no goodbye, and nothing of its work goes on."""

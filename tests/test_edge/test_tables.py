@@ -101,6 +101,11 @@ ACTIONS: dict[str, set[tuple[str, str, str, str, str]]] = {
         ("repair", "UpdateError", "Init", "Ready", "UpdateError"),
         ("maintenance-start", "Ready", "MaintenanceStart", "UnderMaintenance", "Ready"),
         ("maintenance-end", "UnderMaintenance", "NormalOperationInit", "Ready", "UnderMaintenance"),
+        ("rekey", "Ready", "UpdateRequested", "Ready", "Ready"),  # ours: the document knows no tokens
+        ("rekey", "Offline", "UpdateRequested", "Offline", "Offline"),
+        ("rekey", "InitOk", "UpdateRequested", "InitOk", "InitOk"),
+        ("rekey", "UpdateError", "UpdateRequested", "UpdateError", "UpdateError"),
+        ("rekey", "UnderMaintenance", "UpdateRequested", "UnderMaintenance", "UnderMaintenance"),
         ("delete", "Ready", "DeleteRequested", "None", "Ready"),
         ("delete", "Offline", "DeleteRequested", "None", "Offline"),
         ("delete", "InitOk", "DeleteRequested", "None", "InitOk"),

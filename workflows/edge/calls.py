@@ -8,7 +8,8 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge import EdgeActivities
-    from domain.edge.facts import AnswerFact, Connected, ConnectFact, LostFact, PolicyQuestion, Refuges, Told
+    from domain.edge import messages as wire
+    from domain.edge.facts import AnswerFact, Connected, ConnectFact, LostFact, PolicyQuestion, Refuges, Rejoin, Told
     from domain.edge.messages import (
         Address,
         CrmConnect,
@@ -18,8 +19,10 @@ with workflow.unsafe.imports_passed_through():
         Ignored,
         IgnoredMany,
         Post,
+        Reconnected,
     )
     from domain.edge.policies import Facts
+    from domain.edge.proofs import statement
     from workflows.calls import CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
@@ -64,24 +67,39 @@ async def ignore(*messages: Ignored) -> None:
 
 
 async def connected(cloudlet: str, said: CrmConnect) -> Connected:
-    fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    text = statement(wire.CRM_CONNECT, cloudlet, said.raw)
+    fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
         EdgeActivities.crm_connected, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
 async def answered(cloudlet: str, said: CrmResponse) -> Told:
-    fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    text = statement(wire.CRM_RESPONSE, cloudlet, said.raw)
+    fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
         EdgeActivities.crm_answered, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
 async def lost(cloudlet: str, said: CrmDisconnect) -> Told:
-    fact = LostFact(cloudlet=cloudlet, said=said, at=workflow.now())
+    """A goodbye came from outside as it is; what we noticed ourselves did not come at all."""
+    text = statement(wire.CRM_DISCONNECT, cloudlet, said.raw)
+    fact = LostFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text, noticed=not said.raw)
     return await workflow.execute_local_activity_method(
         EdgeActivities.crm_lost, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
+
+
+async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
+    """The connection that we were told of, as the inventory knows it; None if it does not."""
+    found = await workflow.execute_local_activity_method(
+        EdgeActivities.crm_rejoined,
+        Rejoin(path=path, notify_id=told.address.notify_id),
+        start_to_close_timeout=STORE_ATTEMPT,
+        retry_policy=STORE_RETRY,
+    )
+    return found.news
 
 
 async def refuges(cloudlet: str) -> Refuges:

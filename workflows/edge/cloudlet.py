@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -33,9 +34,10 @@ class OnCloudlet(Mail):
         self._address: Address | None = None
         self._status = ""
 
-    def _begin(self, grant: Grant) -> None:
+    async def _begin(self, grant: Grant, unasked: bool = False) -> None:
         self._terms = CloudletTerms.model_validate(grant.details)
         self._address, self._status = self._terms.address, grant.during
+        await self.demand_proof(str(self._terms.spec.get("key", "")), grant.epoch, unasked)
 
     async def _tell_crm(self, grant: Grant, verb: Verb, **spec: object) -> None:
         assert self._address
@@ -61,7 +63,7 @@ class OnCloudlet(Mail):
         await workflow.wait_condition(lambda: self._ended)
         link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
         try:
-            await link.signal(wire.CRM_RESPONSE, said)
+            await link.signal(wire.CRM_RESPONSE, said.raw or said)
         except FailureError:
             await super().late(path, said)
 
@@ -97,7 +99,7 @@ class BringUpCloudlet(OnCloudlet):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._begin(grant)
+        await self._begin(grant, unasked=True)  # it connects by itself, and says so
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
         self.show(step=what)
@@ -144,7 +146,7 @@ class MaintainCloudlet(OnCloudlet):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._begin(grant)
+        await self._begin(grant)
         note = ""
         if (request.spec or {}).get("failover"):
             note = await self._fail_over(grant)
@@ -201,6 +203,36 @@ async def act(request: Request) -> str:
     return ""
 
 
+@workflow.defn(name=wire.REKEY_CLOUDLET)
+class RekeyCloudlet(OnCloudlet):
+    """Another token counts from now on: whoever is connected has to introduce itself again, and prove it."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        outcome = await self.carry_out(request)
+        if self._address:
+            try:
+                await calls.send(
+                    self._address, CrmRequest(path=request.path, verb=Verb.RECONNECT, **_to(self._address))
+                )
+            except ActivityError as error:
+                workflow.logger.warning("its CRM could not be told: %s", error.cause)
+        return outcome
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._terms = CloudletTerms.model_validate(grant.details)
+        self._address = self._terms.address
+        key = str((request.spec or {}).get("key", ""))
+        await self.close_mail()
+        gone = {"crm": {**_to(self._address), "connected": False}} if self._address else None
+        told = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
+        return Done(spec={**self._terms.spec, "key": key}, info=gone, message=told)
+
+
+def _to(address: Address) -> dict[str, Any]:
+    return {"notify_id": address.notify_id, "version": address.version}
+
+
 @workflow.defn(name=wire.DELETE_CLOUDLET)
 class DeleteCloudlet(OnCloudlet):
     """The CRM is told to shut down; then the cloudlet is gone."""
@@ -210,7 +242,7 @@ class DeleteCloudlet(OnCloudlet):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._begin(grant)
+        await self._begin(grant)
         if self._address is None:
             return Done(message="no CRM was connected: nobody was told")
         await self._await_word(grant, Verb.SHUTDOWN, GONE, "the CRM shuts down")

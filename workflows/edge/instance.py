@@ -38,6 +38,7 @@ class ChangeInstance(Mail):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         terms = Terms.model_validate(grant.details)
+        await self.demand_proof(terms.key, grant.epoch)
         if request.action == "delete" and terms.address:
             await self._delete_apps(grant, terms)
             await move(grant, [Move(path=grant.path, to=S.DELETE_REQUESTED)])

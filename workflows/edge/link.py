@@ -99,10 +99,8 @@ class CloudletLink:
     def crm_response(self, raw: Any = None) -> None:
         self._put(CrmResponse, raw)
 
-    def _put(self, kind: type[CrmConnect | CrmDisconnect | CrmResponse], raw: object) -> None:
-        said = understood(kind, raw)
-        assert isinstance(said, CrmConnect | CrmDisconnect | CrmResponse | str)
-        self._mail.append(said)
+    def _put(self, kind: type[CrmConnect] | type[CrmDisconnect] | type[CrmResponse], raw: object) -> None:
+        self._mail.append(understood(kind, raw))
 
     async def _handle(self, said: Fact) -> None:
         if isinstance(said, str):
@@ -172,8 +170,14 @@ class CloudletLink:
 
     async def _lose(self, said: CrmDisconnect) -> None:
         address = self._open.get(said.notify_id)
-        self._close(said.notify_id)
-        told = await calls.lost(self._cloudlet, said)
+        if said.raw and workflow.patched("goodbye-is-proven"):
+            told = await calls.lost(self._cloudlet, said)
+            if told.refused:
+                return
+            self._close(said.notify_id)
+        else:
+            self._close(said.notify_id)
+            told = await calls.lost(self._cloudlet, said)
         if told.owner:
             version = address.version if address else ""
             await self._signal(told.owner, wire.CONNECTION_LOST, Lost(notify_id=said.notify_id, version=version))
@@ -198,9 +202,10 @@ class CloudletLink:
             await calls.ignore(Ignored(path=path, state=said.state, reason="no action is running on it"))
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
-        """Never starts anything: to who is not there it is not delivered."""
+        """Never starts anything: to who is not there it is not delivered. An answer goes on as it came."""
+        as_it_came = message.raw if isinstance(message, CrmResponse) else None
         try:
-            await workflow.get_external_workflow_handle(workflow_id).signal(name, message)
+            await workflow.get_external_workflow_handle(workflow_id).signal(name, as_it_came or message)
         except FailureError:
             return False
         return True

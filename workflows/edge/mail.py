@@ -13,8 +13,10 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from activities.signatures import doubt
     from domain.edge import messages as wire
     from domain.edge.messages import Address, CrmResponse, Ignored, Lost, Reconnected, understood
+    from domain.edge.proofs import statement
     from workflows.action import Action
     from workflows.edge import calls
 
@@ -33,6 +35,9 @@ class Mail(Action):
         self._latest: Address | None = None
         self._ignored = 0
         self._over = False
+        self._key = ""  # with one, answers have to be proven
+        self._epoch = 0
+        self._unasked = False  # may a CRM speak without being asked?
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
@@ -41,7 +46,6 @@ class Mail(Action):
         if isinstance(said, str):
             await self.ignore(own, "?", said)
             return
-        assert isinstance(said, CrmResponse)
         path = said.path or own
         if path != own and not path.startswith(f"{own}:"):
             await self.ignore(own, said.state, f"it is about {path}, which this action does not change")
@@ -51,7 +55,10 @@ class Mail(Action):
             self.box(path).append(said)
 
     @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
-    def reconnected(self, news: Reconnected) -> None:
+    async def reconnected(self, told: Reconnected) -> None:
+        news = await self._true(told) if self._key else told
+        if news is None:
+            return
         self._latest = news.address
         for path in {workflow.info().workflow_id: None, **self._mail}:
             self.box(path).append(news)
@@ -59,6 +66,38 @@ class Mail(Action):
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: Lost) -> None:
         self.box(workflow.info().workflow_id).append(news)
+
+    async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
+        """From now on answers have to be proven, and be about this action. What came before is looked at once more."""
+        if not key:
+            return
+        self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
+        for path, box in list(self._mail.items()):
+            early = list(box)
+            box.clear()
+            for news in early:
+                true = await self._true(news) if isinstance(news, Reconnected) else news
+                if true is not None:
+                    self._latest = true.address if isinstance(true, Reconnected) else self._latest
+                    self.box(path).append(true)
+
+    async def _true(self, told: Reconnected) -> Reconnected | None:
+        """Whoever can signal can say that a CRM is back: the inventory knows."""
+        own = workflow.info().workflow_id
+        news = await calls.rejoined(own, told)
+        if news is None:
+            await self.ignore(own, "?", f"there is no connection with notify-id {told.address.notify_id}")
+        return news
+
+    def _doubt(self, path: str, said: CrmResponse) -> str:
+        """Why an answer is not believed: it is not signed by the token's owner, or it belongs to another action."""
+        if not self._key:
+            return ""
+        if why := doubt(self._key, statement(wire.CRM_RESPONSE, path, said.raw), said.proof):
+            return why
+        if said.epoch == self._epoch or (self._unasked and not said.epoch):
+            return ""
+        return f"it answers the request with epoch {said.epoch}, not {self._epoch}"
 
     def newest(self, granted: Address) -> Address:
         """The CRM that is connected now, if that has changed since the action was granted."""
@@ -71,12 +110,18 @@ class Mail(Action):
     async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> News | None:
         """The next message about an object, or None when the time is up."""
         box = self.box(path)
-        if not box and (left := until - workflow.now()) > timedelta(0):
-            try:
-                await workflow.wait_condition(lambda: bool(box), timeout=left, timeout_summary=what)
-            except TimeoutError:
-                return None
-        return box.popleft() if box else None
+        while True:
+            if not box and (left := until - workflow.now()) > timedelta(0):
+                try:
+                    await workflow.wait_condition(lambda: bool(box), timeout=left, timeout_summary=what)
+                except TimeoutError:
+                    return None
+            news = box.popleft() if box else None
+            why = self._doubt(path, news) if isinstance(news, CrmResponse) else ""
+            if not why:
+                return news
+            assert isinstance(news, CrmResponse)
+            await self.ignore(path, news.state, why)
 
     async def ignore(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
         """Keep a message that changes nothing, unless too many were kept already."""

@@ -37,7 +37,7 @@ class UpgradeCloudlet(OnCloudlet):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._begin(grant)
+        await self._begin(grant, unasked=True)  # CRMv2 says by itself that it is Ready
         self._target = str((request.spec or {})["version"])
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._tell_crm(grant, Verb.UPGRADE, version=self._target)

@@ -1,0 +1,35 @@
+"""Does a signature fit a text and a public key? Ed25519: whoever can check one cannot make one.
+
+Pure computation, so that workflows may do it as well. It needs the extra `encryption`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextlib import suppress
+
+with suppress(ModuleNotFoundError):  # then no cloudlet can have a key; here, since a sandbox cannot load it later
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+UNPROVEN = "it does not prove that it is from the CRM: it has no proof, and the cloudlet has a token"
+FORGED = "its proof does not fit: another token, another object, or a message that was changed"
+
+
+def doubt(key: str, text: str, proof: str) -> str:
+    """Why this text is not believed; empty if it is, or if there is no key to prove anything against."""
+    if not key:
+        return ""
+    if not proof:
+        return UNPROVEN
+    return "" if fits(key, text, proof) else FORGED
+
+
+def fits(key: str, text: str, proof: str) -> bool:
+    try:
+        public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
+        public.verify(base64.b64decode(proof, validate=True), text.encode("utf-8", "surrogatepass"))
+    except (InvalidSignature, binascii.Error, ValueError):
+        return False
+    return True

@@ -1,0 +1,313 @@
+"""A cloudlet with a token hears only who proves to have it: missing, wrong, foreign, altered and replayed proofs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.signatures import FORGED, UNPROVEN, doubt
+from domain.edge import messages as wire
+from domain.edge.messages import Address, Reconnected, Reported
+from domain.edge.proofs import statement
+from domain.errors import Refused
+from domain.wire import companion
+from providers.edge.token import Token
+from starter.command import run
+from tests.test_edge.kit import QUICK, Edge, fault
+from tests.test_edge.test_by_hand import _commands_find_the_server, by_curl, by_temporal  # noqa: F401  a fixture
+from workers import embedded
+
+Message = dict[str, Any]
+
+
+async def guarded(edge: Edge, name: str = "berlin") -> str:
+    """A cloudlet with a token, and its CRM, Ready."""
+    key = edge.token(name).make()
+    ticket = await edge.begun(edge.at(name), "create", spec={"key": key, "patience": QUICK})
+    await edge.start_crm(name)
+    assert (await edge.end(ticket)).status == "Ready"
+    return edge.at(name)
+
+
+def _missing(_own: Token, _other: Token, _path: str, message: Message) -> Message:
+    return message
+
+
+def _wrong(_own: Token, other: Token, path: str, message: Message) -> Message:
+    return other.signed(wire.CRM_RESPONSE, path, message)
+
+
+def _of_another_object(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return own.signed(wire.CRM_RESPONSE, f"{path}x", message)
+
+
+def _of_another_signal(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return own.signed(wire.CRM_CONNECT, path, message)
+
+
+def _altered(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return {**own.signed(wire.CRM_RESPONSE, path, {**message, "state": "Creating"}), "state": message["state"]}
+
+
+def _with_more(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return {**own.signed(wire.CRM_RESPONSE, path, message), "runtime": {"endpoint": "evil.example"}}
+
+
+def _of_an_earlier_action(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return own.signed(wire.CRM_RESPONSE, path, {**message, "epoch": message["epoch"] - 1})
+
+
+def _unasked(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return own.signed(wire.CRM_RESPONSE, path, {key: each for key, each in message.items() if key != "epoch"})
+
+
+def _no_base64(own: Token, _other: Token, path: str, message: Message) -> Message:
+    return {**message, "proof": "§$%&"}
+
+
+FORGERIES: list[tuple[Callable[[Token, Token, str, Message], Message], str]] = [
+    (_missing, UNPROVEN),
+    (_wrong, FORGED),
+    (_of_another_object, FORGED),
+    (_of_another_signal, FORGED),
+    (_altered, FORGED),
+    (_with_more, FORGED),
+    (_no_base64, FORGED),
+    (_of_an_earlier_action, "it answers the request with epoch"),
+    (_unasked, "it answers the request with epoch 0"),
+]
+
+
+async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -> None:
+    await guarded(edge)
+    edge.set_faults(fault("silent"))
+    path = edge.at("berlin", "c1")
+    ticket = await edge.begun(path, "create", spec={})
+    view, notify_id, other = await edge.see(path), await edge.notify_id(), Token(tmp_path / "other")
+    other.make()
+    message = {"state": "Ready", "errors": [], "notify_id": notify_id, "epoch": view.epoch}
+    handle = edge.client.get_workflow_handle(path)
+    for number, (forge, why) in enumerate(FORGERIES, start=1):
+        await handle.signal(wire.CRM_RESPONSE, forge(edge.token(), other, path, message))
+        async with asyncio.timeout(60):
+            while len(told := await edge.ignored(path)) < number:
+                await asyncio.sleep(0.02)
+        assert why in told[-1], forge.__name__
+        assert await edge.status(path) == "CreateRequested"
+    signed = edge.token().signed(wire.CRM_RESPONSE, path, message)
+    await handle.signal(wire.CRM_RESPONSE, signed)
+    assert (await edge.end(ticket)).status == "Ready"
+    assert "PRIVATE" not in (await handle.fetch_history()).to_json()
+
+
+async def test_an_answer_of_one_action_does_not_end_the_next_one(edge: Edge) -> None:
+    """Whoever reads a history has a proof; it is good for nothing but the action that it was for."""
+    await guarded(edge)
+    path = edge.at("berlin", "c1")
+    assert (await edge.user.do(path, "create", spec={})).status == "Ready"
+    history = (await edge.client.get_workflow_handle(path).fetch_history()).to_json_dict()
+    said = [each["workflowExecutionSignaledEventAttributes"] for each in history["events"] if "Signaled" in str(each)]
+    ready = [json.loads(base64.b64decode(each["input"]["payloads"][0]["data"])) for each in said if each]
+    genuine = next(each for each in ready if each.get("state") == "Ready")
+    assert genuine["proof"]
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(path, "update", spec={"nodes": 2})
+    await edge.client.get_workflow_handle(path).signal(wire.CRM_RESPONSE, genuine)
+    await edge.until_told(path, "it answers the request with epoch")
+    assert await edge.status(path) == "UpdateRequested"
+    edge.set_faults()
+    await edge.client.get_workflow_handle(path).cancel()
+    assert (await edge.end(ticket)).result == "cancelled"
+
+
+async def test_nobody_can_pretend_that_the_crm_is_back(edge: Edge) -> None:
+    """The link tells an action of a new connection by signal; the action asks the inventory whether it is true."""
+    cloudlet = await guarded(edge)
+    edge.set_faults(fault("silent"))
+    path = edge.at("berlin", "c1")
+    ticket = await edge.begun(path, "create", spec={})
+    notify_id = await edge.notify_id()
+    for forged in (notify_id, notify_id + 1):
+        address = Address(cloudlet=cloudlet, version="v1", notify_id=forged)
+        news = Reconnected(address=address, reported={path: Reported(state="Ready")})
+        await edge.client.get_workflow_handle(path).signal(wire.RECONNECTED, news)
+    await edge.until_told(path, f"there is no connection with notify-id {notify_id + 1}")
+    assert await edge.status(path) == "CreateRequested"
+    await edge.stop_crm()
+    await edge.start_crm()  # a real one
+    edge.set_faults()
+    assert (await edge.end(ticket)).status == "Ready"
+
+
+@pytest.mark.parametrize("forge", [_missing, _wrong])
+async def test_a_connection_and_a_goodbye_are_proven_too(edge: Edge, tmp_path: Path, forge: Any) -> None:
+    cloudlet, other = await guarded(edge), Token(tmp_path / "other")
+    other.make()
+    notify_id = await edge.notify_id()
+    link = edge.client.get_workflow_handle(companion(cloudlet, wire.LINK))
+    connect = {"notify_id": notify_id + 5, "version": "v1", "instances": {}}
+    signed = connect if forge is _missing else other.signed(wire.CRM_CONNECT, cloudlet, connect)
+    await edge.connect("berlin", signed)
+    why = UNPROVEN if forge is _missing else FORGED
+    assert (await edge.until_told(cloudlet, why)).to == "Init"
+    await link.signal(wire.CRM_DISCONNECT, forge(edge.token(), other, cloudlet, {"notify_id": notify_id}))
+    await link.signal(wire.CRM_RESPONSE, forge(edge.token(), other, cloudlet, {"state": "X", "notify_id": notify_id}))
+    async with asyncio.timeout(60):
+        while len([each for each in await edge.ignored(cloudlet) if why in each]) < 3:
+            await asyncio.sleep(0.02)
+    assert (await edge.status(cloudlet), await edge.notify_id()) == ("Ready", notify_id)
+    assert (await edge.user.do(edge.at("berlin", "c1"), "create", spec={})).status == "Ready"
+
+
+async def test_the_whole_life_of_a_cloudlet_with_a_token(edge: Edge) -> None:
+    cloudlet = await guarded(edge)
+    cluster, app = edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+    for path, action, spec in [
+        (cluster, "create", {}),
+        (app, "create", {}),
+        (cluster, "update", {"nodes": 3}),
+        (cloudlet, "maintenance-start", {}),
+        (cloudlet, "maintenance-end", {}),
+        (cluster, "delete", {"cascade": True}),
+        (cloudlet, "delete", None),
+    ]:
+        done = await edge.user.do(path, action, spec=spec)
+        assert done.result == "succeeded", done
+    await edge.at_rest()
+
+
+async def test_another_token_counts_at_once_and_the_crm_comes_back_by_itself(edge: Edge) -> None:
+    cloudlet = await guarded(edge)
+    before = await edge.notify_id()
+    old = edge.token().key()
+    new = edge.token().make()
+    assert new != old
+    done = await edge.user.do(cloudlet, "rekey", spec={"key": new})
+    assert done.result == "succeeded"
+    await edge.until(cloudlet, "Ready")
+    assert await edge.notify_id() > before
+    assert (await edge.user.do(edge.at("berlin", "c1"), "create", spec={})).status == "Ready"
+    await edge.at_rest()
+
+
+async def test_a_crm_without_the_new_token_stays_outside(edge: Edge, tmp_path: Path) -> None:
+    cloudlet = await guarded(edge)
+    done = await edge.user.do(cloudlet, "rekey", spec={"key": Token(tmp_path / "new").make()})
+    assert done.result == "succeeded"
+    await edge.until(cloudlet, "Offline")
+    await edge.until_told(cloudlet, FORGED)
+    assert "takes no changes now: it is Offline" in await edge.user.refused(edge.at("berlin", "c1"), "create", spec={})
+    assert (await edge.user.do(cloudlet, "rekey", spec={"key": ""})).result == "succeeded"
+    await edge.until(cloudlet, "Ready")
+
+
+async def test_a_token_is_not_changed_while_something_runs(edge: Edge) -> None:
+    cloudlet = await guarded(edge)
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(edge.at("berlin", "c1"), "create", spec={})
+    assert "409 Conflict" in await edge.user.refused(cloudlet, "rekey", spec={"key": ""})
+    edge.set_faults()
+    await edge.client.get_workflow_handle(edge.at("berlin", "c1")).cancel()
+    assert (await edge.end(ticket)).result == "cancelled"
+
+
+@pytest.mark.parametrize("key", ["short", "§", base64.b64encode(b"x" * 31).decode(), "A" * 101])
+async def test_what_is_no_key_is_refused(edge: Edge, key: str) -> None:
+    with pytest.raises(Refused, match="key"):
+        await edge.user.do(edge.at("berlin"), "create", spec={"key": key})
+
+
+@pytest.mark.usefixtures("_commands_find_the_server")
+@pytest.mark.parametrize("send", [None, by_temporal, by_curl])
+async def test_an_answer_by_hand_is_signed(
+    edge: Edge, server: embedded.EmbeddedServer, send: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await guarded(edge)
+    edge.set_faults(fault("silent"))
+    path = edge.at("berlin", "good")
+    ticket = await edge.begun(path, "create", spec={})
+    capsys.readouterr()
+    words = ["crm", "respond", path, "Ready", *([] if send is None else ["--dry-run"])]
+    assert await run(words) == 0
+    if send:
+        message = json.loads(capsys.readouterr().out)
+        assert message["errors"] == []  # which Temporal's HTTP API makes null of: the proof still fits
+        await send(edge, path, message, server)
+    assert (await edge.end(ticket)).status == "Ready"
+
+
+@pytest.mark.usefixtures("_commands_find_the_server")
+async def test_the_token_is_a_file_of_its_owner_and_only_its_key_is_printed(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["crm", "token", "--cloudlet", f"{edge.user.ns}/berlin"]
+    assert await run(words) == 0
+    first = capsys.readouterr()
+    assert await run(words) == 0
+    assert capsys.readouterr().out == first.out
+    assert await run([*words, "--new"]) == 0
+    assert capsys.readouterr().out != first.out
+    file = edge.token().file
+    assert file.stat().st_mode & 0o777 == 0o600
+    secret = "".join(file.read_text().splitlines()[1:-1])
+    assert re.fullmatch(r"[A-Za-z0-9+/]{43}=\n", first.out)
+    assert secret not in first.out + first.err
+    file.chmod(0o644)
+    assert await run(words) == 2
+    assert "can be read by others" in capsys.readouterr().err
+    file.write_text("nonsense")
+    file.chmod(0o600)
+    assert await run(words) == 2
+    assert "is not a private key" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_openssl_makes_tokens_and_proofs_as_well(tmp_path: Path) -> None:
+    """As the documentation shows it to those whose CRM is not the reference one."""
+    token, said = Token(tmp_path / "token"), tmp_path / "said"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", token.file], check=True)
+    token.file.chmod(0o600)
+    message = {"state": "Ready", "notify_id": 7, "epoch": 41, "errors": []}
+    text = 'crm_response\norg:acme:cloudlet:berlin\n{"epoch":41,"notify_id":7,"state":"Ready"}'
+    assert statement(wire.CRM_RESPONSE, "org:acme:cloudlet:berlin", message) == text
+    said.write_text(text)
+    sign = ["openssl", "pkeyutl", "-sign", "-inkey", str(token.file), "-rawin", "-in", str(said)]
+    proof = base64.b64encode(subprocess.run(sign, check=True, capture_output=True).stdout).decode()
+    assert doubt(token.key(), text, proof) == ""
+    assert doubt(token.key(), text + " ", proof) == FORGED
+    assert doubt("", text, "") == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "same"),
+    [
+        ({"a": 1, "errors": []}, {"errors": None, "a": 1.0}),
+        ({"runtime": {"b": "", "a": {}}}, {}),
+        ({"path": "x", "proof": "y", "s": "ü"}, {"s": "ü"}),
+    ],
+)
+def test_a_message_is_the_same_however_it_travelled(one: Message, same: Message) -> None:
+    assert statement("s", "p", one) == statement("s", "p", same)
+
+
+def test_messages_that_differ_are_different() -> None:
+    texts = {
+        statement(signal, path, message)
+        for signal in ("a", "b")
+        for path in ("p", "q")
+        for message in ({"s": 1}, {"s": "1"}, {"s": True}, {"s": [1]}, {"s": [[1]]}, {"t": 1})
+    }
+    assert len(texts) == 24
+    deep: Any = 1
+    for _ in range(5_000):
+        deep = [deep]
+    assert statement("s", "p", {"x": deep}).endswith("\n")
