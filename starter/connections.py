@@ -31,14 +31,19 @@ async def connections(
     Example: starter connections --check
     """
     async with session() as asking:
-        named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
-        real = sorted({view.csp for view in named if view.provider != "simulated"})
-        looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
-    views = [looked.get(view.name, view) for view in named]
+        views = await seen(asking, check)
     cells = [(view.name, view.provider, view.csp, view.region, view.credentials, _state(view)) for view in views]
     data = [view.model_dump(mode="json") for view in views]
     show(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
     return _told([view for view in views if view.trouble])
+
+
+async def seen(asking: Asking, check: bool) -> list[ConnectionView]:
+    """All of them, and what is found out about those of real clouds."""
+    named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
+    real = sorted({view.csp for view in named if view.provider != "simulated"})
+    looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
+    return [looked.get(view.name, view) for view in named]
 
 
 async def _look(asking: Asking, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:

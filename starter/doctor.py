@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from domain import wire
 from domain.errors import RatchetError
-from domain.limits import CLOUDS
 from domain.model import Query, StoreView
 from starter import terminal
+from starter.connections import seen
 from starter.errors import Exit, NoWorker, problem
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import load_settings, session, unreachable
@@ -37,7 +37,7 @@ class Finding:
 
 
 async def doctor(*, output: OutputOption = "table") -> Exit:
-    """Look at the settings, the server, the namespace, the search attributes, the workers, the store and the versions.
+    """Look at the settings and files, the server and what it needs, the workers, the store, and real clouds.
 
     Example: starter doctor
     """
@@ -60,6 +60,8 @@ async def _examine(asking: Asking, findings: list[Finding]) -> None:
     findings += [*queues, *builds]
     if not any(each.mend for each in builds):  # else nobody would be given the question
         findings.append(await _store(asking))
+        if not findings[-1].mend:
+            findings += await _clouds(asking)
 
 
 def _ill(about: str, error: RatchetError) -> Finding:
@@ -69,14 +71,17 @@ def _ill(about: str, error: RatchetError) -> Finding:
 
 def _settings() -> list[Finding]:
     """What the variables of this very process say. Only what is set here can be looked at from here."""
-    from workers import payloads, policies, process
+    from workers import connections, crm, payloads, policies, process
+    from workers.service import ALL_QUEUES
 
     settings = _first(load_settings)
     if isinstance(settings, Finding):
         return [settings]
-    looks: list[tuple[str, str, Callable[[], object]]] = [
+    looks: list[tuple[str, object, Callable[[], object]]] = [
         ("policy", settings.policy_file, lambda: policies.load(settings.policy_file)),
         ("keys", settings.keys_file, lambda: payloads.load(settings.keys_file)),
+        ("connections", settings.connections, lambda: connections.check(settings.connections, ALL_QUEUES)),
+        ("CRM's token", settings.crm_token_file, lambda: crm.token_of(settings, "").key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
     found = []
@@ -129,7 +134,9 @@ async def _attributes(asking: Asking) -> Finding:
 
 async def _queues(asking: Asking) -> list[Finding]:
     """Who polls what; a queue without a worker is work that waits."""
-    names = [wire.ACTIONS_QUEUE, *map(wire.cloud_queue, CLOUDS)]
+    from workers.service import ALL_QUEUES
+
+    names = list(ALL_QUEUES)
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
         return [Finding("workers", f"all {len(names)} queues are polled")]
@@ -177,6 +184,13 @@ async def _store(asking: Asking) -> Finding:
         found_version = seen.version or "none"
         return Finding("store", f"{seen.url} has schema {found_version}, not {seen.newest}", "starter migrate")
     return Finding("store", f"{seen.url}, schema {seen.version}")
+
+
+async def _clouds(asking: Asking) -> list[Finding]:
+    """Real clouds, asked by the workers that would call them: are the credentials there, and are they accepted?"""
+    real = [view for view in await seen(asking, check=True) if view.provider != "simulated"]
+    mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
+    return [Finding(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real]
 
 
 def _report(findings: list[Finding], output: Output) -> Exit:

@@ -227,3 +227,65 @@ async def test_13_a_server_that_runs_no_standalone_activities(
     await server.stop()
     assert "no standalone activities" in found["found"]
     assert "activity.enableStandalone" in found["mend"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("connections: {a: {provider: aws, region: 7}}", "connections.a.aws.region"),
+        ("connections: [", "it is not YAML in line 1"),
+        ("connections: {a: {provider: nonsense, region: x}}", "a"),
+        (None, "No such file or directory"),
+    ],
+)
+async def test_14_a_connections_file_that_cannot_be_used(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, text: str | None, why: str
+) -> None:
+    file = clinic.home / "connections.yaml"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("RATCHET_CONNECTIONS", str(file))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    found = await clinic.ill()
+    assert why in found["connections"]["found"]
+    assert "docs/aws.md" in found["connections"]["mend"]
+
+
+AWS = """
+connections:
+  frankfurt:
+    provider: aws
+    region: eu-central-1
+    credentials: {from: environment}
+    options: {owner: clinic, endpoint_url: "http://127.0.0.1:1"}
+"""
+
+
+async def test_15_a_cloud_without_credentials_or_that_cannot_be_reached(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = clinic.home / "connections.yaml"
+    file.write_text(AWS)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RATCHET_CONNECTIONS", str(file))
+    assert "frankfurt has no credentials" in (await clinic.ill())["connections"]["found"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    async with clinic.worker(connections=str(file)):
+        found = await clinic.ill()
+    assert "connections" not in found
+    assert "127.0.0.1:1" in found["cloud frankfurt"]["found"]
+    assert "starter connections --check" in found["cloud frankfurt"]["mend"]
+    assert "hunter2" not in str(found)
+
+
+async def test_16_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = clinic.home / "token"
+    monkeypatch.setenv("RATCHET_CRM_TOKEN_FILE", str(file))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    assert "cannot be read" in (await clinic.ill())["CRM's token"]["found"]
+    file.write_text("hunter2")
+    file.chmod(0o600)
+    found = (await clinic.ill())["CRM's token"]
+    assert ("is not a private key" in found["found"], "starter crm token" in found["mend"]) == (True, True)
