@@ -36,7 +36,7 @@ class Worker:
         return self.log.read_text()
 
     async def until_said(self, words: str) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while words not in self.said():
                 assert self.process.returncode is None, self.said()
                 await asyncio.sleep(0.02)

@@ -23,6 +23,7 @@ from workers.plugin import plugin
 MCIS, USERS, REQUESTS = 10, 2, 10  # 200 requests
 WORKERS = 3
 KILLS = 6
+PLANTED = "planted-9f1c"  # a secret that must not be told
 
 
 @dataclass
@@ -33,12 +34,14 @@ class Client:
     chance: random.Random
     mci: str
     log: list[tuple[str, Outcome | str]] = field(default_factory=list)
+    last: tuple[str, str, str] = ("", "", "")
 
     async def keep_asking(self) -> None:
         for number in range(REQUESTS):
             path = self.chance.choice([self.mci, f"{self.mci}:vm:aws0-1", f"{self.mci}:vm:gcp0-1"])
             verb = self.chance.choice(["suspend", "resume", "reboot"])
-            self.log.append((path, await self.ask(path, verb, f"{id(self)}-{number}")))
+            self.last = (path, verb, f"{id(self)}-{number}")
+            self.log.append((path, await self.ask(*self.last)))
 
     async def ask(self, path: str, verb: str, request_id: str) -> Outcome | str:
         """The outcome, or the category of the refusal. No answer: asked again under the same ID, until there is one."""
@@ -86,6 +89,7 @@ async def test_two_hundred_actions_survive_workers_that_come_and_go(site: Site) 
     print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
     chance = random.Random(seed)
     site.environment |= {"RATCHET_SIMULATED_LATENCY": "0.05", "RATCHET_LOG_LEVEL": "info"}
+    site.environment |= {"AWS_SECRET_ACCESS_KEY": PLANTED}
     reaper = Reaper(site, chance)
     await reaper.begin()
     mcis = [f"ns:default:mci:m{number}" for number in range(MCIS)]
@@ -103,7 +107,27 @@ async def test_two_hundred_actions_survive_workers_that_come_and_go(site: Site) 
     assert results.total() == MCIS * USERS * REQUESTS
     assert results.keys() <= {Result.SUCCEEDED, "refused: conflict", "refused: not_allowed"}, results
     assert results[Result.SUCCEEDED] > 20, results
+    await asked_once_more_nothing_is_done_twice(clients)
     await every_promise_is_kept(site, admitted=results[Result.SUCCEEDED] + MCIS)
+    await one_effect_for_each_action(site, clients)
+    assert [worker.log for worker in site.workers if PLANTED in worker.said()] == [], "I10"
+
+
+async def asked_once_more_nothing_is_done_twice(clients: list[Client]) -> None:
+    """I1: the same request under the same ID is the same action, with the same outcome."""
+    for client in clients:
+        if isinstance(before := client.log[-1][1], Outcome):
+            again = await client.ask(*client.last)
+            assert isinstance(again, Outcome), again
+            assert (again.result, again.done) == (before.result, before.done)
+
+
+async def one_effect_for_each_action(site: Site, clients: list[Client]) -> None:
+    """I8: whatever was called twice because a worker died, no VM was acted on more often than was asked for."""
+    for vm in await site.books():
+        asked = [path for client in clients for path, each in client.log if isinstance(each, Outcome)]
+        mine = [path for path in asked if f"{vm.path}:".startswith(f"{path}:")]
+        assert 1 <= vm.effects <= 1 + len(mine), (vm, mine)
 
 
 async def create(site: Site, mci: str) -> Outcome:
@@ -123,3 +147,5 @@ async def every_promise_is_kept(site: Site, admitted: int) -> None:
     histories = site.client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(histories) as results:
         assert [each.replay_failure async for each in results if each.replay_failure] == []
+    async for each in site.client.list_workflows("TaskQueue = 'actions'", limit=50):
+        assert PLANTED not in (await site.client.get_workflow_handle(each.id).fetch_history()).to_json(), "I10"
