@@ -23,6 +23,8 @@ MAX_BODY = 8 * 1024 * 1024
 
 
 class CodecServer(ThreadingHTTPServer):
+    daemon_threads = True  # a client that says nothing does not keep us from ending
+
     def __init__(self, port: int, codec: Encryption, origins: Sequence[str]) -> None:
         self.codec = codec
         self.origins = [origin.rstrip("/") for origin in origins]
@@ -37,8 +39,20 @@ class CodecServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
 
+def _length(told: str | None) -> int | None:
+    """How long the body is; None if that is no number. Less than nothing would be read for ever."""
+    return int(told) if told and told.isascii() and told.isdigit() and len(told) < 20 else (None if told else 0)
+
+
+def _why_not(known: bool, length: int | None) -> HTTPStatus:
+    if not known:
+        return HTTPStatus.NOT_FOUND
+    return HTTPStatus.BAD_REQUEST if length is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
+    timeout = 30  # for a client that says less than it promised
 
     def do_OPTIONS(self) -> None:
         """A browser asks before it sends."""
@@ -48,10 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._welcome():
             return
-        length = int(self.headers.get("content-length") or 0)
+        length = _length(self.headers.get("content-length"))
         turn = {"/decode": self.server.codec.decode, "/encode": self.server.codec.encode}.get(self.path)
-        if turn is None or length > MAX_BODY:
-            self._answer(HTTPStatus.NOT_FOUND if turn is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if turn is None or length is None or length > MAX_BODY:
+            self._answer(_why_not(turn is not None, length))
             return
         try:
             asked = Parse(self.rfile.read(length), Payloads())

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
 from domain.errors import Category, ProviderError, Refused, brief
-from domain.limits import MAX_SPEC_BYTES
 from domain.ports import Cloud
 from domain.wire import cloud_queue
 from providers.aws import AwsCloud, check_offline
 from providers.places import ByRegion
 from providers.simulated.catalogue import connections as simulated_connections
+from workers.documents import Unreadable, read
 
 
 def load(file: Path | None) -> Connections:
@@ -85,21 +83,12 @@ def _real_first(named: tuple[str, SimulatedConnection | AwsConnection]) -> tuple
 
 
 def _document(file: Path) -> object:
-    """A file's content. YAML's own complaints may quote the line, so only the place is told."""
     try:
-        if file.stat().st_size > MAX_SPEC_BYTES:
-            raise _unusable(file, f"it is larger than {MAX_SPEC_BYTES // 1024} KiB")
-        return yaml.safe_load(file.read_text())
-    except OSError as error:
-        raise _unusable(file, str(error.strerror)) from error
-    except UnicodeDecodeError:
-        raise _unusable(file, "it is not text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise _unusable(file, f"it is not YAML{where}") from None
+        return read(file)
+    except Unreadable as error:
+        raise _unusable(file, str(error)) from None
 
 
 def _unusable(file: Path, why: str) -> Refused:
     hint = "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it"
-    return Refused(Category.INVALID, f"the connections file {file} cannot be used: {why}", hint)
+    return Refused(Category.INVALID, f"the connections file {file} {why}", hint)

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, SecretBytes, StringConstraints, ValidationError, model_validator
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
@@ -25,6 +24,7 @@ from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import MAX_PAYLOAD_BYTES
 from domain.registry import explain
+from workers.documents import Unreadable, read
 from workers.settings import Settings
 
 ENCODING = b"binary/encrypted"
@@ -111,7 +111,7 @@ class Encryption(PayloadCodec):
         nonce, sealed = payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:]
         try:
             return Payload.FromString(self._ciphers[name].decrypt(nonce, sealed, name.encode()))
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:  # ValueError: not even long enough
             raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
 
 
@@ -141,11 +141,11 @@ def load(name: str) -> Keys:
     try:
         if file.stat().st_mode & 0o077:
             raise _wrong(name, "can be read by others", f"chmod 600 {name}")
-        return Keys.model_validate(yaml.safe_load(file.read_text()) or {})
+        return Keys.model_validate(read(file) or {})
     except OSError as error:
         raise _wrong(name, f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _wrong(name, "is not YAML") from error
+    except Unreadable as error:
+        raise _wrong(name, str(error)) from error
     except ValidationError as error:
         raise _wrong(name, f"is not valid: {explain(error)}") from error
 

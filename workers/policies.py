@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
-from domain.errors import Category, Refused, brief
+from domain.errors import Category, Refused
 from domain.policy import Policy
 from domain.registry import explain
+from workers.documents import Unreadable, read
 
 
 def load(name: str) -> Policy:
     """The policy in a file, or Refused saying what is wrong with it."""
     try:
-        return Policy.model_validate(yaml.safe_load(Path(name).read_text()) or {})
-    except OSError as error:
-        raise _wrong(name, f"cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise _wrong(name, f"is not YAML: {brief(error, 200)}") from error
+        return Policy.model_validate(read(Path(name)) or {})
+    except Unreadable as error:
+        raise _wrong(name, str(error)) from error
     except ValidationError as error:
         raise _wrong(name, f"is not valid: {explain(error)}") from error
 

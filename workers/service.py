@@ -41,9 +41,9 @@ from workers.parts import Parts
 from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
 from workers.telemetry import span
+from workflows.shield import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
-DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps it on the class
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 

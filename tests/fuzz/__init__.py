@@ -1,0 +1,1 @@
+"""Arbitrary input at every surface: no traceback, no hang, no change."""

@@ -1,0 +1,62 @@
+"""Any words on the command line, with no server to be found: an exit code of ours, and a message instead of a bug."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cyclopts import App
+from hypothesis import strategies as st
+
+from starter.app import build
+from starter.command import run
+from starter.errors import Exit
+from tests.fuzz.inputs import drawn, texts
+
+# These run until they are told to stop, or start other processes.
+LASTING = {("up",), ("demo",), ("worker",), ("codec",), ("tui",), ("crm", "run")}
+FLAGS = (
+    *("-o", "json", "yaml", "--output", "-f", "-", "--file", "/nowhere", "--force", "--yes", "--no-wait", "--debug"),
+    *("--prefix", "--limit", "-n", "--profile", "--request-id", "--reason", "--key", "--nodes", "--version", "--watch"),
+)
+
+
+def commands(app: App, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name in app:
+        if not name.startswith("-"):
+            yield (*before, name)
+            yield from commands(app[name], (*before, name))
+
+
+COMMANDS = sorted(each for each in commands(build()) if each not in LASTING)
+
+
+@pytest.fixture(autouse=True)
+def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith(("TEMPORAL_", "RATCHET_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    word = st.one_of(texts, st.sampled_from(FLAGS), st.sampled_from([name for each in COMMANDS for name in each]))
+    lines = st.tuples(st.sampled_from(COMMANDS), st.lists(word, max_size=5))
+    told = set()
+    for command, rest in drawn(lines, 70 * many):
+        words = [*command, *(each for each in rest if (*command, each) not in LASTING)]
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{")))
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = await run([each for each in words if each != "--debug"])
+        assert code in list(Exit), words
+        assert "a bug in this program" not in err.getvalue(), (words, err.getvalue())
+        assert "Traceback" not in err.getvalue() + out.getvalue(), words
+        told.add(code)
+    assert {Exit.USAGE, Exit.UNREACHABLE} <= told, "the words were of many kinds"

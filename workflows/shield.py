@@ -1,0 +1,75 @@
+"""Messages that no handler can take, because there are more or fewer than it expects: dropped, as unreadable ones are.
+
+The SDK would fail the task of the workflow and try again, for ever: whoever sends `"input": [1, 2]` instead of
+`"input": [1]` would stop an action that way.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import (
+    ExecuteWorkflowInput,
+    HandleSignalInput,
+    HandleUpdateInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+)
+
+UNFIT = "UnfitMessage"
+DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps it on the class
+
+
+class Shield(Interceptor):
+    """For every worker, and for whoever replays what a worker did."""
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        return _Shielded
+
+
+class _Shielded(WorkflowInboundInterceptor):
+    async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
+        if why := unfit(input.run_fn, input.args):
+            raise ApplicationError(f"not started as it should be: {why}", type=UNFIT, non_retryable=True)
+        return await super().execute_workflow(input)
+
+    async def handle_signal(self, input: HandleSignalInput) -> None:
+        if why := unfit(_known("signals", input.signal), input.args):
+            workflow.logger.warning("signal %s dropped: %s", input.signal, why)
+            return
+        await super().handle_signal(input)
+
+    def handle_update_validator(self, input: HandleUpdateInput) -> None:
+        _refuse(input)
+        super().handle_update_validator(input)
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
+        _refuse(input)
+        return await super().handle_update_handler(input)
+
+
+def _refuse(input: HandleUpdateInput) -> None:
+    if why := unfit(_known("updates", input.update), input.args):
+        raise ApplicationError(f"{input.update}: {why}", type=UNFIT, non_retryable=True)
+
+
+def _known(kind: str, name: str) -> Callable[..., Any] | None:
+    """The method that hears a message. What the SDK itself hands out takes any arguments, and then fails."""
+    definition = getattr(type(workflow.instance()), DEFINITION, None)
+    found = getattr(definition, kind, {}).get(name)
+    return found.fn if found else None
+
+
+def unfit(method: Callable[..., Any] | None, args: Sequence[Any]) -> str:
+    """Why a method cannot be called with so many arguments; empty if it can."""
+    try:
+        if method:
+            inspect.signature(method).bind(None, *args)  # None: for self
+    except TypeError as error:
+        return str(error)
+    return ""
