@@ -53,6 +53,7 @@ PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
 # call itself was repeated on the way.
 STARTED_ANYWAY = ("unexpected workflow task failure", "StartDeduped")
+MARK = "asked"  # in the memo: by it a start is known to be ours
 POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
@@ -228,7 +229,8 @@ class Asking:
         return len((await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers)
 
     async def _start(self, request: Request) -> Ticket:
-        operation = _with_start(request)
+        mark = uuid.uuid4().hex
+        operation = _with_start(request, mark)
         try:
             admission = await _within(
                 ADMISSION_SECONDS,
@@ -245,15 +247,19 @@ class Asking:
         except RPCError as error:
             if not any(sign in error.message for sign in STARTED_ANYWAY):
                 raise
-            return await self._ask_again(request)
+            return await self._ask_again(request, mark)
         finally:
             run = await _run_of(operation)
         return Ticket(_id(request), run, admission)
 
-    async def _ask_again(self, request: Request) -> Ticket:
+    async def _ask_again(self, request: Request, mark: str) -> Ticket:
         """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
-        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(_id(request))
-        run = (await handle.describe()).run_id
+        newest = await self.client.get_workflow_handle(_id(request)).describe()
+        run = newest.run_id
+        if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
+            why = f"{request.path} was asked for and is over, but its answer got lost"
+            raise Unanswered(why, f"starter history {request.path}")
+        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(_id(request), run_id=run)
         try:
             admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
         except RPCError as error:
@@ -342,7 +348,7 @@ def _id(request: Request) -> str:
     return registry.owner_of(request.path, request.action)
 
 
-def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
+def _with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
     verb = registry.kind_at(request.path).verb(request.action)
     return WithStartWorkflowOperation(
         verb.workflow,
@@ -351,7 +357,7 @@ def _with_start(request: Request) -> WithStartWorkflowOperation[object, object]:
         task_queue=wire.ACTIONS_QUEUE,
         id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
         task_timeout=TASK_TIMEOUT,
-        memo=wire.memo(request),
+        memo={**wire.memo(request), MARK: mark},
         search_attributes=_attributes(request),
         static_summary=f"{request.action} {short(request.path)}",
         static_details=f"Requested by **{request.requested_by or 'nobody named'}**\n\n{request.reason}",

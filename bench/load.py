@@ -1,0 +1,204 @@
+"""A thousand objects of every family, a hundred users with random actions, for a while. Run: python3 run.py bench load
+
+Every request is answered: done, failed, or refused with a reason. Some of the requests are bare workflows instead, in
+the same weather, so that latencies can be told as ratios. Memory is that of the process with all workers and all users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import bare
+from bench.edge import cloudlets
+from bench.rig import Rig, head, mci, rig, row, run
+from domain.model import Query, Request, Verification
+from domain.wire import VERIFY
+
+USERS, SECONDS = 100, 60.0
+BARE = 0.1  # so many of the requests are bare workflows
+SPACE = "account:load:cloudspace:dev"
+
+Ask = tuple[str, str, dict[str, Any] | None]
+Pick = Callable[[random.Random], Ask]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many objects there are of each family."""
+
+    mcis: int = 60  # of ten VMs each
+    machines: int = 100
+    hosts: int = 60
+    services: int = 80
+    edge: bool = True
+
+
+SHORT = Size(mcis=4, machines=5, hosts=5, services=10, edge=False)
+
+
+@dataclass
+class Log:
+    """What the users were told, and how long it took."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    answers: Counter[str] = field(default_factory=Counter)
+    asked: int = 0
+    memory: list[float] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def world(site: Rig, size: Size) -> AsyncIterator[list[Pick]]:
+    """Objects of every family; what users may ask of each."""
+    async with AsyncExitStack() as stack:
+        picks = [await _mcis(site, size), await _machines(site, size), await _leases(site, size)]
+        picks.append(await _systems(site, size))
+        if size.edge:
+            paths = await stack.enter_async_context(cloudlets(site))
+            picks.append(_edge(paths))
+        yield picks
+
+
+async def _mcis(site: Rig, size: Size) -> Pick:
+    names = [f"ns:load:mci:m{n}" for n in range(size.mcis)]
+    await _together([(name, "create", mci(2, 10)) for name in names], site)
+
+    def pick(chance: random.Random) -> Ask:
+        vm = f":vm:g{chance.randrange(2)}-{chance.randint(1, 5)}" if chance.random() < 0.8 else ""
+        return f"{chance.choice(names)}{vm}", chance.choice(["suspend", "resume", "reboot"]), None
+
+    return pick
+
+
+async def _machines(site: Rig, size: Size) -> Pick:
+    await _together([("account:load", "create", None), ("image:load", "create", None)], site)
+    await site.do("node:load", "create", {"memory": 65_536})
+    await site.do(SPACE, "create")
+    names = [f"{SPACE}:machine:m{n}" for n in range(size.machines)]
+    await _together([(name, "create", {"image": "load", "node": "load"}) for name in names], site)
+    return lambda chance: (chance.choice(names), chance.choice(["pause", "resume", "stop", "start", "reboot"]), None)
+
+
+async def _leases(site: Rig, size: Size) -> Pick:
+    await _together([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
+
+    def pick(chance: random.Random) -> Ask:
+        path = f"project:load:lease:l{chance.randrange(size.hosts)}"
+        if chance.random() < 0.5:
+            return path, "delete", None
+        return path, "create", {"hosts": 1, "pool": "load", "start": "+1h", "end": f"+{chance.randint(2, 9)}h"}
+
+    return pick
+
+
+async def _systems(site: Rig, size: Size) -> Pick:
+    parts = [{"name": f"s{n}", "command": ["run"]} for n in range(10)]
+    names = [f"system:load{n}" for n in range(size.services // 10)]
+    await _together([(name, "create", {"backend": "simulated"}) for name in names], site)
+    await _together([(name, "deploy", {"definition": {"parts": parts}}) for name in names], site)
+
+    def pick(chance: random.Random) -> Ask:
+        part = f"{chance.choice(names)}:s{chance.randrange(10)}"
+        return part, "deploy", {"definition": {"command": ["run", str(chance.randrange(3))]}}
+
+    return pick
+
+
+def _edge(paths: list[str]) -> Pick:
+    def pick(chance: random.Random) -> Ask:
+        cluster = f"{chance.choice(paths)}:cluster:k"
+        if chance.random() < 0.3:
+            return cluster, "update", {"nodes": chance.randint(1, 5)}
+        return f"{cluster}:app:a{chance.randrange(5)}", chance.choice(["create", "update", "delete"]), None
+
+    return pick
+
+
+async def _together(asks: list[Ask], site: Rig) -> None:
+    """Fifty at a time: more would only wait."""
+    for start in range(0, len(asks), 50):
+        await asyncio.gather(*(site.do(*ask) for ask in asks[start : start + 50]))
+
+
+async def users(site: Rig, picks: list[Pick], number: int, seconds: float, seed: int, bare_part: float = BARE) -> Log:
+    """So many users at once, each with one request after the other, until the time is over."""
+    log, until = Log(), time.perf_counter() + seconds
+    watching = asyncio.create_task(_watch(log))
+    await asyncio.gather(
+        *(_user(site, picks, log, until, random.Random(f"{seed}-{n}"), bare_part) for n in range(number))
+    )
+    watching.cancel()
+    return log
+
+
+async def _user(site: Rig, picks: list[Pick], log: Log, until: float, chance: random.Random, bare_part: float) -> None:
+    while (began := time.perf_counter()) < until:
+        log.asked += 1
+        if chance.random() < bare_part:
+            name = f"bare-{chance.getrandbits(60):x}"
+            await site.client.execute_workflow(bare.OneActivity.run, 1, id=name, task_queue=bare.QUEUE)
+            log.theirs.append(time.perf_counter() - began)
+            log.answers["bare"] += 1
+            continue
+        path, action, spec = chance.choice(picks)(chance)
+        answer = await _answer(site, Request(path=path, action=action, spec=spec, requested_by="load"))
+        log.answers[answer] += 1
+        if not answer.startswith("refused"):
+            log.ours.append(time.perf_counter() - began)
+
+
+async def _answer(site: Rig, request: Request) -> str:
+    ticket = await site.asking.ask(request)
+    if refusal := ticket.admission.refusal:
+        return f"refused: {refusal.category}"
+    outcome = ticket.admission.outcome or await site.asking.outcome(ticket.path, ticket.run)
+    return outcome.result.value
+
+
+async def _watch(log: Log) -> None:
+    while True:
+        log.memory.append(memory())
+        await asyncio.sleep(0.5)
+
+
+def memory() -> float:
+    """Megabytes that this process has in use."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def percentile(times: list[float], part: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * part))]
+
+
+async def main() -> None:
+    seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
+    async with rig(simulated=True) as site, world(site, Size()) as picks:
+        await users(site, picks, USERS, SECONDS / 4, seed + 1)  # until all is warm
+        log = await users(site, picks, USERS, SECONDS, seed)
+        found = await site.asking.read(VERIFY, Query(), Verification, seconds=120)
+    told = ", ".join(f"{answer} {count}" for answer, count in sorted(log.answers.items()))
+    seen = ", ".join(f"{number:,} {what}" for what, number in found.looked_at.items())
+    print(f"\nRATCHET_CHAOS_SEED={seed}: looked at {seen}; promises broken: {len(found.findings)}")
+    print(f"{log.asked:,} requests of {USERS} users in {SECONDS:g} s, {log.answers.total():,} answered: {told}")
+    head("From the request to its end", "ours", "bare")
+    for name, part in (("median", 0.5), ("95 of 100", 0.95), ("99 of 100", 0.99)):
+        ours, theirs = percentile(log.ours, part), percentile(log.theirs, part)
+        row(name, f"{ours * 1e3:.0f} ms", f"{theirs * 1e3:.0f} ms", ours / theirs, "-")
+    quarter = max(1, len(log.memory) // 4)
+    first, last = statistics.mean(log.memory[:quarter]), statistics.mean(log.memory[-quarter:])
+    row("memory: last quarter (first quarter)", f"{last:.0f} MB", f"{first:.0f} MB", last / first, "flat")
+
+
+if __name__ == "__main__":
+    run(main())

@@ -1,0 +1,155 @@
+"""Answers that get lost on the way: the start was done, the question with it was not answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain.errors import Refused
+from domain.model import Request
+from domain.wire import ACTIONS_QUEUE
+from starter.asking import STARTED_ANYWAY, Asking
+from starter.errors import Unanswered
+from tests.user import User, spec
+from workers.plugin import plugin
+
+
+def losing(asking: Asking, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
+    """The first start with a question is done, and its answer lost. Returns how often that happened."""
+    real = asking.client.execute_update_with_start_workflow
+    lost: list[int] = []
+
+    async def lose(*args: Any, **more: Any) -> Any:
+        if lost:
+            return await real(*args, **more)
+        lost.append(1)
+        try:
+            await real(*args, **more)
+        finally:
+            if after:
+                await after()
+            raise RPCError(message, RPCStatusCode.UNAVAILABLE, b"")
+
+    monkeypatch.setattr(asking.client, "execute_update_with_start_workflow", lose)
+    return lost
+
+
+@pytest.mark.parametrize("message", STARTED_ANYWAY)
+async def test_an_action_that_runs_is_asked_once_more(
+    user: User, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    lost = losing(user.asking, monkeypatch, f"rpc error: {message}")
+    held = user.groups(option="hold")
+    ticket = await user.asking.ask(Request(path=user.mci(), action="create", spec=held))
+    assert lost
+    assert ticket.admission.grant
+    running = await user.asking.running(user.mci())
+    assert running
+    assert ticket.run == running.run_id
+    await user.asking.cancel(user.mci())
+    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "cancelled"
+
+
+@pytest.mark.parametrize("message", STARTED_ANYWAY)
+async def test_an_action_that_has_ended_tells_by_its_outcome(
+    user: User, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    path = user.mci()
+
+    async def ended() -> None:
+        await user.asking.outcome(path)
+
+    losing(user.asking, monkeypatch, message, after=ended)
+    ticket = await user.asking.ask(Request(path=path, action="create", spec=spec(1, ["aws"])))
+    assert (ticket.admission.grant, ticket.admission.refusal) == (None, None)
+    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "succeeded"
+    assert len([each async for each in user.asking.client.list_workflows(f"WorkflowId = '{path}'")]) == 1
+
+
+async def test_a_refusal_that_got_lost_is_told_by_the_outcome(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    losing(user.asking, monkeypatch, STARTED_ANYWAY[0], after=lambda: asyncio.sleep(0.5))
+    ticket = await user.asking.ask(Request(path=user.mci("none"), action="suspend"))
+    with pytest.raises(Refused, match="there is no such MCI"):
+        await user.asking.outcome(ticket.path, ticket.run)
+
+
+async def test_the_answer_of_somebody_else_s_action_is_not_taken_for_ours(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = user.mci()
+    await user.do(path, "create", spec=spec(1, ["aws"]))
+    other = Asking(await Client.connect(user.asking.client.service_client.config.target_host, plugins=[plugin()]))
+
+    async def somebody_else() -> None:
+        await user.asking.outcome(path)
+        ticket = await other.ask(Request(path=path, action="resume"))
+        await other.outcome(path, ticket.run)
+
+    losing(user.asking, monkeypatch, STARTED_ANYWAY[0], after=somebody_else)
+    with pytest.raises(Unanswered, match="its answer got lost"):
+        await user.asking.ask(Request(path=path, action="suspend"))
+
+
+async def test_any_other_error_is_told_as_it_is(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    losing(user.asking, monkeypatch, "something else")
+    with pytest.raises(RPCError, match="something else"):
+        await user.asking.ask(Request(path=user.mci(), action="create", spec=spec(1, ["aws"])))
+
+
+@asynccontextmanager
+async def door(address: str) -> AsyncIterator[tuple[str, Any]]:
+    """A way to the server that can be shut: who comes then is turned away."""
+    host, port = address.rsplit(":", 1)
+    state: dict[str, Any] = {"open": True, "refused": 0, "all": set()}
+
+    async def pour(source: asyncio.StreamReader, into: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            into.write(data)
+            await into.drain()
+
+    async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        state["all"].add(writer)
+        if not state["open"]:
+            state["refused"] += 1
+            writer.close()
+            return
+        there, back = await asyncio.open_connection(host, int(port))
+        state["all"].add(back)
+        try:
+            await asyncio.gather(pour(reader, back), pour(there, writer))
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            back.close()
+            writer.close()
+
+    server = await asyncio.start_server(let_in, "127.0.0.1", 0)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", state
+    server.close()
+    for writer in state["all"]:
+        writer.close()
+
+
+async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(
+    user: User, temporal_address: str
+) -> None:
+    async with door(temporal_address) as (address, state):
+        asking = Asking(await Client.connect(address, plugins=[plugin()]))
+        assert await asking.pollers(ACTIONS_QUEUE) > 0
+        state["open"] = False
+        for writer in list(state["all"]):
+            writer.close()
+        question = asyncio.create_task(asking.pollers(ACTIONS_QUEUE))
+        async with asyncio.timeout(60):
+            while not state["refused"]:
+                await asyncio.sleep(0.01)
+        assert not question.done()
+        state["open"] = True
+        async with asyncio.timeout(60):
+            assert await question > 0

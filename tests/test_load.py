@@ -1,0 +1,40 @@
+"""Many users at once, in short: every request is answered, and everything that is promised holds afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+
+from bench.load import SHORT, users, world
+from bench.rig import Rig
+from domain.model import Query, Verification
+from domain.wire import VERIFY
+from tests.user import User
+
+USERS, SECONDS = 20, 4
+
+
+async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) -> None:
+    seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
+    print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
+    site = Rig(user.asking.client, user.service, user.asking)
+    async with asyncio.timeout(240), world(site, SHORT) as picks:
+        log = await users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, bare_part=0)
+        found = await user.asking.read(VERIFY, Query(), Verification, seconds=100)
+    assert log.answers.total() == log.asked > USERS
+    assert log.answers["succeeded"] > 0
+    known = {
+        "succeeded",
+        "already",
+        "failed",
+        "partial",
+        "refused: conflict",
+        "refused: not_allowed",
+        "refused: not_found",
+    }
+    assert set(log.answers) <= known, log.answers
+    mine = [
+        each for each in found.findings if ":load" in each.path or each.path.startswith(("node:load", "image:load"))
+    ]
+    assert mine == []
