@@ -48,6 +48,7 @@ R = TypeVar("R")
 TASK_TIMEOUT = timedelta(seconds=5)  # bounds a lost dispatch; the server's default is twice that
 ADMISSION_SECONDS = 15
 PREEMPT_SECONDS = 60
+PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
 READ_SECONDS = 10
 PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
@@ -290,7 +291,7 @@ class Asking:
                 return told.refusal
         return conflict(request.path, running)
 
-    async def _preempt(self, request: Request) -> Ticket:
+    async def _preempt(self, request: Request, tries: int = PREEMPT_TRIES) -> Ticket:
         """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.
 
         Ours may be over before we hear of it: by its ID it is found again, and not done twice.
@@ -309,7 +310,13 @@ class Asking:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
                 raise
-        return await self._start(request)
+        try:
+            return await self._start(request)
+        except WorkflowAlreadyStartedError:  # and somebody was quicker than we
+            if tries > 1:
+                return await self._preempt(request, tries - 1)
+            running = await self.running(request.path)
+            return Ticket(request.path, "", Admission(refusal=await self._conflict(request, running)))
 
     async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
         await handle.execute_update(wire.PREEMPT, request, result_type=str)

@@ -96,6 +96,25 @@ async def test_the_answer_of_somebody_else_s_action_is_not_taken_for_ours(
         await user.asking.ask(Request(path=path, action="suspend"))
 
 
+async def test_a_forced_action_for_which_somebody_is_always_quicker_is_a_conflict(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was to make way had ended, and before ours could start there was another one; again and again."""
+    path = user.mci()
+    ticket = await user.admitted(path, "create", spec=user.groups(option="hold"))
+    gone = RPCError("workflow execution already completed", RPCStatusCode.NOT_FOUND, b"")
+
+    async def ended_already(*_args: Any) -> Any:
+        raise gone
+
+    monkeypatch.setattr(user.asking, "_make_way", ended_already)
+    answer = await user.asking.ask(Request(path=path, action="delete", force=True))
+    assert answer.admission.refusal
+    assert answer.admission.refusal.message.startswith(f"409 Conflict: other action currently happening on {path}")
+    await user.asking.cancel(path)
+    assert (await user.asking.outcome(path, ticket.run)).result == "cancelled"
+
+
 async def test_any_other_error_is_told_as_it_is(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     losing(user.asking, monkeypatch, "something else")
     with pytest.raises(RPCError, match="something else"):
