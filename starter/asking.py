@@ -53,7 +53,8 @@ READ_SECONDS = 10
 PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
 # call itself was repeated on the way.
-STARTED_ANYWAY = ("unexpected workflow task failure", "StartDeduped")
+TASK_FAILED = "unexpected workflow task failure"
+STARTED_ANYWAY = (TASK_FAILED, "StartDeduped")
 MARK = "asked"  # in the memo: by it a start is known to be ours
 POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
@@ -308,6 +309,8 @@ class Asking:
         except TimeoutError:
             await handle.terminate(reason=f"did not make way for {request.action} in {PREEMPT_SECONDS} s")
         except RPCError as error:
+            if TASK_FAILED in error.message and tries > 1:  # the task was thrown away, and our question with it
+                return await self._preempt(request, tries - 1)
             if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
                 raise
         try:

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
-from starter.asking import STARTED_ANYWAY, Asking
+from starter.asking import STARTED_ANYWAY, TASK_FAILED, Asking
 from starter.errors import Unanswered
 from tests.user import User, spec
 from workers.plugin import plugin
@@ -113,6 +113,21 @@ async def test_a_forced_action_for_which_somebody_is_always_quicker_is_a_conflic
     assert answer.admission.refusal.message.startswith(f"409 Conflict: other action currently happening on {path}")
     await user.asking.cancel(path)
     assert (await user.asking.outcome(path, ticket.run)).result == "cancelled"
+
+
+async def test_a_take_over_whose_question_got_lost_is_asked_again(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = user.mci()
+    await user.admitted(path, "create", spec=user.groups(option="hold"))
+    await user.until_status(path, "Prepared")
+    real, lost = user.asking._make_way, iter([RPCError(f"due to {TASK_FAILED}.", RPCStatusCode.UNAVAILABLE, b"")])
+
+    async def once(handle: Any, request: Request) -> Any:
+        for error in lost:
+            raise error
+        return await real(handle, request)
+
+    monkeypatch.setattr(user.asking, "_make_way", once)
+    assert (await user.do(path, "delete", force=True)).result == "succeeded"
 
 
 async def test_any_other_error_is_told_as_it_is(user: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) 
     assert log.answers.total() == log.asked > USERS
     assert log.answers["succeeded"] > 0
     known = {
+        "cancelled",  # by a delete of the same lease
         "succeeded",
         "already",
         "failed",
