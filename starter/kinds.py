@@ -33,7 +33,7 @@ def noun(kind: registry.Kind, group: Group) -> App:
     """The commands of one kind."""
     app = App(name=kind.name, help=kind.help, group=group)
     for verb in kind.verbs:
-        app.command(_acting(kind, verb), name=verb.action)
+        app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
     app.command(_status(kind), name="status")
     app.command(_list(kind), name="list")
     return app
@@ -88,7 +88,9 @@ def _list(kind: registry.Kind) -> Command:
     async def list_them(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
         return await reads.list_objects(kind, prefix, limit, output)
 
-    return described(list_them, f"Every {kind.table.label} there is.", f"{kind.name} list --prefix default")
+    first, inner, _ = example(kind).partition("/")
+    words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
+    return described(list_them, f"Every {kind.table.label} there is.", words)
 
 
 def spec_in(file: str) -> dict[str, Any] | None:

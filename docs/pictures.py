@@ -1,0 +1,95 @@
+"""The pictures of the README and of docs/, made from the running program. Run: python -m docs.pictures
+
+It starts a stack of its own in a temporary folder. Those of the Web UI need a Chromium on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docs.generate import ROOT
+from domain.model import Request
+from starter.asking import Asking, Ticket
+from starter.tui import Tui
+from tests.browser import chromium, installed
+from workers.process import stack
+from workers.settings import Settings
+
+FOLDER = ROOT / "docs"
+WEB, LAUNCH = "ns:default:mci:web", "ns:default:mci:launch"
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        async with stack(Settings(home=Path(home), simulated_latency=1)) as running:
+            asking = Asking(running.client, running.ui)
+            await prepare(asking)
+            await full_screen(asking)
+            if installed():
+                await web_ui(running.ui)
+            else:
+                sys.stdout.write("no Chromium here: the pictures of the Web UI stay as they are\n")
+
+
+async def prepare(asking: Asking) -> None:
+    """An MCI with a past, and one that holds."""
+    await ended(asking, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
+    await ended(asking, WEB, "suspend", reason="closed for the night")
+    await ask(asking, LAUNCH, "create", reason="the release of nine o'clock", spec=example("mci-hold"))
+    await ended(asking, WEB, "resume", reason="good morning")
+    async with asyncio.timeout(60):
+        while (await asking.progress(LAUNCH)).phase != "Prepared":  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.1)
+
+
+async def ask(asking: Asking, path: str, action: str, **more: Any) -> Ticket:
+    ticket = await asking.ask(Request(path=path, action=action, requested_by="eve", **more))
+    assert ticket.admission.refusal is None, ticket.admission.refusal
+    return ticket
+
+
+async def ended(asking: Asking, path: str, action: str, **more: Any) -> None:
+    await asking.outcome(path, (await ask(asking, path, action, **more)).run)
+
+
+def example(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    return found
+
+
+async def full_screen(asking: Asking) -> None:
+    """`starter tui`, drawn by Textual itself."""
+    app = Tui(asking)
+    async with app.run_test(size=(150, 22)) as pilot:
+        async with asyncio.timeout(60):
+            while not app.query_one("#objects-table").row_count:
+                await pilot.pause(0.1)
+        await pilot.press("down")
+        await pilot.pause(1.5)
+        (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
+
+
+async def web_ui(ui: str) -> None:
+    """The list with columns of ours, and the dialog in which an MCI that holds is told to go on."""
+    async with chromium(ui) as window:
+        await window.open_list()
+        await window.row(WEB)
+        await window.remove_columns("Run ID", "Start", "End")
+        await window.add_columns("Action", "Phase", "Progress", "Providers")
+        await window.picture(FOLDER / "web-ui-list.png")
+        await window.open(LAUNCH)
+        await window.fill_signal("continue", {"requested_by": "eve", "reason": "it is nine"})
+        await window.picture(FOLDER / "web-ui-signal.png")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    sys.stdout.flush()
+    os._exit(0)  # see workers/: the SDK's threads
