@@ -6,16 +6,22 @@ It starts a stack of its own in a temporary folder. Those of the Web UI need a C
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from docs.generate import ROOT
-from domain.model import Request
+from domain import wire
+from domain.faults import Fault, FaultScript, Kind
+from domain.model import Query, Request, TreeView
+from starter import tree
 from starter.asking import Asking, Ticket
 from starter.tui import Tui
 from tests.browser import chromium, installed
@@ -36,6 +42,7 @@ async def main() -> None:
                 await web_ui(running.ui)
             else:
                 sys.stdout.write("no Chromium here: the pictures of the Web UI stay as they are\n")
+            await line_by_line(asking)
 
 
 async def prepare(asking: Asking) -> None:
@@ -74,6 +81,32 @@ async def full_screen(asking: Asking) -> None:
         await pilot.press("down")
         await pilot.pause(1.5)
         (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
+
+
+async def line_by_line(asking: Asking) -> None:
+    """What a command shows while its action runs, drawn by rich itself."""
+    faults = [
+        Fault(kind=Kind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
+        Fault(kind=Kind.HANG, csp="gcp", verb="suspend", seconds=8),
+    ]
+    await asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
+    began = time.monotonic()
+    ticket = await ask(asking, WEB, "suspend", reason="closed for the night")
+    seen = await tree_of(asking)
+    async with asyncio.timeout(60):
+        while len(seen.troubles) == 0 or tree.done(seen, 6)[0] < 4:
+            await asyncio.sleep(0.2)
+            seen = await tree_of(asking)
+    seconds = max(time.monotonic() - began, tree.FEWEST)
+    console = Console(record=True, width=96, file=io.StringIO())
+    console.print("[bold]$[/] starter mci suspend default/web", highlight=False)
+    console.print(tree.draw(seen, 6, seconds, "", (96, 20)))
+    console.save_svg(str(FOLDER / "terminal.svg"), title="while it runs")
+    await asking.outcome(WEB, ticket.run)
+
+
+async def tree_of(asking: Asking) -> TreeView:
+    return await asking.read(wire.READ_TREE, Query(path=WEB, limit=5), TreeView)
 
 
 async def web_ui(ui: str) -> None:

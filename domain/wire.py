@@ -51,6 +51,7 @@ FORGET_VMS = "forget_vms"
 
 # Standalone activities: reads, and the simulated cloud's faults.
 READ_OBJECT = "read_object"
+READ_TREE = "read_tree"
 READ_OBJECTS = "read_objects"
 READ_HISTORY = "read_history"
 READ_LOCKS = "read_locks"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from domain import registry
 from domain.paths import expand
-from starter import actions, reads
+from starter import actions, completing, reads
 from starter.actions import Options
 from starter.errors import Exit
 from starter.naming import EXAMPLES, example
@@ -19,11 +19,14 @@ from starter.output import OutputOption
 
 Command = Callable[..., Awaitable[Exit]]
 
-Target = Annotated[str, Parameter(help="The object: a path, or its names with slashes.")]
+Target = Annotated[
+    str, Parameter(help="The object: a path, or its names with slashes.", completer=completing.objects())
+]
 SpecFile = Annotated[
     str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
 ]
 Prefix = Annotated[str, Parameter(help="Only objects at or below this path.")]
+Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
 
 DEFAULT_LIMIT = 1_000
@@ -75,8 +78,8 @@ def _needed(spec: type[BaseModel]) -> list[str]:
 
 
 def _status(kind: registry.Kind) -> Command:
-    async def status(target: Target, /, *, output: OutputOption = "table") -> Exit:
-        return await reads.status(kind, expand(target, kind.scope), output)
+    async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+        return await reads.status(kind, expand(target, kind.scope), output, watch)
 
     parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
     return described(

@@ -155,6 +155,7 @@ class Service:
                 reading.read_history,
                 reading.read_locks,
                 reading.read_check,
+                reading.read_tree,
                 reading.read_outcome,
                 reading.read_store,
             ),
