@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, get_origin
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from cyclopts import App, Parameter
 
@@ -84,7 +84,8 @@ def aim(noun: App, kind: str) -> None:
         target = signature.parameters.get("target")
         if target is None or get_origin(target.annotation) is not Annotated:
             continue
-        aimed = target.replace(annotation=Annotated[target.annotation, Parameter(completer=objects(kind))])
+        base, told, *_ = get_args(target.annotation)  # without what an earlier aim added: some commands are shared
+        aimed = target.replace(annotation=Annotated[base, told, Parameter(completer=objects(kind))])
         parameters = [aimed if each is target else each for each in signature.parameters.values()]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -6,7 +6,9 @@ import asyncio
 import os
 import shutil
 import sys
+from inspect import signature
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -49,6 +51,15 @@ async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytes
     assert asked == [("mci",)] * 4 + [("lease",)]
     await cli("__complete", "explain", "d")
     assert asked[-1] == tuple(registry.KINDS)
+
+
+def test_the_command_line_can_be_built_any_number_of_times() -> None:
+    def told() -> int:
+        command = build()["mci"]["status"].default_command
+        assert command
+        return len(get_args(signature(command).parameters["target"].annotation))
+
+    assert told() == told()
 
 
 async def test_kinds_are_offered_by_name(cli: Cli) -> None:
