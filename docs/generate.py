@@ -19,10 +19,11 @@ from cyclopts import App, Parameter
 from pydantic.fields import FieldInfo
 
 import store.families  # noqa: F401  it knows the families' tables
+from docs import refusals as in_code
 from docs import words
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
-from domain.machine import Actor, Ruling, StateTable
+from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
 from starter import asking, spec
@@ -109,11 +110,19 @@ def vm_actions() -> str:
     return rendering.markdown(_users(VM))
 
 
-def verdicts() -> str:
-    """What each action leads to in each status in which a VM can be asked for one."""
-    verbs = [verb.action for verb in registry.KINDS["vm"].verbs]
-    lines = [(status, *(_verdict(VM, status, verb) for verb in verbs)) for status in VM.stable]
-    return _table(("VM is", *verbs), lines)
+def verdicts(name: str) -> str:
+    """What each action leads to in each status in which an object of a kind can be asked for one."""
+    kind = registry.KINDS[name]
+    births = {row.action for row in kind.table.rows if row.source == NONE}
+    verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.hidden]
+    lines = [(status, *(_verdict(kind.table, status, verb) for verb in verbs)) for status in kind.table.stable]
+    return _table((f"{kind.table.label} is", *verbs), lines)
+
+
+def refusals_of(family: str) -> str:
+    """What a family refuses besides."""
+    lines = [(code, f"`{message}`", hint) for code, message, hint in in_code.of_family(family)]
+    return _table(("exit", "refused with", "hint"), lines)
 
 
 def states(kind: str) -> str:
@@ -228,7 +237,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "fault-kinds": fault_kinds,
     "vm-actions": vm_actions,
-    "verdicts": verdicts,
     "options": options,
     "refusals": refusals,
     "spec-fields": spec_fields,
@@ -242,7 +250,13 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 # Parts that there are for every kind: `states-vm` and so on.
-OF_KIND: dict[str, Callable[[str], str]] = {"states": states, "diagram": diagram, "commands": commands}
+OF_KIND: dict[str, Callable[[str], str]] = {
+    "states": states,
+    "diagram": diagram,
+    "commands": commands,
+    "verdicts": verdicts,
+    "refusals": refusals_of,  # of a family
+}
 
 
 def part(name: str) -> str:
