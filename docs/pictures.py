@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from textual.widgets import DataTable
 
 from docs.generate import ROOT
 from domain import wire
@@ -76,7 +77,7 @@ async def full_screen(asking: Asking) -> None:
     app = Tui(asking)
     async with app.run_test(size=(150, 22)) as pilot:
         async with asyncio.timeout(60):
-            while not app.query_one("#objects-table").row_count:
+            while not app.query_one("#objects-table", DataTable).row_count:
                 await pilot.pause(0.1)
         await pilot.press("down")
         await pilot.pause(1.5)

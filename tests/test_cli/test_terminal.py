@@ -95,6 +95,12 @@ def terminal(columns: int) -> Iterator[tuple[int, int]]:
         os.close(ours)
 
 
+def _plain_environment() -> dict[str, str]:
+    """Without what would overrule the terminal: a test runner may have set it."""
+    overruling = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+    return {name: value for name, value in os.environ.items() if name not in overruling}
+
+
 async def on_terminal(columns: int, *words: str, **environment: str) -> tuple[int, str]:
     """A command with its stderr on a terminal: its exit code, and all that the terminal was sent."""
     sent = bytearray()
@@ -106,7 +112,7 @@ async def on_terminal(columns: int, *words: str, **environment: str) -> tuple[in
             stdout=asyncio.subprocess.PIPE,
             stderr=theirs,
             stdin=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
+            env={**_plain_environment(), "TERM": "xterm-256color", **environment},
         )
         await process.communicate()
         await asyncio.sleep(0)  # what is left in the terminal
