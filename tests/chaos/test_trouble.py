@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.chaos.families import STORIES
-from tests.chaos.killing import Score, seed
+from tests.chaos.killing import Score, in_worlds, seed
 from tests.chaos.stories import Story
 from tests.chaos.trouble import Trouble, cancelled, server_killed, store_locked, tell, worker_killed
 from tests.chaos.world import World
 
-# Told a second time after its answer was lost, such a story would be another one.
-PLAIN = [story for story in STORIES if story.result == "succeeded" and story.name != "takeover"]
+PLAIN = [story for story in STORIES if story.result == "succeeded" and story.plain]
 FAULTS: dict[str, tuple[Trouble, int]] = {  # and how often in the short run
     "server killed and restarted": (server_killed, 2),
     "worker killed at any moment": (worker_killed, 2),
     "store locked for six seconds": (store_locked, 1),
 }
-
-
-async def in_worlds(places: list[World], stories: list[Story], one: Callable[[World, Story], Awaitable[None]]) -> None:
-    """Every story once, in several worlds at once."""
-    todo = iter(stories)
-
-    async def live(place: World) -> None:
-        for story in todo:
-            await one(place, story)
-
-    await asyncio.gather(*map(live, places))
 
 
 def chosen(chance: random.Random, few: int, all_of_them: bool) -> list[Story]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from temporalio.service import RPCError
 
 from domain.model import Outcome, Result
-from tests.chaos.killing import Score, judge
+from tests.chaos.killing import Score, judge, see_the_end, told
 from tests.chaos.stories import Story
 from tests.chaos.world import PATIENCE, World
 
@@ -22,20 +22,13 @@ async def tell(
     place: World, story: Story, score: Score, trouble: Trouble, chance: random.Random, ends: Sequence[str] = ()
 ) -> None:
     """One story, with trouble somewhere in its middle. `ends`: results that are as good as the story's own."""
-    path = story.at(place.ns())
-    for before in story.before:
-        await before(place, path)
-    acting = asyncio.create_task(story.act(place, path))
-    await asyncio.sleep(chance.uniform(0, 0.3))  # anywhere in the action: chance is the point
-    await trouble(place, chance)
-    score.injected += 1
-    score.actions += 1
-    try:
-        outcome = await asyncio.wait_for(acting, PATIENCE)
-    except TimeoutError:
-        score.stuck.append(f"{story.name}: no end within {PATIENCE} s")
-    else:
-        await judge(place, story, path, outcome, score, f"{score.fault}: {story.name}", ends)
+    async with told(place, story) as path:
+        acting = asyncio.create_task(story.act(place, path))
+        await asyncio.sleep(chance.uniform(0, 0.3))  # anywhere in the action: chance is the point
+        await trouble(place, chance)
+        score.injected += 1
+        score.actions += 1
+        await see_the_end(place, story, path, acting, score, f"{score.fault}: {story}", ends)
 
 
 async def server_killed(place: World, chance: random.Random) -> None:
@@ -68,22 +61,20 @@ def stopped_from_outside(path_of: Callable[[], str], how: str) -> Trouble:
 
 async def cancelled(place: World, story: Story, score: Score, chance: random.Random) -> None:
     """Cancelled somewhere: it ends stable, and says the truth about each thing."""
-    path = story.at(place.ns())
-    for before in story.before:
-        await before(place, path)
-    acting = asyncio.create_task(story.act(place, path))
-    await asyncio.sleep(chance.uniform(0, 0.4))
-    await stopped_from_outside(lambda: path, "cancel")(place, chance)
-    score.injected += 1
-    score.actions += 1
-    try:
-        outcome: Outcome | None = await asyncio.wait_for(acting, PATIENCE)
-    except TimeoutError:
-        score.stuck.append(f"cancel of {story.name}: no end within {PATIENCE} s")
-        return
-    except Exception:  # it was cancelled before it was admitted: the one who asked hears that
-        outcome = None
-    ends = (story.result, Result.CANCELLED, Result.PARTIAL, Result.FAILED)
-    if outcome is None or outcome.result not in ends:
-        outcome = Outcome(path=path, action="", result=Result.CANCELLED, status="")
-    await judge(place, story, path, outcome, score, f"cancel of {story.name}", ends)
+    async with told(place, story) as path:
+        acting = asyncio.create_task(story.act(place, path))
+        await asyncio.sleep(chance.uniform(0, 0.4))
+        await stopped_from_outside(lambda: story.object(path), "cancel")(place, chance)
+        score.injected += 1
+        score.actions += 1
+        try:
+            outcome: Outcome | None = await asyncio.wait_for(acting, PATIENCE)
+        except TimeoutError:
+            score.stuck.append(f"cancel of {story}: no end within {PATIENCE} s")
+            return
+        except Exception:  # it was cancelled before it was admitted: the one who asked hears that
+            outcome = None
+        ends = (story.result, Result.CANCELLED, Result.PARTIAL, Result.FAILED)
+        if outcome is None or outcome.result not in ends:
+            outcome = Outcome(path=path, action="", result=Result.CANCELLED, status="")
+        await judge(place, story, path, outcome, score, f"cancel of {story}", ends)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from temporalio.client import Client
 
-from domain import wire
-from domain.faults import Fault, FaultScript
-from domain.model import ObjectView, Outcome, Query, Request, Verification
+from domain import registry, wire
+from domain.faults import Fault
+from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
 from domain.wire import ACTIONS_QUEUE
+from providers.machines import SimulatedHypervisor
 from providers.simulated import SimulatedCloud, Vm
 from starter.asking import Asking, Ticket
 from starter.errors import NoWorker, Unanswered
 from store.engine import Database
+from tests.chaos.crms import Crms
 from workers import embedded
 from workers.connection import connect
 from workers.crash import TRACE
 from workers.plugin import plugin
 from workers.settings import Settings
+
+T = TypeVar("T", bound=BaseModel)
 
 PATIENCE = 60
 
@@ -39,8 +45,11 @@ class World:
     server: embedded.EmbeddedServer
     client: Client
     cloud: SimulatedCloud
+    hypervisor: SimulatedHypervisor
+    crms: Crms
     worker: asyncio.subprocess.Process | None = None
     _numbers: count[int] = field(default_factory=lambda: count(1))
+    _script: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def asking(self) -> Asking:
@@ -60,24 +69,49 @@ class World:
         """An action from the request to its outcome, however long the worker is away in between."""
         ticket = await self.ask(path, action, **more)
         assert ticket is None or ticket.admission.refusal is None, ticket
-        return await self.asking.outcome(path, ticket.run if ticket else None)
+        owner = registry.owner_of(path, action)
+        return await self.asking.outcome(owner, ticket.run if ticket else None)
 
     async def see(self, path: str) -> ObjectView:
         """An object; while no worker is there, this waits for one."""
+        return await self._patiently(wire.READ_OBJECT, path, ObjectView)
+
+    async def history(self, path: str) -> list[HistoryLine]:
+        return (await self._patiently(wire.READ_HISTORY, path, HistoryView)).lines
+
+    async def verify(self, *prefixes: str) -> list[Finding]:
+        """What `starter verify` finds at or below these paths."""
+        found = [await self._patiently(wire.VERIFY, prefix, Verification) for prefix in prefixes]
+        return [finding for each in found for finding in each.findings]
+
+    async def _patiently(self, read: str, path: str, answer: type[T]) -> T:
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
-                return await self.asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+                return await self.asking.read(read, Query(path=path), answer, seconds=30)
             except (Unanswered, NoWorker):
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def fault(self, **fault: Any) -> None:
-        await self.asking.read(wire.CLOUD_FAULTS, FaultScript(faults=[Fault(**fault)]), FaultScript)
+    async def is_running(self, workflow: str) -> bool:
+        found = await self.asking.running(workflow)
+        return bool(found and found.status and found.status.name == "RUNNING")
 
-    async def verify(self, prefix: str) -> Verification:
-        return await self.asking.read(wire.VERIFY, Query(path=prefix), Verification, seconds=30)
+    # Faults of the world outside.
+
+    async def fault(self, **fault: Any) -> None:
+        async with self._script:
+            await self.cloud.add_fault(Fault(**fault))
+
+    async def fault_free(self, path: str) -> None:
+        """No more faults of this story."""
+        mine = re.compile(rf"\b{path.split(':')[1]}\b")
+        async with self._script:
+            faults = await self.cloud.faults()
+            kept = [each for each in faults if not (mine.search(each.vm) or mine.search(each.region))]
+            if len(kept) < len(faults):
+                await self.cloud.set_faults(kept)
 
     async def books(self, prefix: str) -> list[Vm]:
         return [vm for vm in await self.cloud.books() if vm.path.startswith(f"{prefix}:")]
@@ -109,6 +143,7 @@ class World:
             "RATCHET_CRASH_FILE": str(self.crash_file),
             "TEMPORAL_ADDRESS": self.server.address,
             "RATCHET_SIMULATED_LATENCY": "0.05",
+            "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
             "RATCHET_LOG_LEVEL": "error",
             **settings,
         }
@@ -142,11 +177,18 @@ async def world(home: Path) -> AsyncIterator[World]:
     home.mkdir(parents=True, exist_ok=True)
     server = await embedded.start(home)
     clouds = Database(Settings(home=home).cloud())
-    made = World(home, server, await connect(home, plugin()), SimulatedCloud("aws", clouds))
+    client, cloud, hypervisor = (
+        await connect(home, plugin()),
+        SimulatedCloud("aws", clouds),
+        SimulatedHypervisor(clouds),
+    )
+    made = World(home, server, client, cloud, hypervisor, Crms(home))
     try:
         await made.start_worker()
         yield made
     finally:
+        for key in list(made.crms.running):
+            await made.crms.end(*key)
         await made.kill_worker()
         clouds.close()
         await made.server.stop()

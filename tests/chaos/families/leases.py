@@ -96,5 +96,5 @@ STORIES = (
     Story("update", ROOT, update, (with_hosts, active), status="ACTIVE", family="leases"),
     Story("end", ROOT, end, (with_hosts, active), status="TERMINATED", family="leases"),
     Story("delete", ROOT, delete, (with_hosts, active), status="None", family="leases"),
-    Story("host fails", ROOT, lose_host, (with_hosts, active), status="DOWN", family="leases"),
+    Story("host fails", ROOT, lose_host, (with_hosts, active), on="pool:{ns}:host:h1", status="DOWN", family="leases"),
 )

@@ -13,9 +13,9 @@ from domain.model import Outcome, Result
 from starter.mci import steering
 from tests.chaos.stories import Story
 from tests.chaos.world import World
-from tests.user import spec
 
 ROOT = "ns:{ns}:mci:web"
+VM = ":vm:aws0-1"
 Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
 
 
@@ -26,8 +26,20 @@ def act(action: str, below: str = "", force: bool = False) -> Act:
     return do
 
 
+def own_places(path: str) -> dict[str, Any]:
+    """Three VMs in each of two regions that no other story uses: what is shared there comes and goes with it."""
+    first = 1000 + 2 * int(path.split(":")[1].removeprefix("w"))
+    group = {"subGroupSize": 3, "csp": "aws"}
+    return {"subGroups": [{**group, "name": f"aws{n}", "region": f"r{first + n}"} for n in range(2)]}
+
+
 async def create(world: World, path: str) -> Outcome:
-    return await world.do(path, "create", spec=spec(3, ["aws"], regions=2))
+    return await world.do(path, "create", spec=own_places(path))
+
+
+async def neighbour(world: World, path: str) -> None:
+    """Another MCI in the same places, which stays."""
+    assert (await world.do(f"{path}-too", "create", spec=own_places(path))).result == "succeeded"
 
 
 async def created(world: World, path: str) -> None:
@@ -58,29 +70,15 @@ async def preempted(world: World, path: str) -> Outcome:
     return await world.do(path, "suspend", force=True)
 
 
-def own_place(path: str) -> dict[str, Any]:
-    """A spec for a region that no other story uses: what is shared there is made for it, and goes with it."""
-    number = path.split(":")[1].removeprefix("w")
-    return {"subGroups": [{"name": "own", "subGroupSize": 3, "csp": "aws", "region": f"r{1000 + int(number)}"}]}
-
-
-async def settle_in(world: World, path: str) -> Outcome:
-    return await world.do(path, "create", spec=own_place(path))
-
-
-async def settled_in(world: World, path: str) -> None:
-    assert (await settle_in(world, path)).result == "succeeded"
-
-
 async def rolled_back(world: World, path: str) -> Outcome:
     """One VM cannot be made: everything that was made is removed."""
-    await world.fault(kind="fail", vm=f"{path}:vm:own-2", verb="create", times=1)
-    return await world.do(path, "create", spec={**own_place(path), "policyOnPartialFailure": "rollback"})
+    await world.fault(kind="fail", vm=f"{path}:vm:aws0-2", verb="create")
+    return await world.do(path, "create", spec={**own_places(path), "policyOnPartialFailure": "rollback"})
 
 
 async def withdrawn(world: World, path: str) -> Outcome:
     """Prepared, held, and given up by a signal."""
-    ticket = await world.ask(path, "create", spec={**own_place(path), "option": "hold"})
+    ticket = await world.ask(path, "create", spec={**own_places(path), "option": "hold"})
     while True:
         with suppress(RatchetError):  # whoever could tell may be dead just now
             if (await world.see(path)).status == "Prepared":
@@ -113,11 +111,12 @@ STORIES = (
     Story("refine", ROOT, act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
     Story("delete", ROOT, act("delete"), (created,), effects=2, status="None"),
     Story("delete by force", ROOT, act("delete", force=True), (created,), status="None"),
-    Story("suspend of one VM", ROOT, act("suspend", ":vm:aws0-1"), (created,), status="Suspended"),
-    Story("cancel", ROOT, cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)"),
-    Story("takeover", ROOT, preempted, (created,), status="Suspended:6 (R:0/6)"),
-    Story("create in a new place", ROOT, settle_in, effects=1, status="Running:3 (R:3/3)"),
-    Story("delete of all in a place", ROOT, act("delete"), (settled_in,), effects=2, status="None"),
+    Story(
+        "suspend of one VM", ROOT, act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"
+    ),
+    Story("cancel", ROOT, cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
+    Story("takeover", ROOT, preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
+    Story("delete beside another", ROOT, act("delete"), (created, neighbour), effects=2, status="None"),
     Story("rollback", ROOT, rolled_back, result="failed", status="None", effects=2),
     Story("withdraw", ROOT, withdrawn, status="None"),
     Story("scale-out", ROOT, scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),

@@ -72,6 +72,6 @@ STORIES = (
     Story("roll back", ROOT, roll_back, (created, deployed), result="failed", status="stable", family="systems"),
     Story("teardown", ROOT, tear_down, (created, deployed), status="stable", family="systems"),
     Story("delete", ROOT, delete, (created, deployed), status="None", family="systems"),
-    Story("cancel", ROOT, cancel, (created, deployed), result="cancelled", family="systems"),
-    Story("takeover", ROOT, take_over, (created, deployed), status="None", family="systems"),
+    Story("cancel", ROOT, cancel, (created, deployed), result="cancelled", plain=False, family="systems"),
+    Story("takeover", ROOT, take_over, (created, deployed), status="None", family="systems", plain=False),
 )
