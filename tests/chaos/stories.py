@@ -10,6 +10,7 @@ from domain.model import Outcome
 from tests.chaos.world import World
 
 Told = Callable[[World, str], Awaitable[None]]
+Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
 Ledger = Callable[[World, str], Awaitable[list[str]]]
 
 
@@ -19,7 +20,7 @@ class Story:
 
     name: str
     root: str
-    act: Callable[[World, str], Coroutine[Any, Any, Outcome]]
+    act: Act
     before: tuple[Told, ...] = ()
     after: tuple[Told, ...] = ()  # whoever was there for the story goes
     on: str = ""  # the object of the action, if it is not the root itself
@@ -29,6 +30,7 @@ class Story:
     effects: int | None = None  # what the world outside counted for each thing of ours; None: not looked at
     ledger: Ledger | None = None  # what was really done outside to `on`
     told: tuple[str, ...] = ()  # and what should have been, in order
+    ending: tuple[tuple[str, str, dict[str, Any] | None], ...] = ()  # path, action, spec: so everything of it goes
     family: str = "mci"
     plain: bool = True  # told a second time after its answer was lost, or cut off, it would be another story
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -107,9 +107,16 @@ class World:
     async def fault_free(self, path: str) -> None:
         """No more faults of this story."""
         mine = re.compile(rf"\b{path.split(':')[1]}\b")
+        await self._without(lambda fault: bool(mine.search(fault.vm) or mine.search(fault.region)))
+
+    async def calm(self, message: str) -> None:
+        """No more faults that say this."""
+        await self._without(lambda fault: fault.message == message)
+
+    async def _without(self, over: Callable[[Fault], bool]) -> None:
         async with self._script:
             faults = await self.cloud.faults()
-            kept = [each for each in faults if not (mine.search(each.vm) or mine.search(each.region))]
+            kept = [each for each in faults if not over(each)]
             if len(kept) < len(faults):
                 await self.cloud.set_faults(kept)
 
@@ -126,6 +133,10 @@ class World:
         """The worker dies when it next reaches this point."""
         self.crash_file.write_text(point)
 
+    def set_clock(self, ahead: float) -> None:
+        """The worker's clock is so many seconds ahead."""
+        (self.home / "clock").write_text(str(ahead))
+
     @asynccontextmanager
     async def traced(self) -> AsyncIterator[list[str]]:
         """The points that are reached meanwhile, in order, each once."""
@@ -141,6 +152,7 @@ class World:
         environment = os.environ | {
             "RATCHET_HOME": str(self.home),
             "RATCHET_CRASH_FILE": str(self.crash_file),
+            "CLOCK_FILE": str(self.home / "clock"),
             "TEMPORAL_ADDRESS": self.server.address,
             "RATCHET_SIMULATED_LATENCY": "0.05",
             "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
@@ -148,7 +160,7 @@ class World:
             **settings,
         }
         self.worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "workers"), env=environment, stderr=asyncio.subprocess.DEVNULL
+            *(sys.executable, "-m", "tests.chaos.shifted"), env=environment, stderr=asyncio.subprocess.DEVNULL
         )
         async with asyncio.timeout(PATIENCE):
             while not await self.asking.pollers(ACTIONS_QUEUE):

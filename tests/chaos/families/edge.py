@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.model import ObjectView, Outcome, Result
 from domain.wire import companion
-from tests.chaos.stories import Story, Told
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import PATIENCE, World
 
-Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
 ROOT = "org:{ns}"
 CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
 CLUSTER = f"{CLOUDLET}:cluster:c1"
@@ -162,8 +161,28 @@ async def policy(world: World, path: str) -> None:
     assert (await create_policy(world, path)).status == "Active"
 
 
+# What an action that was cut off leaves may need the one or the other before it can go.
+ENDING = (
+    *((f"{ROOT}{CLOUDLET}", action, None) for action in ("repair", "maintenance-end")),
+    (f"{ROOT}{POLICY}", "delete", None),
+    *((f"{ROOT}{site}:cluster:c1", "delete", {"cascade": True}) for site in (CLOUDLET, OTHER)),
+    *((f"{ROOT}{site}", "delete", None) for site in (CLOUDLET, OTHER)),
+)
+
+
 def story(name: str, on: str, act: Act, *before: Told, after: tuple[Told, ...] = (), **more: Any) -> Story:
-    return Story(name, ROOT, act, before, after=(*after, leave), on=f"{ROOT}{on}", ledger=ledger, family="edge", **more)
+    return Story(
+        name,
+        ROOT,
+        act,
+        before,
+        after=(*after, leave),
+        on=f"{ROOT}{on}",
+        ledger=ledger,
+        ending=ENDING,
+        family="edge",
+        **more,
+    )
 
 
 SITE = there(CLOUDLET)

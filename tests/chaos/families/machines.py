@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any
 
 from domain import wire
 from domain.model import LineOrder, Outcome, Result
 from providers.machines import NAME
-from tests.chaos.stories import Story, Told
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import PATIENCE, World
 
-Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
 ROOT = "account:{ns}"
 BESIDE = ("image:{ns}", "node:{ns}-1", "node:{ns}-2")
 SPACE, DISK = ":cloudspace:dev", ":disk:d1"
@@ -124,8 +122,17 @@ async def expire(world: World, path: str) -> Outcome:
     return Outcome(path=db, action="destroy", result=Result.SUCCEEDED, status=seen.status)
 
 
+ENDING = (
+    (ROOT, "destroy", {"cascade": True}),
+    ("image:{ns}", "destroy", None),
+    *((f"node:{{ns}}-{n}", "decommission", None) for n in (1, 2)),
+)
+
+
 def story(name: str, on: str, act: Act, *before: Told, **more: Any) -> Story:
-    return Story(name, ROOT, act, before, on=at(ROOT, on), beside=BESIDE, ledger=ledger, family="machines", **more)
+    return Story(
+        name, ROOT, act, before, on=at(ROOT, on), beside=BESIDE, ledger=ledger, ending=ENDING, family="machines", **more
+    )
 
 
 STOPPED = done(MACHINE, "stop")

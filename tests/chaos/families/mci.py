@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -11,12 +10,11 @@ from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
 from domain.model import Outcome, Result
 from starter.mci import steering
-from tests.chaos.stories import Story
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 
 ROOT = "ns:{ns}:mci:web"
 VM = ":vm:aws0-1"
-Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
 
 
 def act(action: str, below: str = "", force: bool = False) -> Act:
@@ -102,24 +100,29 @@ async def reconciled(world: World, path: str) -> Outcome:
     return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
 
 
+ENDING = ((ROOT, "delete", None), (f"{ROOT}-too", "delete", None))
+
+
+def story(name: str, act: Act, before: tuple[Told, ...] = (), **more: Any) -> Story:
+    return Story(name, ROOT, act, before, ending=ENDING, **more)
+
+
 STORIES = (
-    Story("create", ROOT, create, effects=1, status="Running:6 (R:6/6)"),
-    Story("suspend", ROOT, act("suspend"), (created,), effects=2, status="Suspended:6 (R:0/6)"),
-    Story("resume", ROOT, act("resume"), (created, suspended), effects=3, status="Running:6 (R:6/6)"),
-    Story("reboot", ROOT, act("reboot"), (created,), effects=2, status="Running:6 (R:6/6)"),
-    Story("terminate", ROOT, act("terminate"), (created,), effects=2, status="Terminated:6 (R:0/6)"),
-    Story("refine", ROOT, act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
-    Story("delete", ROOT, act("delete"), (created,), effects=2, status="None"),
-    Story("delete by force", ROOT, act("delete", force=True), (created,), status="None"),
-    Story(
-        "suspend of one VM", ROOT, act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"
-    ),
-    Story("cancel", ROOT, cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
-    Story("takeover", ROOT, preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
-    Story("delete beside another", ROOT, act("delete"), (created, neighbour), effects=2, status="None"),
-    Story("rollback", ROOT, rolled_back, result="failed", status="None", effects=2),
-    Story("withdraw", ROOT, withdrawn, status="None"),
-    Story("scale-out", ROOT, scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
-    Story("scale-in", ROOT, scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
-    Story("reconcile", ROOT, reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
+    story("create", create, effects=1, status="Running:6 (R:6/6)"),
+    story("suspend", act("suspend"), (created,), effects=2, status="Suspended:6 (R:0/6)"),
+    story("resume", act("resume"), (created, suspended), effects=3, status="Running:6 (R:6/6)"),
+    story("reboot", act("reboot"), (created,), effects=2, status="Running:6 (R:6/6)"),
+    story("terminate", act("terminate"), (created,), effects=2, status="Terminated:6 (R:0/6)"),
+    story("refine", act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
+    story("delete", act("delete"), (created,), effects=2, status="None"),
+    story("delete by force", act("delete", force=True), (created,), status="None"),
+    story("suspend of one VM", act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"),
+    story("cancel", cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
+    story("takeover", preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
+    story("delete beside another", act("delete"), (created, neighbour), effects=2, status="None"),
+    story("rollback", rolled_back, result="failed", status="None", effects=2),
+    story("withdraw", withdrawn, status="None"),
+    story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
+    story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
+    story("reconcile", reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )
