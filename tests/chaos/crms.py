@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -17,9 +19,12 @@ from domain.wire import companion
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
+from providers.edge.voice import Voice
 from workers.crm import platform_file
 
 GOODBYE_SECONDS = 60
+PATIENT = {"cleanup": 5.0, "answer": 10.0}
+SHORT = dict.fromkeys(("create", "update", "delete", "answer", "cleanup"), 2.0)
 
 
 @dataclass
@@ -45,11 +50,14 @@ class Crms:
 
     home: Path
     running: dict[tuple[str, str], Crm] = field(default_factory=dict)
+    patience: dict[str, float] = field(default_factory=lambda: dict(PATIENT))
+    chance: random.Random | None = None  # with one, answers go astray
+    mishaps: int = 0
 
     def start(self, client: Client, cloudlet: str, version: str = "v1", after: str = "") -> Crm:
         platform = Platform(platform_file(self.home, cloudlet))
         handover = InThisProcess(self, client, cloudlet, platform, version, after)
-        agent = Agent(client, cloudlet, version, platform, handover, latency=0.02)
+        agent = Agent(client, cloudlet, version, platform, handover, 0.02, Garbled(self, client, cloudlet))
         made = Crm(cloudlet, agent, platform, asyncio.create_task(agent.run()))
         self.running[cloudlet, version] = made
         return made
@@ -81,6 +89,30 @@ class Crms:
 
     def _on(self, cloudlet: str) -> Platform:
         return next(crm.platform for (name, _), crm in self.running.items() if name == cloudlet)
+
+
+class Garbled(Voice):
+    """Answers that are lost, late, doubled or out of order, while that is wanted."""
+
+    def __init__(self, crms: Crms, client: Client, cloudlet: str) -> None:
+        super().__init__(client, cloudlet)
+        self._crms, self._about, self._late = crms, cloudlet, set[asyncio.Task[None]]()
+
+    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+        chance = self._crms.chance
+        mishap = chance.choice(("none", "lost", "twice", "late", "late")) if chance else "none"
+        if chance is None or mishap == "none" or workflow_id == self._about:
+            await super().say(workflow_id, message)
+            return
+        self._crms.mishaps += 1
+        for _ in range(("lost", "late", "twice").index(mishap)):
+            task = asyncio.create_task(self._after(chance.uniform(0, 1), workflow_id, message))
+            self._late.add(task)  # others overtake it
+            task.add_done_callback(self._late.discard)
+
+    async def _after(self, seconds: float, workflow_id: str, message: dict[str, Any]) -> None:
+        await asyncio.sleep(seconds)
+        await super().say(workflow_id, message)
 
 
 class InThisProcess(Handover):

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from domain.model import Result
+from tests.chaos.crms import PATIENT, SHORT
 from tests.chaos.families import STORIES
-from tests.chaos.killing import Score, in_worlds, seed
+from tests.chaos.killing import Score, in_worlds, see_the_end, seed, told
 from tests.chaos.stories import Story
-from tests.chaos.trouble import Trouble, cancelled, server_killed, store_locked, tell, worker_killed
-from tests.chaos.world import World
+from tests.chaos.trouble import (
+    Trouble,
+    beset,
+    cancelled,
+    clock_jumps,
+    disk_full,
+    for_a_while,
+    server_killed,
+    store_locked,
+    tell,
+    terminated,
+    worker_killed,
+)
+from tests.chaos.world import PATIENCE, World, world
+from tests.test_platform.postgres import Postgres
 
+ALL = ("mci", "leases", "systems", "edge", "machines")
+WITH_FAULTS = ("mci", "leases", "machines")  # whose world outside follows the fault script
 PLAIN = [story for story in STORIES if story.result == "succeeded" and story.plain]
-FAULTS: dict[str, tuple[Trouble, int]] = {  # and how often in the short run
-    "server killed and restarted": (server_killed, 2),
-    "worker killed at any moment": (worker_killed, 2),
-    "store locked for six seconds": (store_locked, 1),
+
+# A fault, whom it hits, and how many stories have it in the short run.
+FAULTS: dict[str, tuple[Trouble, tuple[str, ...], int]] = {
+    "server killed and restarted": (server_killed, ALL, 2),
+    "worker killed at any moment": (worker_killed, ALL, 2),
+    "store locked for six seconds": (store_locked, ALL, 1),
+    "disk full for two seconds": (disk_full, ALL, 2),
+    "clock of the worker hours ahead, and back": (clock_jumps, ALL, 2),
+    "throttling storm": (for_a_while(2, kind="throttle"), WITH_FAULTS, 2),
+    "throttling storm that says how long": (for_a_while(2, kind="throttle", retry_after=0.5), WITH_FAULTS, 1),
+    "everything outside unavailable for a while": (for_a_while(2, kind="unavailable"), WITH_FAULTS, 1),
 }
 
+# Faults that meet some of a story's calls, whom they hit, what else may become of it, and how many in the short run.
+PART = (Result.PARTIAL, Result.FAILED)
+CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], int]] = {
+    "answer lost after the work was done": ({"kind": "lose-answer", "times": 4}, WITH_FAULTS, (), 3),
+    "some of a batch fail": ({"kind": "fail", "times": 2}, ("mci", "machines"), PART, 3),
+    "no room, or the quota used up": ({"kind": "capacity", "times": 2}, ("mci",), PART, 1),
+    "reads that make no sense": ({"kind": "unknown-status", "times": 3}, ("mci",), PART, 1),
+    "terminate that says done and is not": ({"kind": "lie", "times": 1}, ("mci",), PART, 2),
+}
+ABOUT = {"capacity": ("create", "scale-out"), "lie": ("terminate", "delete", "scale-in", "delete beside another")}
 
-def chosen(chance: random.Random, few: int, all_of_them: bool) -> list[Story]:
-    return PLAIN if all_of_them else chance.sample(PLAIN, few)
+
+def chosen(
+    chance: random.Random, few: int, all_of_them: bool, families: Collection[str] = ALL, names: Collection[str] = ()
+) -> list[Story]:
+    some = [story for story in PLAIN if story.family in families and (not names or story.name in names)]
+    return some if all_of_them else chance.sample(some, few)
 
 
 def assert_clean(score: Score, number: int) -> None:
@@ -33,17 +76,82 @@ def assert_clean(score: Score, number: int) -> None:
 async def test_an_action_survives(fault: str, places: list[World], chaos: bool, scores: list[Score]) -> None:
     number = seed()
     chance, score = random.Random(number), Score(fault)
-    trouble, few = FAULTS[fault]
+    trouble, families, few = FAULTS[fault]
     scores.append(score)
-    await in_worlds(places, chosen(chance, few, chaos), lambda place, story: tell(place, story, score, trouble, chance))
+    stories = chosen(chance, few, chaos, families)
+    await in_worlds(places, stories, lambda place, story: tell(place, story, score, trouble, chance))
     assert_clean(score, number)
 
 
-async def test_a_cancel_at_any_moment_ends_stable_and_with_the_truth(
+@pytest.mark.parametrize("fault", CALLS)
+async def test_an_action_that_meets_faults_outside_ends_with_the_truth(
+    fault: str, places: list[World], chaos: bool, scores: list[Score]
+) -> None:
+    number = seed()
+    chance, score = random.Random(number), Score(fault)
+    rule, families, ends, few = CALLS[fault]
+    scores.append(score)
+    stories = chosen(chance, few, chaos, families, ABOUT.get(rule["kind"], ()))
+    await in_worlds(places, stories, lambda place, story: beset(place, story, score, rule, ends))
+    assert_clean(score, number)
+
+
+async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
     places: list[World], chaos: bool, scores: list[Score]
 ) -> None:
     number = seed()
-    chance, score = random.Random(number), Score("cancelled at any moment")
+    chance, score = random.Random(number), Score("answers of a CRM lost, late, doubled, out of order")
     scores.append(score)
-    await in_worlds(places, chosen(chance, 4, chaos), lambda place, story: cancelled(place, story, score, chance))
+
+    async def one(place: World, story: Story) -> None:
+        place.crms.patience = SHORT
+        try:
+            async with told(place, story) as path:
+                place.crms.chance, place.crms.mishaps = chance, 0
+                acting = asyncio.create_task(story.act(place, path))
+                await asyncio.wait({acting}, timeout=PATIENCE)
+                place.crms.chance = None
+                score.injected += place.crms.mishaps
+                score.actions += 1
+                ends = (Result.FAILED,)  # silence is an error, and undone
+                await see_the_end(place, story, path, acting, score, f"{score.fault}: {story}", ends)
+        finally:
+            place.crms.patience, place.crms.chance = PATIENT, None
+
+    about = [story for story in PLAIN if story.family == "edge" and story.name.startswith(("cluster", "app"))]
+    await in_worlds(places, about * 10 if chaos else chance.sample(about, 4), one)
+    assert_clean(score, number)
+
+
+@pytest.mark.parametrize(("how", "what"), [("cancelled", cancelled), ("terminated", terminated)])
+async def test_stopped_from_outside_at_any_moment_everything_comes_to_rest(
+    how: str, what: Any, places: list[World], chaos: bool, scores: list[Score]
+) -> None:
+    number = seed()
+    chance, score = random.Random(number), Score(f"{how} at any moment")
+    scores.append(score)
+    await in_worlds(places, chosen(chance, 4, chaos), lambda place, story: what(place, story, score, chance))
+    assert_clean(score, number)
+
+
+async def test_postgresql_stopped_for_a_while_fails_nothing(
+    tmp_path: Path, chaos: bool, scores: list[Score], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, seconds = seed(), 60 if chaos else 3
+    chance, score = random.Random(number), Score(f"PostgreSQL stopped for {seconds} s")
+    scores.append(score)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # the server runs as another user
+        postgres = Postgres(Path(folder) / "postgres")
+
+        async def away(place: World, chance: random.Random) -> None:
+            await asyncio.to_thread(postgres.crash)
+            await asyncio.sleep(seconds)  # the fault itself
+            await asyncio.to_thread(postgres.start)
+
+        async with world(tmp_path / "world", RATCHET_STORE_URL=postgres.url) as place:
+            for story in chosen(chance, 5 if chaos else 1, False):
+                await tell(place, story, score, away, chance)
+        postgres.close()
     assert_clean(score, number)

@@ -47,6 +47,7 @@ class World:
     cloud: SimulatedCloud
     hypervisor: SimulatedHypervisor
     crms: Crms
+    settings: dict[str, str] = field(default_factory=dict)
     worker: asyncio.subprocess.Process | None = None
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _script: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -148,7 +149,7 @@ class World:
         self.arm("")
         found += dict.fromkeys(trace.read_text().splitlines())
 
-    async def start_worker(self, **settings: str) -> None:
+    async def start_worker(self) -> None:
         environment = os.environ | {
             "RATCHET_HOME": str(self.home),
             "RATCHET_CRASH_FILE": str(self.crash_file),
@@ -157,7 +158,7 @@ class World:
             "RATCHET_SIMULATED_LATENCY": "0.05",
             "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
             "RATCHET_LOG_LEVEL": "error",
-            **settings,
+            **self.settings,
         }
         self.worker = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.chaos.shifted"), env=environment, stderr=asyncio.subprocess.DEVNULL
@@ -184,8 +185,8 @@ class World:
 
 
 @asynccontextmanager
-async def world(home: Path) -> AsyncIterator[World]:
-    """A new world, with a worker in it."""
+async def world(home: Path, **settings: str) -> AsyncIterator[World]:
+    """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
     server = await embedded.start(home)
     clouds = Database(Settings(home=home).cloud())

@@ -18,7 +18,6 @@ CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
 CLUSTER = f"{CLOUDLET}:cluster:c1"
 APP = f"{CLUSTER}:app:shop"
 POLICY = ":policy:follow"
-SPECS: dict[str, dict[str, Any]] = {"cloudlet": {"patience": {"cleanup": 5, "answer": 10}}, "cluster": {}, "app": {}}
 
 
 def act(below: str, action: str, **spec: Any) -> Act:
@@ -29,7 +28,7 @@ def act(below: str, action: str, **spec: Any) -> Act:
 
 
 def create(below: str) -> Act:
-    return act(below, "create", **SPECS[below.split(":")[-2]])
+    return act(below, "create")
 
 
 def there(*below: str) -> Told:
@@ -47,7 +46,7 @@ def bring_up(below: str) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
-        ticket = await world.ask(cloudlet, "create", spec=SPECS["cloudlet"])
+        ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience})
         world.crms.start(world.client, cloudlet)
         return await world.asking.outcome(cloudlet, ticket.run if ticket else None)
 
