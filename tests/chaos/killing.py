@@ -20,6 +20,7 @@ from tests.chaos.world import PATIENCE, World, world
 T = TypeVar("T")
 
 WORLDS = 4
+MINUTES = float(os.environ.get("RATCHET_CHAOS_MINUTES", "15"))  # of the long run; what comes in them is left to chance
 AFTERWARDS = 1  # seconds that a point may come later than the answer
 TRIES = 3
 
@@ -148,12 +149,21 @@ async def worlds(folder: Path, number: int = WORLDS) -> AsyncIterator[list[World
         yield await asyncio.gather(*made)
 
 
-async def in_worlds(places: list[World], each: Iterable[T], one: Callable[[World, T], Awaitable[None]]) -> None:
-    """Each once, in several worlds at once."""
+def time_for(share: float) -> float:
+    """When such a share of the long run's time is over, counted from now."""
+    return monotonic() + 60 * MINUTES * share
+
+
+async def in_worlds(
+    places: list[World], each: Iterable[T], one: Callable[[World, T], Awaitable[None]], until: float = inf
+) -> None:
+    """Each once, in several worlds at once, as long as there is time."""
     todo = iter(list(each))
 
     async def live(place: World) -> None:
         for item in todo:
+            if monotonic() > until:
+                return
             await one(place, item)
 
     await asyncio.gather(*map(live, places))
@@ -165,11 +175,11 @@ async def kill_at(places: list[World], deaths: Iterable[Death], score: Score, un
 
     async def one(place: World, death: Death) -> None:
         for _ in range(TRIES):  # what else happens in a moment is not always the same
-            if monotonic() > until or await die(place, death, score):
+            if await die(place, death, score):
                 return
         missed.append(death)
 
-    await in_worlds(places, deaths, one)
+    await in_worlds(places, deaths, one, until)
     return missed
 
 

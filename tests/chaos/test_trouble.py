@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from domain.healing import Sweep
 from domain.model import Result
 from tests.chaos.crms import PATIENT, SHORT
-from tests.chaos.families import STORIES
-from tests.chaos.killing import Score, in_worlds, see_the_end, seed, told
+from tests.chaos.families import STORIES, leases, machines
+from tests.chaos.killing import Score, in_worlds, see_the_end, seed, time_for, told
 from tests.chaos.stories import Story
 from tests.chaos.trouble import (
+    HOURS,
     Trouble,
     beset,
     cancelled,
@@ -34,6 +36,7 @@ from tests.test_platform.postgres import Postgres
 
 ALL = ("mci", "leases", "systems", "edge", "machines")
 WITH_FAULTS = ("mci", "leases", "machines")  # whose world outside follows the fault script
+SHARE = 0.025  # of the long run's time, for each of these faults
 PLAIN = [story for story in STORIES if story.result == "succeeded" and story.plain]
 
 # A fault, whom it hits, and how many stories have it in the short run.
@@ -57,14 +60,16 @@ CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], int]] =
     "reads that make no sense": ({"kind": "unknown-status", "times": 3}, ("mci",), PART, 1),
     "terminate that says done and is not": ({"kind": "lie", "times": 1}, ("mci",), PART, 2),
 }
-ABOUT = {"capacity": ("create", "scale-out"), "lie": ("terminate", "delete", "scale-in", "delete beside another")}
+REMOVING = ("delete", "scale-in", "delete beside another")
+ABOUT = {"capacity": ("create", "scale-out"), "lie": ("terminate", *REMOVING), "unknown-status": REMOVING}
 
 
 def chosen(
     chance: random.Random, few: int, all_of_them: bool, families: Collection[str] = ALL, names: Collection[str] = ()
 ) -> list[Story]:
+    """In no order: the long run goes on with them as long as there is time."""
     some = [story for story in PLAIN if story.family in families and (not names or story.name in names)]
-    return some if all_of_them else chance.sample(some, few)
+    return chance.sample(some, len(some) if all_of_them else few)
 
 
 def assert_clean(score: Score, number: int) -> None:
@@ -79,7 +84,7 @@ async def test_an_action_survives(fault: str, places: list[World], chaos: bool, 
     trouble, families, few = FAULTS[fault]
     scores.append(score)
     stories = chosen(chance, few, chaos, families)
-    await in_worlds(places, stories, lambda place, story: tell(place, story, score, trouble, chance))
+    await in_worlds(places, stories, lambda place, story: tell(place, story, score, trouble, chance), time_for(SHARE))
     assert_clean(score, number)
 
 
@@ -92,8 +97,9 @@ async def test_an_action_that_meets_faults_outside_ends_with_the_truth(
     rule, families, ends, few = CALLS[fault]
     scores.append(score)
     stories = chosen(chance, few, chaos, families, ABOUT.get(rule["kind"], ()))
-    await in_worlds(places, stories, lambda place, story: beset(place, story, score, rule, ends))
+    await in_worlds(places, stories, lambda place, story: beset(place, story, score, rule, ends), time_for(SHARE))
     assert_clean(score, number)
+    assert score.injected
 
 
 async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
@@ -119,7 +125,7 @@ async def test_answers_of_crms_that_go_astray_end_in_a_known_state(
             place.crms.patience, place.crms.chance = PATIENT, None
 
     about = [story for story in PLAIN if story.family == "edge" and story.name.startswith(("cluster", "app"))]
-    await in_worlds(places, about * 10 if chaos else chance.sample(about, 4), one)
+    await in_worlds(places, about * 10 if chaos else chance.sample(about, 4), one, time_for(SHARE))
     assert_clean(score, number)
 
 
@@ -130,8 +136,30 @@ async def test_stopped_from_outside_at_any_moment_everything_comes_to_rest(
     number = seed()
     chance, score = random.Random(number), Score(f"{how} at any moment")
     scores.append(score)
-    await in_worlds(places, chosen(chance, 4, chaos), lambda place, story: what(place, story, score, chance))
+    stories = chosen(chance, 4, chaos)
+    await in_worlds(places, stories, lambda place, story: what(place, story, score, chance), time_for(SHARE))
     assert_clean(score, number)
+
+
+async def test_nothing_happens_early_because_a_clock_is_ahead(places: list[World]) -> None:
+    place = places[0]
+    due, waiting = (f"project:{place.ns()}:lease:l1" for _ in range(2))
+    pool = due.split(":")[1]
+    for host in ("h1", "h2"):
+        await place.do(f"pool:{pool}:host:{host}", "add", spec={})
+    await place.do(waiting, "create", spec={"hosts": 1, "pool": pool, "start": "+1h", "end": "+2h"})
+    account = f"account:{place.ns()}"
+    await machines.space(place, account)
+    await place.do(f"{account}:cloudspace:dev", "delete")  # for seven days
+    place.set_clock(30 * 24 * HOURS)
+    try:
+        await place.do(due, "create", spec={"hosts": 1, "pool": pool, "start": "now", "end": "+2h"})
+        await leases.until(place, due, lambda seen: seen.status == "ACTIVE")  # the clock of the pool has looked
+        assert (await place.asking.heal(Sweep())).found == []
+        assert (await place.see(waiting)).status == "PENDING"
+        assert (await place.see(f"{account}:cloudspace:dev")).status == "DELETED"
+    finally:
+        place.set_clock(0)
 
 
 async def test_postgresql_stopped_for_a_while_fails_nothing(
@@ -151,7 +179,7 @@ async def test_postgresql_stopped_for_a_while_fails_nothing(
             await asyncio.to_thread(postgres.start)
 
         async with world(tmp_path / "world", RATCHET_STORE_URL=postgres.url) as place:
-            for story in chosen(chance, 5 if chaos else 1, False):
+            for story in chosen(chance, 2 if chaos else 1, False):
                 await tell(place, story, score, away, chance)
         postgres.close()
     assert_clean(score, number)

@@ -115,8 +115,11 @@ async def beset(
 # Stopped from outside.
 
 
-async def stop(place: World, workflow: str, how: str) -> bool:
-    """False: it was not there yet, or not any more."""
+async def stop(place: World, workflow: str, how: str, chance: random.Random, acting: asyncio.Task[Outcome]) -> bool:
+    """Somewhere in its course. False: it had ended."""
+    while not acting.done() and not await place.is_running(workflow):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(chance.uniform(0, 0.3))
     handle = place.client.get_workflow_handle(workflow)
     with suppress(RPCError):
         await (handle.cancel() if how == "cancel" else handle.terminate("by an operator"))
@@ -129,8 +132,7 @@ async def cancelled(place: World, story: Story, score: Score, chance: random.Ran
     label = f"cancel of {story}"
     async with told(place, story) as path:
         acting = asyncio.create_task(story.act(place, path))
-        await asyncio.sleep(chance.uniform(0, 0.4))
-        score.injected += await stop(place, story.object(path), "cancel")
+        score.injected += await stop(place, story.object(path), "cancel", chance, acting)
         score.actions += 1
         try:
             outcome = await _however(acting, path)
@@ -146,8 +148,7 @@ async def terminated(place: World, story: Story, score: Score, chance: random.Ra
     label = f"termination of {story}"
     async with told(place, story) as path:
         acting = asyncio.create_task(story.act(place, path))
-        await asyncio.sleep(chance.uniform(0, 0.4))
-        score.injected += await stop(place, story.object(path), "terminate")
+        score.injected += await stop(place, story.object(path), "terminate", chance, acting)
         score.actions += 1
         try:
             await _however(acting, path)
