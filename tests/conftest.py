@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from starter.asking import Asking
@@ -79,12 +79,24 @@ async def stack(client: Client, settings: Settings) -> AsyncIterator[Service]:
 
 
 async def _everything_replays(client: Client) -> None:
-    """Whatever the session's tests did: every history of it replays on the code that made it."""
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
+    """Whatever the session's tests did: its histories replay on the code that made them, one of each shape."""
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
-    async with replayer.workflow_replay_iterator(histories) as results:
+    async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
         failures = [result.replay_failure async for result in results if result.replay_failure]
     assert not failures, failures[:3]
+
+
+async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
+    """Without those whose events are the same, step by step, as another's: they would say the same."""
+    seen: set[tuple[object, ...]] = set()
+    async for history in histories:
+        kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+        called = (event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events)
+        shape = (kind, *zip((event.event_type for event in history.events), called, strict=True))
+        if shape not in seen:
+            seen.add(shape)
+            yield history
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from starter.errors import Exit
 from starter.kinds import spec_in
 from starter.naming import compose
 from starter.progress import changes, watch
-from workers.embedded import free_port
 
 if TYPE_CHECKING:
     from starter.asking import Asking, Ticket
@@ -193,6 +192,8 @@ def _version(answer: bytes) -> str:
 
 def _definition() -> dict[str, Any]:
     """The example, with ports that are free here, and found from wherever the worker was started."""
+    from workers.embedded import free_port
+
     found = spec_in(str(SPEC)) or {}
     ports: dict[str, str] = {}
     services = [part for part in _walk(found) if "port" in part]
