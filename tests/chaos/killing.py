@@ -32,6 +32,9 @@ class Death:
     story: Story
     point: str
 
+    def __str__(self) -> str:
+        return f"{self.story} at {self.point}"
+
 
 @dataclass
 class Score:
@@ -80,7 +83,7 @@ async def points_of(place: World, story: Story) -> list[str]:
 
 async def die(place: World, death: Death, score: Score) -> bool:
     """Kill the worker at the point, start another one, and see what became of the story. False: nobody came there."""
-    story, label = death.story, f"{death.story} at {death.point}"
+    story, label = death.story, str(death)
     async with told(place, story) as path:
         place.arm(death.point)
         acting = asyncio.create_task(story.act(place, path))
@@ -155,16 +158,23 @@ def time_for(share: float) -> float:
 
 
 async def in_worlds(
-    places: list[World], each: Iterable[T], one: Callable[[World, T], Awaitable[None]], until: float = inf
+    places: list[World],
+    each: Iterable[T],
+    one: Callable[[World, T], Awaitable[None]],
+    score: Score,
+    until: float = inf,
 ) -> None:
-    """Each once, in several worlds at once, as long as there is time."""
+    """Each once, in several worlds at once, as long as there is time. One that cannot even be told is lost."""
     todo = iter(list(each))
 
     async def live(place: World) -> None:
         for item in todo:
             if monotonic() > until:
                 return
-            await one(place, item)
+            try:
+                await one(place, item)
+            except Exception as error:
+                score.lost.append(f"{score.fault}: {item} could not be told: {error!r}")
 
     await asyncio.gather(*map(live, places))
 
@@ -179,7 +189,7 @@ async def kill_at(places: list[World], deaths: Iterable[Death], score: Score, un
                 return
         missed.append(death)
 
-    await in_worlds(places, deaths, one, until)
+    await in_worlds(places, deaths, one, score, until)
     return missed
 
 

@@ -32,6 +32,7 @@ class Story:
     told: tuple[str, ...] = ()  # and what should have been, in order
     ending: tuple[tuple[str, str, dict[str, Any] | None], ...] = ()  # path, action, spec: so everything of it goes
     family: str = "mci"
+    waits: bool = False  # for something that does not come if its action is stopped
     plain: bool = True  # told a second time after its answer was lost, or cut off, it would be another story
 
     def at(self, ns: str) -> str:

@@ -77,10 +77,10 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
         points = [point for point in await points_of(place, story) if not is_read(point.split(":")[0])]
         deaths.extend(Death(story, point) for point in (points if chaos else [chance.choice(points)]))
 
-    await in_worlds(places, list(STORIES) if chaos else chance.sample(STORIES, SAMPLE), follow)
+    await in_worlds(places, list(STORIES) if chaos else chance.sample(STORIES, SAMPLE), follow, score)
     chance.shuffle(deaths)
     missed = await kill_at(places, deaths, score, time_for(SHARE) if chaos else inf)
     score.fault = f"worker killed at a step, of {len(deaths)} that the stories pass"
     told = f"RATCHET_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
-    assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {missed}; {told}"
+    assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {[*map(str, missed)]}; {told}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
-from domain.model import Result
+from domain.model import Ending, Result
 from tests.test_machines.estate import Estate
 
 NOW = Sweep(limits={ANY: 0})
@@ -73,6 +74,21 @@ async def test_a_cancelled_action_goes_back_here_and_outside(estate: Estate) -> 
     assert (await estate.outcome(destroy)).result is Result.CANCELLED
     assert await estate.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
     await estate.at_rest()
+
+
+async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(estate: Estate) -> None:
+    """As after a death between finish and Temporal's hearing of it: the next worker meets the cancel before finish."""
+    await estate.with_machine()
+    db = estate.machine()
+    await estate.hang(db, "delete")
+    delete = await estate.admitted(db, "delete")
+    await estate.hanging(db)
+    epoch = (await estate.see(db)).epoch
+    await estate.service.inventory.finish(Ending(epoch=epoch, path=db, result=Result.SUCCEEDED, at=datetime.now(UTC)))
+    await estate.asking.cancel(db)
+    outcome = await estate.outcome(delete)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "DELETED")
+    assert await estate.hypervisor.told(db) == ["create", "stop"]
 
 
 async def test_a_forced_action_takes_over_a_running_one(estate: Estate) -> None:

@@ -98,9 +98,9 @@ def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
 
 STORIES = (
     story("create", create, with_hosts, status="PENDING"),
-    story("start", start, with_hosts, pending, status="ACTIVE"),
-    story("slow start", slow_start, with_hosts, pending, status="ACTIVE"),
-    story("life", life, with_hosts, status="TERMINATED"),
+    story("start", start, with_hosts, pending, status="ACTIVE", waits=True),
+    story("slow start", slow_start, with_hosts, pending, status="ACTIVE", waits=True),
+    story("life", life, with_hosts, status="TERMINATED", waits=True),
     story("update", update, with_hosts, active, status="ACTIVE"),
     story("end", end, with_hosts, active, status="TERMINATED"),
     story("delete", delete, with_hosts, active, status="None"),

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from temporalio.service import RPCError
+
 from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
 from domain.model import Outcome, Result
@@ -77,12 +79,13 @@ async def rolled_back(world: World, path: str) -> Outcome:
 async def withdrawn(world: World, path: str) -> Outcome:
     """Prepared, held, and given up by a signal."""
     ticket = await world.ask(path, "create", spec={**own_places(path), "option": "hold"})
-    while True:
+    while await world.is_running(path):
         with suppress(RatchetError):  # whoever could tell may be dead just now
             if (await world.see(path)).status == "Prepared":
                 break
         await asyncio.sleep(0.1)
-    await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
+    with suppress(RPCError):  # it was stopped
+        await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
     return await world.asking.outcome(path, ticket.run if ticket else None)
 
 
