@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from domain import registry, wire
+from domain.errors import Refused
 from domain.faults import Fault
 from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
 from domain.wire import ACTIONS_QUEUE
@@ -68,8 +69,16 @@ class World:
 
     async def do(self, path: str, action: str, **more: Any) -> Outcome:
         """An action from the request to its outcome, however long the worker is away in between."""
+        try:
+            return await self.request(path, action, **more)
+        except Refused as refused:
+            raise AssertionError(f"{action} of {path} was refused: {refused.message}") from refused
+
+    async def request(self, path: str, action: str, **more: Any) -> Outcome:
+        """The same; it may be refused."""
         ticket = await self.ask(path, action, **more)
-        assert ticket is None or ticket.admission.refusal is None, ticket
+        if ticket and ticket.admission.refusal:
+            raise ticket.admission.refusal.error()
         owner = registry.owner_of(path, action)
         return await self.asking.outcome(owner, ticket.run if ticket else None)
 

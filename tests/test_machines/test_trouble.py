@@ -91,6 +91,40 @@ async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(estat
     assert await estate.hypervisor.told(db) == ["create", "stop"]
 
 
+async def test_what_cannot_be_undone_any_more_is_called_what_it_is(estate: Estate) -> None:
+    await estate.with_machine()
+    db, disk = estate.machine(), estate.disk()
+    await estate.seed(db, "add-disk", disk="d1")
+    await estate.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
+    destroy = await estate.admitted(db, "destroy")
+    async with asyncio.timeout(60):
+        while "destroy" not in await estate.hypervisor.told(db):
+            await asyncio.sleep(0.02)
+    await estate.asking.cancel(db)
+    outcome = await estate.outcome(destroy)
+    assert (outcome.result, outcome.status) == (Result.CANCELLED, "DESTROYED")
+    assert await estate.status(disk) == "DESTROYED"
+    await estate.heal_faults()
+    await estate.at_rest()
+
+
+async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(estate: Estate) -> None:
+    await estate.with_machine("other")
+    db = estate.machine()
+    await estate.fault("lose-answer", db, verb="create")
+    await estate.admitted(db, "create", image=estate.name, node=f"{estate.name}-1")
+    async with asyncio.timeout(60):
+        while "create" not in await estate.hypervisor.told(db):
+            await asyncio.sleep(0.02)
+    await estate.asking.client.get_workflow_handle(db).terminate("an operator")
+    await swept(estate)
+    await estate.heal_faults()
+    assert await estate.status(db) == "VIRTUAL"
+    assert await estate.to(estate.account, "destroy", cascade=True) == "DESTROYED"
+    assert await estate.hypervisor.below(estate.account) == []
+    await estate.at_rest()
+
+
 async def test_a_forced_action_takes_over_a_running_one(estate: Estate) -> None:
     await estate.with_machine()
     db = estate.machine()

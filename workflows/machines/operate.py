@@ -53,7 +53,7 @@ class OperateObject(Action):
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
-        return Done(message=work.message, info=work.info)
+        return Done(message=work.message, to=work.to, info=work.info)
 
 
 async def keep_bins(grant: Grant, work: Work) -> None:

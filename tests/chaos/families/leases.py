@@ -89,7 +89,7 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
             await asyncio.sleep(0.05)
 
 
-ENDING = ((ROOT, "delete", None),)
+ENDING = ((ROOT, "delete", None), *((f"pool:{{ns}}:host:{name}", "remove", None) for name in ("h1", "h2")))
 
 
 def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
