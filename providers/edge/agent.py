@@ -23,7 +23,8 @@ from providers.edge.platform import Platform
 from providers.edge.voice import Voice
 from providers.edge.work import Works, crash
 
-ACK_SECONDS = 5.0  # how long to wait for the controller before introducing ourselves again
+# How long to wait for the controller before introducing ourselves again: a cloudlet may be created just after its CRM.
+FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
 BEAT_SECONDS = 1.0
 
 
@@ -90,14 +91,16 @@ class Agent:
 
     async def _connect(self) -> None:
         """With a new notify-id each time, until the controller acknowledges one."""
+        patience = FIRST_ACK_SECONDS
         while not self._stop.is_set():
             self.notify_id = self._platform.next_notify_id(await self._voice.known_notify_id())
             self._acked.clear()
             self._lost.clear()
             told = {"notify_id": self.notify_id, "version": self._version, "instances": self._works.states()}
             await self._voice.connect(told)
-            if await self._within(self._acked, ACK_SECONDS):
+            if await self._within(self._acked, patience):
                 return
+            patience = min(patience * 2, ACK_SECONDS)
             self._log.info("not acknowledged: is there such a cloudlet, of this version?", notify_id=self.notify_id)
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
