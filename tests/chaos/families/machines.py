@@ -124,7 +124,9 @@ async def expire(world: World, path: str) -> Outcome:
 
 ENDING = (
     (ROOT, "destroy", {"cascade": True}),
+    ("image:{ns}", "deploy", None),  # one that was never made cannot go
     ("image:{ns}", "destroy", None),
+    ("node:{ns}-2", "create", {"memory": 64}),  # the last node must stay
     *((f"node:{{ns}}-{n}", "decommission", None) for n in (1, 2)),
 )
 
