@@ -61,7 +61,7 @@ CALLS: dict[str, tuple[dict[str, Any], tuple[str, ...], tuple[str, ...], int]] =
     "terminate that says done and is not": ({"kind": "lie", "times": 1}, ("mci",), PART, 2),
 }
 REMOVING = ("delete", "scale-in", "delete beside another")
-ABOUT = {"capacity": ("create", "scale-out"), "lie": ("terminate", *REMOVING), "unknown-status": REMOVING}
+ABOUT = {"capacity": ("create", "scale-out"), "lie": REMOVING, "unknown-status": REMOVING}
 
 
 def chosen(
