@@ -65,7 +65,7 @@ async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True)
             workflows=[bare.OneActivity, bare.ManyActivities, bare.Answering],
             activities=[bare.nothing],
             build_id="bare",
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(),
         )

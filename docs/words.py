@@ -13,6 +13,7 @@ SETTINGS = {
     "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
     "share": "this worker's part of the rate limits, such as `1/2`",
     "drain": "seconds that calls in flight have to end when a worker is told to stop; then others go on with them",
+    "step_patience": "seconds that an action's next step is kept for the worker that knows it; then any other takes it",
     "deployment": "a name makes workers versioned: actions end on the build that they began on",
     "build": "this worker's build, such as `2026-11-15`; if not said, the version of the program",
     "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",

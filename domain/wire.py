@@ -22,6 +22,7 @@ TOO_LARGE = "TooLarge"  # of anything that would not fit through Temporal
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
+HAS_ENDED = "has_ended"
 PERMIT = "permit"  # may whoever asks do this at all?
 
 # Standing in line: whoever ends tells those behind.

@@ -32,6 +32,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
+from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
 from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
@@ -133,7 +134,12 @@ class Asking:
         await self.someone_polls(wire.ACTIONS_QUEUE)
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
-            wire.HEAL, order, id=run, task_queue=wire.ACTIONS_QUEUE, result_type=HealReport
+            wire.HEAL,
+            order,
+            id=run,
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+            result_type=HealReport,
         )
         return report
 

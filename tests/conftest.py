@@ -24,6 +24,9 @@ from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
 
+# Workers die often here, and there is little load: whoever takes over need not wait.
+os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
+
 _numbers = count(1)
 BEGIN_WITH = ("chaos", "test_edge", "test_platform")
 

@@ -122,7 +122,7 @@ class Service:
             ],
             interceptors=self._interceptors,
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),  # how long a dead worker holds others up
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=self.settings.step_patience),
             max_heartbeat_throttle_interval=timedelta(seconds=2),
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
@@ -146,7 +146,7 @@ class Service:
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.permit, writes.begin, writes.advance, writes.finish),
+            *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
             *(writes.still_held, writes.close_line, writes.open_line),
             *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(

@@ -28,6 +28,9 @@ class Settings(BaseSettings):
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     share: Share = "1/1"
     drain: float = Field(10.0, ge=0)
+    # Seconds that the next step of an action is kept for the worker that knows it. Short: a dead worker's actions go on
+    # sooner elsewhere. Long: under load, fewer actions are read again from their beginning.
+    step_patience: float = Field(5.0, gt=0)
     deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
     build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU

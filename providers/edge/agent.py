@@ -34,11 +34,18 @@ class GatheringFailed(Exception):
 
 class Agent:
     def __init__(
-        self, client: Client, cloudlet: str, version: str, platform: Platform, handover: Handover, latency: float = 0.3
+        self,
+        client: Client,
+        cloudlet: str,
+        version: str,
+        platform: Platform,
+        handover: Handover,
+        latency: float = 0.3,
+        voice: Voice | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
-        self._voice = Voice(client, cloudlet)
+        self._voice = voice or Voice(client, cloudlet)
         self._works = Works(platform, self._answer, latency, version)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)

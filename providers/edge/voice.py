@@ -10,6 +10,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
+from domain.limits import TASK_TIMEOUT
 from domain.wire import ACTIONS_QUEUE, companion
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -32,6 +33,7 @@ class Voice:
                 {"cloudlet": self._cloudlet},
                 id=companion(self._cloudlet, wire.LINK),
                 task_queue=ACTIONS_QUEUE,
+                task_timeout=TASK_TIMEOUT,
                 start_signal=wire.CRM_CONNECT,
                 start_signal_args=[message],
                 static_summary=f"connections of the CRM of {self._cloudlet}",

@@ -1,0 +1,22 @@
+"""The demos of the families play to their ends, and leave nothing under way."""
+
+from __future__ import annotations
+
+import pytest
+
+from starter.asking import Asking
+from starter.errors import Exit
+from tests.test_cli.shell import Cli
+
+TOLD = {
+    "machines": ("migrate", "DESTROYED", "refused", "What to try next"),
+    "leases": ("refused", "a host fails", "TERMINATED", "What to try next"),
+    "systems": ("dropped: 0", "degraded", "stable", "refused", "What to try next"),
+}
+
+
+@pytest.mark.parametrize("family", TOLD)
+async def test_a_demo_tells_its_story(cli: Cli, asking: Asking, family: str) -> None:
+    ran = await cli(f"demo {family}")
+    assert ran.code == Exit.DONE, ran.out + ran.err
+    assert [words for words in TOLD[family] if words not in ran.out] == []
