@@ -16,6 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 BIN = HERE / ".venv" / "bin"
 AT_ONCE = ("-n", "3", "--dist", "loadgroup")  # tests wait more than they reckon: three processes for two cores
+PROGRAM = ("embedded", "postgres", "aws", "tui", "encryption", "tracing")  # for those who use it
+TOOLS = ("dev",)  # for those who change it: the same, and a hundred megabytes more
 CHECKS = ("ruff check .", "ruff format --check .", "mypy")
 
 
@@ -24,7 +26,7 @@ def main(words: list[str]) -> int:
         sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
     # Many short processes are started from here; each would compile everything anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    install()
+    install(TOOLS if words[:1] in (["test"], ["bench"], ["check"]) else PROGRAM)
     match words:
         case ["test", *rest]:
             return run(BIN / "python", "-m", "pytest", *AT_ONCE, *rest)
@@ -36,19 +38,21 @@ def main(words: list[str]) -> int:
     os.execv(BIN / "starter", ["starter", *(words or ["demo"])])
 
 
-def install() -> None:
+def install(extras: tuple[str, ...]) -> None:
     """The dependencies in .venv, exactly as locked; with plain pip, as near as that comes."""
     if uv := find_uv():
         environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(HERE / ".venv")}
         environ.pop("VIRTUAL_ENV", None)
-        sync = [uv, "sync", "--frozen", "--inexact", "--extra", "dev", "--python", sys.executable]
+        chosen = [word for extra in extras for word in ("--extra", extra)]
+        sync = [uv, "sync", "--frozen", "--inexact", "--no-dev", *chosen, "--python", sys.executable]
         how = ["--quiet"] if BIN.exists() else ["--compile-bytecode"]
         if subprocess.run([*sync, *how], cwd=HERE, env=environ).returncode == 0:
             return
         print("uv could not do it; trying pip", file=sys.stderr)
-    if not (BIN / "starter").exists():
+    if not (BIN / ("pytest" if extras == TOOLS else "starter")).exists():
         subprocess.run([sys.executable, "-m", "venv", HERE / ".venv"], check=True)
-        subprocess.run([BIN / "python", "-m", "pip", "install", "--quiet", "--editable", f"{HERE}[dev]"], check=True)
+        ours = f"{HERE}[{','.join(extras)}]"
+        subprocess.run([BIN / "python", "-m", "pip", "install", "--quiet", "--editable", ours], check=True)
 
 
 def find_uv() -> str | None:

@@ -8,6 +8,7 @@ from functools import partial
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.pulse import pulse
 from activities.signatures import doubt
 from domain.edge import messages as wire
 from domain.edge.facts import (
@@ -40,6 +41,13 @@ class EdgeActivities:
     @activity.defn(name=wire.CRM_SEND)
     async def crm_send(self, post: Post) -> None:
         """Hand requests to a CRM. Sent twice they have one effect: a CRM knows a request by its key."""
+        if activity.info().is_local:
+            await self._send(post)
+            return
+        async with pulse():
+            await self._send(post)
+
+    async def _send(self, post: Post) -> None:
         try:
             await self._ports[post.to.transport].send(post.to, post.requests)
         except Rejected as error:
@@ -48,11 +56,12 @@ class EdgeActivities:
     @activity.defn(name=wire.CRM_EVERYTHING)
     async def crm_everything(self, to: Address) -> int:
         """Tell a CRM all that should be on its cloudlet."""
-        items = (await self._inventory.everything(to.cloudlet)).items
-        for start in range(0, max(len(items), 1), ITEMS_AT_ONCE):
-            some = {item.path: wire.digest(item.spec) for item in items[start : start + ITEMS_AT_ONCE]}
-            await self.crm_send(Post(to=to, requests=[_all_data(to, start, some)]))
-        return len(items)
+        async with pulse():
+            items = (await self._inventory.everything(to.cloudlet)).items
+            for start in range(0, max(len(items), 1), ITEMS_AT_ONCE):
+                some = {item.path: wire.digest(item.spec) for item in items[start : start + ITEMS_AT_ONCE]}
+                await self._send(Post(to=to, requests=[_all_data(to, start, some)]))
+            return len(items)
 
     @activity.defn(name=wire.CRM_CONNECTED)
     async def crm_connected(self, fact: ConnectFact) -> Connected:

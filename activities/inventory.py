@@ -9,7 +9,7 @@ from temporalio import activity
 from activities.measuring import timed
 from domain import metrics, wire
 from domain.errors import Refused
-from domain.model import Admission, Claim, Ending, Holders, LineOrder, Outcome, Refusal, Request, Step, Stepped
+from domain.model import Admission, Claim, Ending, Holders, LineOrder, Outcome, Query, Refusal, Request, Step, Stepped
 from domain.ports import Inventory
 
 
@@ -45,6 +45,15 @@ class ActionWrites:
         """The end, and the locks released."""
         with timed(metrics.STORE_LATENCY, operation="finish"):
             return await self._inventory.finish(ending)
+
+    @activity.defn(name=wire.HAS_ENDED)
+    async def has_ended(self, query: Query) -> bool:
+        """Has finish been here for this run? Its end may be kept without Temporal having heard of it."""
+        try:
+            await self._inventory.outcome(query.run)
+        except Refused:
+            return False
+        return True
 
     @activity.defn(name=wire.STILL_HELD)
     async def still_held(self, behind: Holders) -> Holders:

@@ -24,6 +24,7 @@ from domain.model import (
     Refusal,
     Request,
     StoreView,
+    TreeView,
 )
 from domain.ports import Inventory
 
@@ -40,6 +41,10 @@ class Reading:
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
         return await answer(self._inventory.get(query.path))
+
+    @activity.defn(name=wire.READ_TREE)
+    async def read_tree(self, query: Query) -> TreeView:
+        return await answer(self._inventory.tree(query.path, query.limit))
 
     @activity.defn(name=wire.READ_OUTCOME)
     async def read_outcome(self, query: Query) -> Outcome:

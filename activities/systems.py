@@ -185,7 +185,7 @@ class BackendBooks:
         ghosts = [
             Finding("I3", path, f"is {status}, but its backend runs no such service")
             for path, status in kept.items()
-            if path not in run
+            if path not in run and status != State.FAILED  # one that was never started has failed, and that is all
         ]
         return orphans + ghosts, len(run)
 

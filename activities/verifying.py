@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.pulse import pulse
-from domain import wire
-from domain.invariants import accepted_is_finished
+from domain import registry, wire
+from domain.invariants import ActionFacts, accepted_is_finished
 from domain.model import Finding, Query, Verification
 from domain.ports import Inventory
 
@@ -33,6 +34,9 @@ class Verifying:
         async with pulse():
             open_runs = await self._open_runs()
             kept = await self._inventory.kept(query.path, open_runs)
+            if unlisted := await self._unlisted(kept.actions, open_runs):
+                open_runs |= unlisted
+                kept = await self._inventory.kept(query.path, open_runs)
             still_open = open_runs & await self._open_runs()  # what ended meanwhile is not judged by what it was
             findings = [*accepted_is_finished(kept.actions, open_runs), *kept.findings]
             books = 0
@@ -45,6 +49,20 @@ class Verifying:
         looked_at = Counter(actions=len(kept.actions), objects=kept.objects, lines=kept.lines, locks=kept.locks)
         looked_at["outside"] = books
         return Verification(findings=sure[:LISTED], more=max(0, len(sure) - LISTED), looked_at=dict(looked_at))
+
+    async def _unlisted(self, actions: Sequence[ActionFacts], listed: set[str]) -> set[str]:
+        """Runs that are open although Temporal does not list them yet: its lists lag behind."""
+        doubtful = [each for each in actions if not each.ended and each.run not in listed]
+        return {each.run for each in doubtful[:LISTED] if await self._is_open(each)}
+
+    async def _is_open(self, action: ActionFacts) -> bool:
+        handle = self._client.get_workflow_handle(registry.owner_of(action.path, action.action), run_id=action.run)
+        try:
+            return (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+                return False
+            raise
 
     async def _open_runs(self) -> set[str]:
         running = self._client.list_workflows("ExecutionStatus = 'Running'")

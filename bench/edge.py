@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from temporalio.client import WorkflowHandle
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench.rig import Rig, head, in_turns, rig, row, run
@@ -62,14 +63,19 @@ async def apps(rig: Rig, paths: list[str], turn: int) -> None:
 
 
 async def signalled(rig: Rig, turn: int) -> None:
-    """Start, signal, result: the least that an action must pay that waits for an answer."""
+    """Start, wait, signal, result: the least that an action must pay that waits for an answer.
 
-    async def one(name: str) -> None:
-        handle = await rig.client.start_workflow(WaitForSignal.run, 1, id=name, task_queue=QUEUE)
+    The signals go out when all have been started: one that came before its workflow waits would save it a task.
+    """
+    names = [f"signal-{turn}-{n}" for n in range(CLOUDLETS * APPS)]
+    started = [rig.client.start_workflow(WaitForSignal.run, 1, id=name, task_queue=QUEUE) for name in names]
+    handles = await asyncio.gather(*started)
+
+    async def one(handle: WorkflowHandle[WaitForSignal, int]) -> None:
         await handle.signal(WaitForSignal.answer, 1)
         await handle.result()
 
-    await asyncio.gather(*(one(f"signal-{turn}-{n}") for n in range(CLOUDLETS * APPS)))
+    await asyncio.gather(*map(one, handles))
 
 
 async def main() -> None:

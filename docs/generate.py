@@ -15,20 +15,21 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from pydantic.fields import FieldInfo
 
 import store.families  # noqa: F401  it knows the families' tables
+from docs import refusals as in_code
+from docs import words
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
-from domain.machine import Actor, Ruling, StateTable
+from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
 from starter import asking, spec
 from starter.actions import Options
+from starter.app import build
 from starter.errors import OF_CATEGORY, Exit
-from starter.naming import example
-from starter.options import needs_file
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
@@ -41,75 +42,6 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
 COMMAND = ".venv/bin/python -m docs.generate"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-
-SETTINGS = {
-    "home": "where the embedded stack keeps its data",
-    "store_url": "the inventory's database; in production `postgresql://user:password@host/name`",
-    "store_pool": "connections to PostgreSQL that a worker keeps, for the inventory and for the simulated clouds each",
-    "cloud_url": "the simulated clouds' database; every worker must use the same one",
-    "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
-    "share": "this worker's part of the rate limits, such as `1/2`",
-    "drain": "seconds that calls in flight have to end when a worker is told to stop; then others go on with them",
-    "step_patience": "seconds that an action's next step is kept for the worker that knows it; then any other takes it",
-    "deployment": "a name makes workers versioned: actions end on the build that they began on",
-    "build": "this worker's build, such as `2026-11-15`; if not said, the version of the program",
-    "sandbox": "run workflows in Temporal's sandbox, as the tests do; costs CPU",
-    "policy_file": "who may do what, a YAML file on the workers; if empty, everybody may do everything",
-    "crm_token_file": "the token of the CRM that runs here, see docs/edge.md; if not said, a file under the home",
-    "keys_file": "keys with which whatever goes through Temporal is encrypted; the same on workers and for the CLI",
-    "metrics": "where workers serve metrics for Prometheus, such as `127.0.0.1:9464`; nowhere if empty",
-    "traces": "the OpenTelemetry collector, such as `http://127.0.0.1:4318`; nothing is traced if empty",
-    "log_format": "how workers log to stderr",
-    "log_level": "from which level on",
-    "call_timeout": "seconds for one call to a cloud; then its outcome is unknown, and it is made again",
-    "patience": "seconds for all tries for one VM; then the cloud is asked what the VM is",
-    "connections": "a YAML file of connections to clouds, see docs/aws.md; without one everything is simulated",
-    "max_vms": "the most VMs that one MCI may have here",
-    "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
-    "heal_limits": "seconds until a sweep looks at an action, by `kind.action`, by `kind`, or for all as `*`; else 600",
-    "crash_file": "for tests: a file that names the point at which this worker dies",
-    "simulated_latency": "seconds that a call to a simulated cloud takes",
-    "simulated_jitter": "by how much that varies, as a part of it",
-}
-
-EXITS = {
-    Exit.DONE: "done, or there was nothing to do",
-    Exit.FAILED: "the action failed or was cancelled, or the question was not answered with yes",
-    Exit.USAGE: "bad words or bad input; nothing was changed",
-    Exit.REFUSED: "refused: busy (409) or not allowed now; nothing was changed",
-    Exit.UNREACHABLE: "Temporal, a worker or the store cannot be reached",
-    Exit.NOT_FOUND: "there is no such object",
-    Exit.PARTLY: "done for some VMs, failed for others",
-    Exit.STILL_WAITING: "`--timeout` has passed; the action goes on",
-    Exit.INTERRUPTED: "Ctrl-C; the action goes on",
-}
-
-FAULTS = {
-    faults.Kind.FAIL: "the cloud says no, for good",
-    faults.Kind.CAPACITY: "create finds no room in the region, or its quota used up",
-    faults.Kind.THROTTLE: "too many calls; come back after `--retry-after` seconds",
-    faults.Kind.UNAVAILABLE: "the cloud does not take the call",
-    faults.Kind.LOSE_ANSWER: "the work is done, but the answer gets lost",
-    faults.Kind.HANG: "the call takes `--seconds` longer",
-    faults.Kind.SLOW: "the same, more or less",
-    faults.Kind.UNKNOWN_STATUS: "a read finds the VM in a state that nobody knows",
-    faults.Kind.LIE: "the cloud says terminated, but the VM lives",
-}
-
-TABLES = {
-    "objects": "what there is, and how it is; VMs are objects too",
-    "actions": "every action that was ever admitted: who asked, what was granted, what became of it",
-    "locks": "who holds what",
-    "connections": "MCI: what the VMs of a cloud's region share, and who prepares or releases it just now",
-    "connection_uses": "MCI: which MCIs use a connection; the last one to leave removes what is shared",
-    "lease_hosts": "leases: what a pool has to give",
-    "lease_bookings": "leases: what each reservation wants, and when",
-    "lease_allocations": "leases: which host is whose, from when to when",
-    "lease_timers": "leases: what is due, and when",
-    "system_numbers": "systems: the last number given to a deploy or a teardown",
-    "heal_reports": "what sweeps of self-healing found and did",
-    "history": "every change, and every write that was ignored; lines are only ever added",
-}
 
 
 def layers() -> str:
@@ -128,12 +60,12 @@ def settings() -> str:
     lines = []
     for name in Settings.model_fields:
         value = derived.get(name, str(getattr(usual, name)))
-        lines.append((f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _said(SETTINGS, name)))
+        lines.append((f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _said(words.SETTINGS, name)))
     return _table(("variable", "default", "what it is"), lines)
 
 
 def exit_codes() -> str:
-    return _table(("code", "meaning"), [(str(int(code)), _said(EXITS, code)) for code in Exit])
+    return _table(("code", "meaning"), [(str(int(code)), _said(words.EXITS, code)) for code in Exit])
 
 
 def caps() -> str:
@@ -170,7 +102,7 @@ def sizes() -> str:
 
 
 def fault_kinds() -> str:
-    return _table(("kind", "what happens"), [(f"`{kind}`", _said(FAULTS, kind)) for kind in faults.Kind])
+    return _table(("kind", "what happens"), [(f"`{kind}`", _said(words.FAULTS, kind)) for kind in faults.Kind])
 
 
 def vm_actions() -> str:
@@ -178,11 +110,19 @@ def vm_actions() -> str:
     return rendering.markdown(_users(VM))
 
 
-def verdicts() -> str:
-    """What each action leads to in each status in which a VM can be asked for one."""
-    verbs = [verb.action for verb in registry.KINDS["vm"].verbs]
-    lines = [(status, *(_verdict(VM, status, verb) for verb in verbs)) for status in VM.stable]
-    return _table(("VM is", *verbs), lines)
+def verdicts(name: str) -> str:
+    """What each action leads to in each status in which an object of a kind can be asked for one."""
+    kind = registry.KINDS[name]
+    births = {row.action for row in kind.table.rows if row.source == NONE}
+    verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.hidden]
+    lines = [(status, *(_verdict(kind.table, status, verb) for verb in verbs)) for status in kind.table.stable]
+    return _table((f"{kind.table.label} is", *verbs), lines)
+
+
+def refusals_of(family: str) -> str:
+    """What a family refuses besides."""
+    lines = [(code, f"`{message}`", hint) for code, message, hint in in_code.of_family(family)]
+    return _table(("exit", "refused with", "hint"), lines)
 
 
 def states(kind: str) -> str:
@@ -195,15 +135,8 @@ def diagram(kind: str) -> str:
 
 
 def commands(name: str) -> str:
-    """Every verb of a kind."""
-    kind = registry.KINDS[name]
-    lines = []
-    for verb in kind.verbs:
-        file = f" -f examples/{kind.name}-demo.yaml" if verb.spec and needs_file(verb.spec) else ""
-        lines.append((f"`starter {kind.name} {verb.action} {example(kind)}{file}`", verb.help))
-    lines.append((f"`starter {kind.name} status {example(kind)}`", "How it is now; `-o json` for programs."))
-    lines.append((f"`starter {kind.name} list`", f"Every {kind.table.label} there is."))
-    return _table(("command", "what it does"), lines)
+    """Every command of a noun, as its help describes it."""
+    return _table(("command", "what it does"), [_command(each) for each in _below(build()[name])])
 
 
 def options() -> str:
@@ -244,36 +177,19 @@ def refusals() -> str:
 
 def spec_fields() -> str:
     """What `mci create` takes from a file."""
-    told = {
-        "description": "free text",
-        "label": "words of your own",
-        "option": "`hold`: prepare, then wait for `continue` or `withdraw` before any VM is made",
-        "policyOnPartialFailure": "when some VMs cannot be made: `continue`, `rollback` or `refine`",
-        "subGroups": "VMs that are alike, each group with the fields below",
-    }
-    lines = [_field(name, field, told) for name, field in MciSpec.model_fields.items()]
-    told = {
-        "name": "its VMs are called `{name}-1`, `{name}-2` and so on",
-        "subGroupSize": "how many VMs",
-        "connectionName": "where, by the name of a connection; or else by the next two",
-        "csp": "the cloud, one of: " + ", ".join(limits.CLOUDS),
-        "region": "where in that cloud",
-        "specId": "the size of each VM, as the cloud names it",
-        "imageId": "what they boot, as the cloud names it",
-        "label": "words of your own",
-    }
-    lines += [_field(f"subGroups[].{name}", field, told) for name, field in SubGroup.model_fields.items()]
+    lines = [_field(name, field, words.MCI_FIELDS) for name, field in MciSpec.model_fields.items()]
+    lines += [_field(f"subGroups[].{name}", field, words.GROUP_FIELDS) for name, field in SubGroup.model_fields.items()]
     return _table(("field", "default", "what it is"), lines)
 
 
 def inventory() -> str:
     """The tables of the store."""
     lines = [
-        (f"`{table.name}`", _said(TABLES, table.name), ", ".join(column.name for column in table.columns))
+        (f"`{table.name}`", _said(words.TABLES, table.name), ", ".join(column.name for column in table.columns))
         for table in metadata.sorted_tables
     ]
     return _table(
-        ("table", "what it keeps", "columns"), sorted(lines, key=lambda line: list(TABLES).index(line[0][1:-1]))
+        ("table", "what it keeps", "columns"), sorted(lines, key=lambda line: list(words.TABLES).index(line[0][1:-1]))
     )
 
 
@@ -288,18 +204,9 @@ def search_attributes() -> str:
 def request_schema() -> str:
     """The one object that starts any action."""
     properties = Request.model_json_schema()["properties"]
-    told = {
-        "path": "the object; also the workflow ID",
-        "action": "what to do",
-        "force": "whatever the status; ends the action that runs there",
-        "spec": "what to create; only for `create`",
-        "requested_by": "who asks, for the history",
-        "reason": "why, for the history",
-        "request_id": "asked twice with one ID: done once",
-    }
     return _table(
         ("field", "default", "what it is"),
-        [(f"`{name}`", _default(properties[name]), _said(told, name)) for name in properties],
+        [(f"`{name}`", _default(properties[name]), _said(words.REQUEST_FIELDS, name)) for name in properties],
     )
 
 
@@ -330,7 +237,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "fault-kinds": fault_kinds,
     "vm-actions": vm_actions,
-    "verdicts": verdicts,
     "options": options,
     "refusals": refusals,
     "spec-fields": spec_fields,
@@ -344,7 +250,13 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 # Parts that there are for every kind: `states-vm` and so on.
-OF_KIND: dict[str, Callable[[str], str]] = {"states": states, "diagram": diagram, "commands": commands}
+OF_KIND: dict[str, Callable[[str], str]] = {
+    "states": states,
+    "diagram": diagram,
+    "commands": commands,
+    "verdicts": verdicts,
+    "refusals": refusals_of,  # of a family
+}
 
 
 def part(name: str) -> str:
@@ -372,11 +284,11 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows) + "\n"
 
 
-def _said(words: Mapping[T, str], about: T) -> str:
+def _said(told: Mapping[T, str], about: T) -> str:
     """What is said here about a thing; a new thing needs a few words."""
-    if about not in words:
-        raise LookupError(f"docs/generate.py has no words for {about!r} yet")
-    return words[about]
+    if about not in told:
+        raise LookupError(f"docs/words.py has no words for {about!r} yet")
+    return told[about]
 
 
 def _fenced(language: str, text: str) -> str:
@@ -410,6 +322,17 @@ def _refused(ask: Callable[[], object]) -> tuple[str, str]:
 def _field(name: str, field: FieldInfo, told: Mapping[str, str]) -> tuple[str, str, str]:
     usual = "must be given" if field.is_required() else f"`{field.default}`" if field.default else "empty"
     return f"`{name}`", usual, _said(told, name.rpartition(".")[2])
+
+
+def _below(noun: App) -> list[App]:
+    """The commands of a noun that people are to see, those of a noun within it included."""
+    shown = [noun[name] for name in noun.resolved_commands() if not name.startswith("-") and noun[name].show]
+    return [each for one in shown for each in (_below(one) if one.default_command is None else [one])]
+
+
+def _command(each: App) -> tuple[str, str]:
+    what, _, example = inspect.cleandoc(each.help).partition("\n\nExample: ")
+    return f"`{' '.join(example.split())}`", " ".join(what.split())
 
 
 def _words(given: object) -> list[str]:

@@ -23,6 +23,7 @@ class Verb:
     spec: type[BaseModel] | None = None
     named: bool = False  # each of its actions has a name of its own, which the grant's details tell
     alone: bool = False  # it is about the object itself: which members go along, it decides later
+    hidden: bool = False  # a program of ours asks for it when its time has come; not offered to people
     preempts: bool = False  # it takes over whatever runs on the object, and cancels what runs below, without force
 
 

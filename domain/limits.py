@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 MAX_VMS_PER_MCI = 20_000
 MAX_SUBGROUPS = 500
@@ -11,6 +12,7 @@ MAX_PAYLOAD_BYTES = 2_000_000  # Temporal takes 2 MiB at a time; the rest is roo
 CHUNK_VMS = 500  # VMs in one provider activity: big enough for short histories, small enough to share between workers
 HOLDERS_SHOWN = 20  # holders of locks that a refusal names in words
 HOLDERS_LISTED = 500  # and as data: a refusal must fit into a payload
+TASK_TIMEOUT = timedelta(seconds=5)  # how long a worker that died in a step of a workflow is waited for
 FAILURES_SHOWN = 20  # per-VM failures in an outcome; all of them are in the inventory
 
 

@@ -287,6 +287,21 @@ class ObjectView(Model):
     members: list[ObjectView] = []
 
 
+class PlaceView(Model):
+    """How the members of a group in one place are."""
+
+    placement: str
+    counts: dict[str, int]
+
+
+class TreeView(Model):
+    """A group with its members counted by place, and what is wrong with the first few of them."""
+
+    object: ObjectView
+    places: list[PlaceView]
+    troubles: list[Trouble]
+
+
 class HistoryLine(Model):
     """One change, or one message that changed nothing and was ignored."""
 

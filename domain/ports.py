@@ -26,6 +26,7 @@ from domain.model import (
     Step,
     Stepped,
     Target,
+    TreeView,
 )
 
 T = TypeVar("T")
@@ -93,6 +94,8 @@ class Inventory(Protocol):
     async def reports(self, limit: int) -> list[HealReport]: ...
 
     async def get(self, path: str, members: bool = False) -> ObjectView: ...
+
+    async def tree(self, path: str, troubles: int) -> TreeView: ...
 
     async def outcome(self, run: str) -> Outcome:
         """What became of the action of a run. One that has not ended, or never began, is Refused as not found."""

@@ -22,6 +22,7 @@ TOO_LARGE = "TooLarge"  # of anything that would not fit through Temporal
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
+HAS_ENDED = "has_ended"
 PERMIT = "permit"  # may whoever asks do this at all?
 
 # Standing in line: whoever ends tells those behind.
@@ -51,6 +52,7 @@ FORGET_VMS = "forget_vms"
 
 # Standalone activities: reads, and the simulated cloud's faults.
 READ_OBJECT = "read_object"
+READ_TREE = "read_tree"
 READ_OBJECTS = "read_objects"
 READ_HISTORY = "read_history"
 READ_LOCKS = "read_locks"

@@ -13,6 +13,7 @@ from starter import (
     actions,
     builds,
     codec,
+    completing,
     connections,
     doctor,
     explain,
@@ -36,7 +37,9 @@ OBJECTS, LOOKING, STEERING, RUNNING = (
 _DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 Where = Annotated[str, Parameter(help="Only at or below this object.")]
-KindName = Annotated[str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.")]
+KindName = Annotated[
+    str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
+]
 
 
 def build() -> App:
@@ -63,6 +66,8 @@ def build() -> App:
     for face in FACES.values():
         if face.extend:
             face.extend(app)
+    for name in registry.KINDS:
+        completing.aim(app[name], name)
     heal.app.group = (STEERING,)
     app.command(heal.app)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -16,7 +16,6 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
     ActivityFailureError,
     Client,
-    WithStartWorkflowOperation,
     WorkflowContinuedAsNewError,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
@@ -26,10 +25,6 @@ from temporalio.client import (
 )
 from temporalio.common import (
     RetryPolicy,
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
 )
 from temporalio.exceptions import ApplicationError, TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -37,15 +32,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
+from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
-from domain.paths import kind_of, short
 from starter.answers import action_of, conflict, ended, failed, refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
+from starter.launching import MARK, run_of, with_start, within, workflow_id
 
 T = TypeVar("T", bound=BaseModel)
-R = TypeVar("R")
 
-TASK_TIMEOUT = timedelta(seconds=5)  # bounds a lost dispatch; the server's default is twice that
 ADMISSION_SECONDS = 15
 PREEMPT_SECONDS = 60
 PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
@@ -55,7 +49,6 @@ PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # call itself was repeated on the way.
 TASK_FAILED = "unexpected workflow task failure"
 STARTED_ANYWAY = (TASK_FAILED, "StartDeduped")
-MARK = "asked"  # in the memo: by it a start is known to be ours
 POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
@@ -99,7 +92,7 @@ class Asking:
     async def check(self, request: Request) -> Admission:
         """What ask would be answered now. Nothing is changed."""
         registry.parse_spec(request)
-        newest = await self.running(_id(request))
+        newest = await self.running(workflow_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
             return Admission(refusal=await self._conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
@@ -143,7 +136,12 @@ class Asking:
         await self.someone_polls(wire.ACTIONS_QUEUE)
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
-            wire.HEAL, order, id=run, task_queue=wire.ACTIONS_QUEUE, result_type=HealReport
+            wire.HEAL,
+            order,
+            id=run,
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+            result_type=HealReport,
         )
         return report
 
@@ -232,9 +230,9 @@ class Asking:
 
     async def _start(self, request: Request) -> Ticket:
         mark = uuid.uuid4().hex
-        operation = _with_start(request, mark)
+        operation = with_start(request, mark)
         try:
-            admission = await _within(
+            admission = await within(
                 ADMISSION_SECONDS,
                 self.client.execute_update_with_start_workflow(
                     wire.ADMIT, request, result_type=Admission, start_workflow_operation=operation
@@ -244,44 +242,46 @@ class Asking:
             raise Unanswered(
                 f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
                 "the request stays, and is carried out when one can",
-                f"starter attach {_id(request)} (or take it back: starter cancel {_id(request)})",
+                f"starter attach {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
             ) from error
         except RPCError as error:
             if not any(sign in error.message for sign in STARTED_ANYWAY):
                 raise
             return await self._ask_again(request, mark)
         finally:
-            run = await _run_of(operation)
-        return Ticket(_id(request), run, admission)
+            run = await run_of(operation)
+        return Ticket(workflow_id(request), run, admission)
 
     async def _ask_again(self, request: Request, mark: str) -> Ticket:
         """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
-        newest = await self.client.get_workflow_handle(_id(request)).describe()
+        newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
         run = newest.run_id
         if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
-        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(_id(request), run_id=run)
+        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         try:
             admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             admission = Admission()
-        return Ticket(_id(request), run, admission)
+        return Ticket(workflow_id(request), run, admission)
 
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
-        running = await self.running(_id(request))
+        running = await self.running(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
-            handle = self.client.get_workflow_handle(_id(request), run_id=running.run_id)
+            handle = self.client.get_workflow_handle(workflow_id(request), run_id=running.run_id)
             return Ticket(
-                _id(request), running.run_id, await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+                workflow_id(request),
+                running.run_id,
+                await handle.execute_update(wire.ADMIT, request, result_type=Admission),
             )
         if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
         refusal = await self._conflict(request, running)
-        return Ticket(_id(request), running.run_id if running else "", Admission(refusal=refusal))
+        return Ticket(workflow_id(request), running.run_id if running else "", Admission(refusal=refusal))
 
     async def _conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
         """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
@@ -301,7 +301,7 @@ class Asking:
             request = request.model_copy(update={"request_id": uuid.uuid4().hex})
         handle = self.client.get_workflow_handle(request.path)
         try:
-            return await _within(PREEMPT_SECONDS, self._make_way(handle, request))
+            return await within(PREEMPT_SECONDS, self._make_way(handle, request))
         except WorkflowUpdateFailedError as error:
             if (refusal := refusal_in(error.cause)) is None:
                 raise
@@ -339,58 +339,3 @@ class Asking:
         except Refused as refused:
             refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
             return Ticket(request.path, run, Admission(refusal=refusal))
-
-
-async def _within(seconds: float, work: Awaitable[R]) -> R:
-    """The work's result, or TimeoutError. The SDK turns a cancel into an error of its own, so it gets none of ours."""
-    task = asyncio.ensure_future(work)
-    try:
-        if not (await asyncio.wait({task}, timeout=seconds))[0]:
-            raise TimeoutError
-        return task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
-
-
-def _id(request: Request) -> str:
-    return registry.owner_of(request.path, request.action)
-
-
-def _with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
-    verb = registry.kind_at(request.path).verb(request.action)
-    return WithStartWorkflowOperation(
-        verb.workflow,
-        request,
-        id=_id(request),
-        task_queue=wire.ACTIONS_QUEUE,
-        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-        task_timeout=TASK_TIMEOUT,
-        memo={**wire.memo(request), MARK: mark},
-        search_attributes=_attributes(request),
-        static_summary=f"{request.action} {short(request.path)}",
-        static_details=f"Requested by **{request.requested_by or 'nobody named'}**\n\n{request.reason}",
-    )
-
-
-def _attributes(request: Request) -> TypedSearchAttributes:
-    rows = registry.kind_at(request.path).table.rows
-    during = next((str(row.during) for row in rows if row.action == request.action and row.during), request.action)
-    told = {
-        "ObjectPath": request.path,
-        "ObjectKind": kind_of(request.path),
-        "Action": request.action,
-        "Phase": during,
-    }
-    return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
-    )
-
-
-async def _run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
-    """The run that was started. Always asked for: else the event loop complains that nobody took the failure."""
-    try:
-        return (await operation.workflow_handle()).first_execution_run_id or ""
-    except (TemporalError, RPCError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError
-        return ""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from domain import registry, wire
 from domain.errors import Category, brief
@@ -14,6 +12,7 @@ from domain.model import HistoryLine, HistoryView, ObjectView, Query, Request
 from domain.paths import kind_of, short
 from starter import reads, terminal
 from starter.errors import Exit
+from starter.kinds import Target
 from starter.session import session
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ LINES = 20
 TROUBLED = 5
 
 
-async def explain(path: Annotated[str, Parameter(help="The object: a path, or its names with slashes.")], /) -> Exit:
+async def explain(path: Target, /) -> Exit:
     """Why an object is in its status, what it is waiting for, and what can be done now.
 
     Example: starter explain default/web

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from domain import registry
 from domain.paths import expand
-from starter import actions, reads
+from starter import actions, completing, reads
 from starter.actions import Options
 from starter.errors import Exit
 from starter.naming import EXAMPLES, example
@@ -19,11 +19,14 @@ from starter.output import OutputOption
 
 Command = Callable[..., Awaitable[Exit]]
 
-Target = Annotated[str, Parameter(help="The object: a path, or its names with slashes.")]
+Target = Annotated[
+    str, Parameter(help="The object: a path, or its names with slashes.", completer=completing.objects())
+]
 SpecFile = Annotated[
     str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
 ]
 Prefix = Annotated[str, Parameter(help="Only objects at or below this path.")]
+Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
 
 DEFAULT_LIMIT = 1_000
@@ -33,7 +36,7 @@ def noun(kind: registry.Kind, group: Group) -> App:
     """The commands of one kind."""
     app = App(name=kind.name, help=kind.help, group=group)
     for verb in kind.verbs:
-        app.command(_acting(kind, verb), name=verb.action)
+        app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
     app.command(_status(kind), name="status")
     app.command(_list(kind), name="list")
     return app
@@ -75,8 +78,8 @@ def _needed(spec: type[BaseModel]) -> list[str]:
 
 
 def _status(kind: registry.Kind) -> Command:
-    async def status(target: Target, /, *, output: OutputOption = "table") -> Exit:
-        return await reads.status(kind, expand(target, kind.scope), output)
+    async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+        return await reads.status(kind, expand(target, kind.scope), output, watch)
 
     parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
     return described(
@@ -88,7 +91,9 @@ def _list(kind: registry.Kind) -> Command:
     async def list_them(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
         return await reads.list_objects(kind, prefix, limit, output)
 
-    return described(list_them, f"Every {kind.table.label} there is.", f"{kind.name} list --prefix default")
+    first, inner, _ = example(kind).partition("/")
+    words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
+    return described(list_them, f"Every {kind.table.label} there is.", words)
 
 
 def spec_in(file: str) -> dict[str, Any] | None:

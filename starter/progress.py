@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from domain import registry, wire
 from domain.errors import RatchetError
 from domain.machine import NONE
-from domain.model import ObjectView, Outcome, Query
+from domain.model import ObjectView, Outcome, Query, TreeView
 from domain.paths import short
-from starter import terminal
+from starter import terminal, tree
 from starter.errors import NoWorker, StillWaiting
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from starter.asking import Asking
 
 FIRST_PAUSE = 0.15
 LONGEST_PAUSE = 1.0
+TROUBLES = 10  # at most so many are asked for: a terminal has few lines
 
 Tell = Callable[[str], None]
 
@@ -39,33 +44,73 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
 
 
 async def follow(asking: Asking, path: str, run: str, targets: int) -> Outcome:
-    """Wait for the end of an action and show how it goes."""
-    with line_for_people() as tell:
-        return await watch(asking, path, run, targets, tell)
+    """Wait for the end of an action and show how it goes: a tree that changes, or in a pipe a line for each change."""
+    console = terminal.people()
+    if not console.is_terminal or console.is_dumb_terminal:
+        return await watch(asking, path, run, targets, changes(terminal.say))
+    with screen(console) as show:
+        began = time.monotonic()
+
+        async def look() -> None:
+            show(await _tree(asking, path, targets, time.monotonic() - began, console))
+
+        return await _attend(asking, path, run, look)
 
 
 async def watch(asking: Asking, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE) -> Outcome:
-    """The same with each look told to a caller of our own."""
+    """The same with each look told, in a line, to a caller of our own."""
+
+    async def look() -> None:
+        tell(await _look(asking, path, targets))
+
+    return await _attend(asking, path, run, look, pause)
+
+
+async def _attend(
+    asking: Asking, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
+) -> Outcome:
+    """Look again and again until the action has ended. A look that takes long does not keep the end waiting."""
     end = asyncio.ensure_future(asking.outcome(path, run))
+    looking = asyncio.ensure_future(look())
     try:
         while not end.done():
-            tell(await _look(asking, path, targets))
-            await asyncio.wait({end}, timeout=pause)
-            pause = min(pause * 1.3, LONGEST_PAUSE)
+            await asyncio.wait({end, looking}, return_when=asyncio.FIRST_COMPLETED)
+            if looking.done():
+                looking.result()
+                await asyncio.wait({end}, timeout=pause)
+                pause = min(pause * 1.3, LONGEST_PAUSE)
+                if not end.done():
+                    looking = asyncio.ensure_future(look())
         return await end
     finally:
-        end.cancel()
+        for task in (end, looking):
+            task.cancel()
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
 
 
 @contextmanager
-def line_for_people() -> Iterator[Tell]:
-    """One line that changes, on a terminal; in a pipe a new line for each change."""
-    console = terminal.people()
-    if console.is_terminal:
-        with console.status("") as line:
-            yield lambda text: line.update(terminal.clean(text))
-    else:
-        yield changes(terminal.say)
+def screen(console: Console) -> Iterator[Callable[[Text], None]]:
+    """A part of the terminal that is drawn anew each time, and is gone at the end."""
+    from rich.live import Live
+
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda text: live.update(text, refresh=True)
+
+
+async def _tree(asking: Asking, path: str, targets: int, seconds: float, console: Console) -> Text:
+    """The object with its places as they are now; in a line what has none, or cannot be seen."""
+    from rich.text import Text
+
+    path = wire.object_of(path)
+    try:
+        if registry.kind_at(path).member is not None:
+            seen = await asking.read(wire.READ_TREE, Query(path=path, limit=TROUBLES), TreeView)
+            step = "" if seen.places else await _step(asking, seen.object)
+            plain = console.options.ascii_only
+            return tree.draw(seen, targets, seconds, step.strip(), (console.width, console.height), plain)
+    except RatchetError:
+        pass  # the line tells what is wrong
+    return Text(terminal.clean(await _look(asking, path, targets)), overflow="ellipsis", no_wrap=True)
 
 
 def changes(tell: Tell) -> Tell:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from starter.session import session
 if TYPE_CHECKING:
     from starter.asking import Asking
 
+WATCH_SECONDS = 1.0
 HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 
@@ -65,11 +68,18 @@ async def get(path: str, output: Output) -> Exit:
 Seen = tuple[ObjectView, list[ObjectView]]
 
 
-async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
-    """An object and its members, in the family's own shape."""
+async def status(kind: registry.Kind, path: str, output: Output, watch: bool = False) -> Exit:
+    """An object and its members, in the family's own shape. Watched: again at each change, until it is gone."""
     async with session() as asking:
         seen = await look(asking, kind, path)
-    print_status(kind, seen, output)
+        print_status(kind, seen, output)
+        while watch:
+            sys.stdout.flush()  # somebody may read it through a pipe
+            await asyncio.sleep(WATCH_SECONDS)
+            last, seen = seen, await look(asking, kind, path)
+            if seen != last:
+                terminal.out("")
+                print_status(kind, seen, output)
     return Exit.DONE
 
 

@@ -26,6 +26,7 @@ def say(text: str = "", style: str = "") -> None:
 def story(text: str = "", style: str = "") -> None:
     """A line of a command whose product is words: `demo`, `up` and the like."""
     _console(sys.stdout).print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.flush()  # whoever reads a pipe or a file wants it now
 
 
 def people() -> Console:

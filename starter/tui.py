@@ -57,7 +57,10 @@ class Tui(App[None]):
     """A screen full of what there is. Everything that it does goes through the same requests as the CLI's."""
 
     TITLE = "ratchet"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
     CSS = """
+    TabbedContent { width: 1fr; }
+    .-narrow #side { display: none; }
     #side { width: 45%; border-left: solid $primary; padding: 0 1; }
     #choice { width: 60; height: auto; border: thick $primary; background: $surface; padding: 1; }
     Choice { align: center middle; }
@@ -120,7 +123,7 @@ class Tui(App[None]):
         """Choose an action for the object under the cursor, and ask for it."""
         if not (path := self._selected()):
             return
-        verbs = [verb.action for verb in registry.kind(kind_of(path)).verbs if verb.spec is None]
+        verbs = [verb.action for verb in registry.kind(kind_of(path)).verbs if verb.spec is None and not verb.hidden]
         if (action := await self.push_screen_wait(Choice(f"what to do with {short(path)}", verbs))) is None:
             return
         try:

@@ -23,6 +23,7 @@ from domain.model import (
     Step,
     Stepped,
     Target,
+    TreeView,
 )
 from store import (
     claims,
@@ -94,6 +95,9 @@ class SqlInventory:
 
     async def get(self, path: str, members: bool = False) -> ObjectView:
         return await self.database.run(partial(reading.get, path=path, members=members))
+
+    async def tree(self, path: str, troubles: int) -> TreeView:
+        return await self.database.run(partial(reading.tree, path=path, troubles=troubles))
 
     async def outcome(self, run: str) -> Outcome:
         return await self.database.run(partial(reading.outcome, run=run))

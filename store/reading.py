@@ -11,7 +11,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.locks import Hold, Mode
 from domain.machine import NONE
-from domain.model import HistoryLine, ObjectView, Outcome
+from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TreeView, Trouble
 from domain.paths import check_path
 from store.schema import actions, history, locks, objects
 
@@ -49,6 +49,34 @@ def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
     view = _views(connection, [row])[0]
     return view.model_copy(update={"members": _members(connection, path)}) if members else view
+
+
+_PLACES = (
+    sa.select(objects.c.placement, objects.c.status, sa.func.count())
+    .where(objects.c.parent == sa.bindparam("at_path"))
+    .group_by(objects.c.placement, objects.c.status)
+    .order_by(objects.c.placement, objects.c.status)
+)
+_TROUBLES = (
+    sa.select(objects.c.path, objects.c.status, objects.c.error, objects.c.changed_at.label("at"))
+    .where(objects.c.parent == sa.bindparam("at_path"), objects.c.error != "")
+    .order_by(objects.c.path)
+    .limit(sa.bindparam("most"))
+)
+
+
+def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
+    """A group with its members counted by place: two statements, however many there are."""
+    view = get(connection, path, members=False)
+    places: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for placement, status, number in connection.execute(_PLACES, {"at_path": path}):
+        places[placement][status] = number
+    wrong = connection.execute(_TROUBLES, {"at_path": path, "most": troubles}).mappings()
+    return TreeView(
+        object=view,
+        places=[PlaceView(placement=place, counts=counts) for place, counts in places.items()],
+        troubles=[Trouble(**row) for row in wrong],
+    )
 
 
 def outcome(connection: sa.Connection, run: str) -> Outcome:

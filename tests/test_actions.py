@@ -14,6 +14,7 @@ from domain.errors import Category
 from domain.limits import CLOUDS
 from domain.model import Result
 from tests.user import User, spec
+from workflows import calls
 
 
 async def test_an_action_goes_from_request_to_outcome_and_leaves_everything_at_rest(user: User) -> None:
@@ -277,3 +278,19 @@ async def test_caps_hold_over_all_actions_at_once_and_are_reached(user: User) ->
     assert peaks.regions == CLOUDS["ncp"].regions
     assert {peaks.vms[place] for place in places} == {CLOUDS["ncp"].vms}
     assert user.service.parts.permits.in_use() == {}
+
+
+async def test_what_must_not_be_cut_off_goes_to_its_end_and_tells_that_it_was_to_be() -> None:
+    go = asyncio.Event()
+
+    async def write() -> str:
+        await go.wait()
+        return "written"
+
+    writing = asyncio.create_task(calls.to_its_end(write()))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    assert await writing == ("written", True)
+    assert await calls.to_its_end(write()) == ("written", False)

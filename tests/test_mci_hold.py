@@ -44,9 +44,10 @@ async def test_an_mci_that_holds_is_prepared_and_has_no_vm(user: User) -> None:
     assert "409 Conflict" in await user.refused(user.mci(), "suspend")
     progress = await user.asking.progress(ticket.path, ticket.run)
     assert (progress.phase, progress.step) == ("Prepared", "holding: waits for continue or withdraw")
-    await steering.decide(user.asking, user.mci(), CONTINUE, Decision(requested_by="eve"))
+    await steering.decide(user.asking, user.mci(), CONTINUE, Decision(requested_by="eve", reason="it is nine"))
     outcome = await end(user, ticket)
     assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    assert "continue by eve: it is nine" in [line.message for line in await user.history(user.mci())]
 
 
 async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) -> None:
@@ -54,7 +55,7 @@ async def test_withdraw_undoes_the_preparation_and_leaves_nothing(user: User) ->
     await steering.decide(user.asking, user.mci(), WITHDRAW, Decision())
     outcome = await end(user, ticket)
     assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
-    assert outcome.message == "withdrawn: the preparation was undone"
+    assert outcome.message == "withdraw by nobody named; the preparation was undone"
     assert await user.shared() == {}
     with pytest.raises(Refused, match="there is no such MCI"):
         await user.see(user.mci())
@@ -142,7 +143,7 @@ async def test_the_words_work_with_the_temporal_command(user: User, server: embe
         stdout=asyncio.subprocess.DEVNULL,
     )
     assert await process.wait() == 0
-    assert (await end(user, ticket)).message == "withdrawn: the preparation was undone"
+    assert (await end(user, ticket)).message.endswith("the preparation was undone")
 
 
 async def test_a_held_creation_that_is_cancelled_is_undone(user: User) -> None:

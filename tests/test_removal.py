@@ -119,3 +119,11 @@ async def test_a_delete_that_is_cancelled_ends_with_the_truth_and_can_be_repeate
     await user.heal_faults()
     await user.books_agree()
     assert (await user.do(user.mci(), "delete")).status == "None"
+
+
+@pytest.mark.parametrize("kind", ["throttle", "unavailable"])
+async def test_a_cloud_that_cannot_be_asked_for_a_moment_is_asked_again(user: User, kind: str) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault(kind, verb="describe", times=2)
+    outcome = await user.do(user.mci(), "delete")
+    assert (outcome.result, outcome.status) == ("succeeded", "None")

@@ -43,6 +43,15 @@ async def test_objects_are_shown_and_follow_what_happens(user: User) -> None:
         await user.do(user.mci(), "suspend")
         await until(pilot, lambda: cells(app, "objects")[0][2] == "Suspended:2 (R:0/2)")
         await until(pilot, lambda: "suspend: Suspending" in str(app.query_one("#side", Static).content))
+        side = app.query_one("#side", Static).region
+        assert 0 < side.x < side.right <= 160, "the history is on the screen"
+
+
+async def test_a_narrow_terminal_shows_the_objects_alone(user: User) -> None:
+    app = Tui(user.asking)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until(pilot, lambda: not app.query_one("#side", Static).display)
+        assert app.query_one("#objects-table", DataTable).region.right <= 60
 
 
 async def test_an_action_is_asked_for_by_keys_and_a_refusal_is_told(user: User) -> None:

@@ -20,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain import wire
 from domain.healing import Sweep
+from domain.limits import TASK_TIMEOUT
 
 
 async def keep_schedule(client: Client, seconds: float) -> None:
@@ -49,7 +50,13 @@ def _changed(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | N
 
 def _schedule(seconds: float) -> Schedule:
     return Schedule(
-        action=ScheduleActionStartWorkflow(wire.HEAL, Sweep(), id=wire.HEAL_SCHEDULE, task_queue=wire.ACTIONS_QUEUE),
+        action=ScheduleActionStartWorkflow(
+            wire.HEAL,
+            Sweep(),
+            id=wire.HEAL_SCHEDULE,
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+        ),
         spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=seconds))]),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=timedelta(minutes=1)),
     )

@@ -146,7 +146,7 @@ class Service:
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts))
         return [
-            *(writes.permit, writes.begin, writes.advance, writes.finish),
+            *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
             *(writes.still_held, writes.close_line, writes.open_line),
             *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(
@@ -155,6 +155,7 @@ class Service:
                 reading.read_history,
                 reading.read_locks,
                 reading.read_check,
+                reading.read_tree,
                 reading.read_outcome,
                 reading.read_store,
             ),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         LineOrder,
         Move,
         Outcome,
+        Query,
         Refusal,
         Request,
         Result,
@@ -33,6 +35,7 @@ with workflow.unsafe.imports_passed_through():
         Tally,
     )
 
+T = TypeVar("T")
 CloudActivity = Callable[[Any, Chunk], Awaitable[Tally]]
 
 # The store may be away for a while: nothing fails because of that, and it is found again soon after it is back.
@@ -111,6 +114,28 @@ async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
     return await workflow.execute_local_activity_method(
         ActionWrites.finish, ending, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
+
+
+async def has_ended() -> bool:
+    """Is the end of this very run written already? A step that wrote it may be taken back, and taken another way."""
+    return await workflow.execute_local_activity_method(
+        ActionWrites.has_ended,
+        Query(run=workflow.info().run_id),
+        start_to_close_timeout=STORE_ATTEMPT,
+        retry_policy=STORE_RETRY,
+    )
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """What must not be cut off: it may have been written by then. Also: was it to be cut off?"""
+    task, cut_off = asyncio.ensure_future(work), False
+    while True:
+        try:
+            return await asyncio.shield(task), cut_off
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+            cut_off = True
 
 
 async def heal(holders: Holders) -> int:

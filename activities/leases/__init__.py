@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Protocol
 
 from temporalio import activity
@@ -41,10 +41,10 @@ from domain.leases.views import (
     Wake,
     Want,
 )
+from domain.limits import TASK_TIMEOUT
 from domain.model import Query, Request
 from domain.paths import kind_of, short
 
-TASK_TIMEOUT = timedelta(seconds=5)
 SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
 FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
 QUICKLY = 1.0  # seconds for the first try of a hand-over

@@ -138,7 +138,7 @@ class _Crew:
         """The object itself, and everything that this action has taken along and not brought to rest."""
         moving = [(self.view, self.grant.came_from), *((view, view.previous_status) for view in await self._moving())]
         left = [note for view, came_from in moving if (note := await self._return(view, came_from))]
-        return Work(message=brief("; ".join(left)), info=self.work.info)
+        return Work(message=brief("; ".join(left)), info=self.work.info, to=self.work.to)
 
     # The object itself.
 
@@ -165,9 +165,17 @@ class _Crew:
         elsewhere = verb == "attach" and facts.machine != about.get("machine")
         if as_expected or elsewhere or way is None:
             raise error
+        return await self._lead(facts, way, about)
+
+    async def _lead(self, facts: Facts, way: Sequence[str], about: dict[str, Any]) -> Facts:
         for step in way:
-            facts = await self._order(step, path, about, "drift")
+            facts = await self._order(step, facts.path, about, "drift")
         return facts
+
+    async def _clear_away(self, path: str, about: dict[str, Any]) -> Facts:
+        """What is only modelled has no orders; but a creation that was cut off may have made it all the same."""
+        facts = await self._describe(path)
+        return await self._lead(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
 
     def _about(self, view: ObjectView) -> dict[str, Any]:
         """What an order needs to know: what the object is made of, and what the action is about."""
@@ -256,7 +264,10 @@ class _Crew:
         async with room:
             try:
                 goal = expected(party.kind, orders.lands(party.kind, party.action, party.came_from))
-                facts = await self._do(verbs, party.path, party.about, goal) if self._works_on(party) else None
+                if party.came_from in (S.VIRTUAL, S.MODELED):
+                    facts: Facts | None = await self._clear_away(party.path, party.about)
+                else:
+                    facts = await self._do(verbs, party.path, party.about, goal) if self._works_on(party) else None
             except ProviderError as error:
                 return _move(party, party.came_from, error=brief(error))
         to = orders.lands(party.kind, party.action, party.came_from)
@@ -303,6 +314,8 @@ class _Crew:
             if self.grant.action == "migrate":
                 return ""
             back = way_back(view.kind, found.state, expected(view.kind, came_from))
+            if back is None and await self._is_done(view, found.state):
+                return ""
             if back is None:
                 return f"{view.path} is {found.state} at the hypervisor"
             for verb in back:
@@ -310,6 +323,21 @@ class _Crew:
         except (ProviderError, ApplicationError) as error:
             return f"{view.path} could not be brought back: {brief(error, 200)}"
         return ""
+
+    async def _is_done(self, view: ObjectView, state: str) -> bool:
+        """There is no way back, because it is done: then that is what it is called."""
+        itself = view.path == self.view.path
+        action, came_from = (
+            (self.grant.action, self.grant.came_from) if itself else (view.target_action, view.previous_status)
+        )
+        to = self.grant.then if itself else orders.lands(view.kind, action, came_from)
+        if state != expected(view.kind, to):
+            return False
+        if itself:
+            self.work = self.work.model_copy(update={"to": to})
+        else:
+            await self._move([Move(path=view.path, to=to, action=action, info={"bin": None, "until": None})])
+        return True
 
     # Orders.
 

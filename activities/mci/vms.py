@@ -246,11 +246,17 @@ class _Crew:
     async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """By cloud id or, for want of one, by the token that each was created with."""
         orders = [_order(target, "create", 0) for target in lost]
-        try:
-            async with self.permits.vms(self.csp, self.region), asyncio.timeout(self.patience.call):
-                return await self.cloud.describe(self.region, orders)
-        except (ProviderError, TimeoutError) as error:
-            return [UnknownOutcome(brief(error)) for _ in orders]
+        deadline, pause = _now() + self.patience.total, self.patience.first_pause
+        while True:
+            try:
+                async with self.permits.vms(self.csp, self.region), asyncio.timeout(self.patience.call):
+                    return await self.cloud.describe(self.region, orders)
+            except (ProviderError, TimeoutError) as error:
+                if not isinstance(error, Throttled | Unavailable) or _now() + pause > deadline:
+                    return [UnknownOutcome(brief(error)) for _ in orders]
+                wait = _pause(pause, [error])
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, self.patience.longest_pause)
 
 
 def token_of(path: str, generation: int, action: str, epoch: int) -> str:

@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = (
         verbs=(
             Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI from when to when.", LeaseSpec),
             Verb("update", names.UPDATE_LEASE, "Change the name, the dates or the sizes of a lease.", LeaseChange),
-            Verb("start", names.START_LEASE, "For the clock: start a lease whose time has come.", Firing),
+            Verb("start", names.START_LEASE, "For the clock: start a lease whose time has come.", Firing, hidden=True),
             Verb("end", names.END_LEASE, "End a lease now, before its time.", Firing),
             Verb("delete", names.DELETE_LEASE, "Release everything and forget the lease.", preempts=True),
         ),
@@ -24,7 +24,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=EVENT,
         scope=("project", "lease", "event"),
-        verbs=(Verb("announce", names.ANNOUNCE_END, "For the clock: announce that the lease will end.", Firing),),
+        verbs=(
+            Verb(
+                "announce", names.ANNOUNCE_END, "For the clock: announce that the lease will end.", Firing, hidden=True
+            ),
+        ),
         help="Parts of a lease: when something happens.",
     ),
     Kind(

@@ -53,7 +53,7 @@ def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
         status = statuses.get(above)
         if status is None:
             raise Refused(
-                Category.NOT_FOUND, f"there is no {kind_of(above)} {above}", f"create it first: {_make(above)}"
+                Category.NOT_FOUND, f"there is no such {kind_of(above)}: {above}", f"create it first: {_make(above)}"
             )
         if status != _PARENT_IN_USE[kind_of(above)]:
             raise _no(f"{action} of {path} is not possible: {above} is {status}", f"see: starter history {above}")
@@ -109,7 +109,7 @@ def check_disk(action: str, disk: str, status: str | None, of: str, machine: str
             raise _no(f"disk {disk} exists already, under {status}", f"attach it: starter disk attach {short(disk)}")
         return
     if status is None:
-        raise Refused(Category.NOT_FOUND, f"there is no disk {disk}", f"create it: {_make(disk)}")
+        raise Refused(Category.NOT_FOUND, f"there is no such disk: {disk}", f"create it: {_make(disk)}")
     wanted = S.CREATED if action == "attach-disk" else S.ASSIGNED
     if status != wanted:
         where = f", attached to {of}" if of else ""
@@ -121,7 +121,7 @@ def check_disk(action: str, disk: str, status: str | None, of: str, machine: str
 def check_machine(action: str, machine: str, status: str | None) -> None:
     """Refused if the machine cannot take or give a disk now."""
     if status is None:
-        raise Refused(Category.NOT_FOUND, f"there is no machine {machine}", f"create it: {_make(machine)}")
+        raise Refused(Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_make(machine)}")
     if status not in _USABLE_MACHINE:
         hint = f"restore it: starter machine restore {short(machine)}" if status == S.DELETED else "try again later"
         raise _no(f"{action} is not possible: machine {machine} is {status}", hint)

@@ -97,6 +97,7 @@ class Enrol(Model):
     at: datetime
     group: str = ""
     count: int = 0
+    message: ShortText = ""  # for the history: who let it go on, and why
 
 
 class Enrolled(Model):

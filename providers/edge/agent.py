@@ -43,10 +43,11 @@ class Agent:
         handover: Handover,
         token: Token,
         latency: float = 0.3,
+        voice: Voice | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
-        self._voice = Voice(client, cloudlet, token)
+        self._voice = voice or Voice(client, cloudlet, token)
         self._works = Works(platform, self._answer, latency, version)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)

@@ -68,6 +68,12 @@ class Platform:
         rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
         return [verb for (verb,) in rows]
 
+    def last_key(self, path: str) -> str:
+        """Which request was the last to change an object."""
+        last = "SELECT key FROM ledger WHERE path = ? ORDER BY number DESC LIMIT 1"
+        row = self._db.execute(last, (path,)).fetchone()
+        return str(row[0] or "") if row else ""
+
     # What the CRM remembers.
 
     def recall(self, name: str, default: Any = None) -> Any:

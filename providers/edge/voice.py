@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
 from domain.errors import Refused
+from domain.limits import TASK_TIMEOUT
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.edge.token import Token
 
@@ -36,6 +37,7 @@ class Voice:
                 {"cloudlet": self._cloudlet},
                 id=companion(self._cloudlet, wire.LINK),
                 task_queue=ACTIONS_QUEUE,
+                task_timeout=TASK_TIMEOUT,
                 start_signal=wire.CRM_CONNECT,
                 start_signal_args=[signed],
                 static_summary=f"connections of the CRM of {self._cloudlet}",

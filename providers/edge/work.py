@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import structlog
 
 from domain.edge.faults import CrmFault, Trouble
-from domain.edge.messages import CrmRequest, Verb
+from domain.edge.messages import CrmRequest, Verb, digest
 from providers.edge.platform import Platform
 
 _log = structlog.get_logger("crm")
@@ -74,6 +74,11 @@ class Works:
                 found[path] = {"state": WORDS[job.request.verb][0]}
         return found
 
+    async def settled(self, path: str) -> None:
+        """Until nothing is done to an object any more."""
+        while (job := self._jobs.get(path)) and not job.task.done():
+            await asyncio.wait({job.task})
+
     async def stop(self) -> None:
         for job in self._jobs.values():
             job.task.cancel()
@@ -123,8 +128,14 @@ class Works:
                 self.platform.remove(request.path, request.key)
         elif request.undo and request.verb is Verb.CREATE and self.platform.has(request.path):
             return  # it is still there: nothing to bring back
+        elif self.platform.digest(request.path) == digest(request.spec) and self._was_last(request):
+            return  # the same once more, as from a controller that died after it had asked
         else:
             self.platform.put(request.path, request.spec, request.verb, request.key)
+
+    def _was_last(self, request: CrmRequest) -> bool:
+        """Was this the last thing that was done to the object? Whichever attempt it was."""
+        return self.platform.last_key(request.path).rpartition("/")[0] == request.key.rpartition("/")[0]
 
     async def _tell(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
         job = self._jobs.get(request.path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from domain import wire
+from domain.limits import TASK_TIMEOUT
 from domain.locks import EXCLUSIVE, Mode
 from domain.model import LineOrder, LocksView, LockView, Query
 from domain.paths import short
@@ -105,6 +106,7 @@ async def _drain(asking: Asking, paths: list[str]) -> dict[str, int]:
                 order,
                 id=wire.companion(path, wire.DRAIN),
                 task_queue=wire.ACTIONS_QUEUE,
+                task_timeout=TASK_TIMEOUT,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,  # somebody else stops it as well
                 result_type=Holders,
             )

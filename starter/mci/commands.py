@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -12,17 +11,14 @@ from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyRepo
 from domain.paths import expand
 from starter import actions, reads, terminal
 from starter.errors import Exit
-from starter.kinds import Command, Target, described
+from starter.kinds import Command, Target, Watch, described
 from starter.naming import user
-from starter.output import Output, OutputOption, Sheet, show
+from starter.output import OutputOption, Sheet, show
 from starter.session import session
-
-WATCH_SECONDS = 1.0
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
 ]
-Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 DryRun = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
 Wait = Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the creation.")]
 Timeout = Annotated[
@@ -53,7 +49,7 @@ async def status(
     path = _path(target)
     if refresh:
         _tell(await _survey(Survey(path=path)))
-    return await _watch(path, output) if watch else await reads.status(registry.kind("mci"), path, output)
+    return await reads.status(registry.kind("mci"), path, output, watch)
 
 
 async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
@@ -101,19 +97,6 @@ async def _survey(wish: Survey) -> SurveyReport:
 
     async with session() as asking:
         return await steering.survey(asking, wish)
-
-
-async def _watch(path: str, output: Output) -> Exit:
-    """Until Ctrl-C, or until the MCI is gone."""
-    kind, last = registry.kind("mci"), None
-    async with session() as asking:
-        while True:
-            seen = await reads.look(asking, kind, path)
-            if seen != last:
-                reads.print_status(kind, seen, output)
-                terminal.out("")
-                last = seen
-            await asyncio.sleep(WATCH_SECONDS)
 
 
 def _tell(report: SurveyReport) -> None:

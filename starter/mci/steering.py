@@ -9,6 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain import wire
 from domain.errors import Category, Refused
+from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import SURVEY_VMS, Decision, Survey, SurveyReport
 from domain.model import ObjectView, Query
 from starter.answers import refusal_in
@@ -46,6 +47,7 @@ async def survey(asking: Asking, wish: Survey) -> SurveyReport:
             wish,
             id=wire.companion(wish.path, role),
             task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
             result_type=SurveyReport,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             static_summary=f"{role} {wish.path}",

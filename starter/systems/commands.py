@@ -32,6 +32,7 @@ def extend(app: App) -> None:
         del system[name]
     for command in (deploy, status, deploys, show, graph):
         system.command(command)
+    app["part"]["deploy"].show = False  # for people: system deploy, with the path of the part
 
 
 async def deploy(
@@ -72,7 +73,7 @@ async def deploys(system: SystemName, /, *, output: OutputOption = "table") -> E
 async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> Exit:
     """The definition at a path, as it could be deployed again.
 
-    Example: starter system show shop /back > back.yaml
+    Example: starter system show shop /back
     """
     return await views.definition(at(system_path(system), path), output)
 

@@ -79,12 +79,18 @@ def resources(connection: sa.Connection, place: str) -> dict[str, str]:
 def hold(connection: sa.Connection, wish: Hold) -> tuple[int, dict[str, str]] | None:
     """Hold a connection, or go on holding it. Its generation and resources; None if another one holds it."""
     row = _lock(connection, wish.place)
-    if row["holder"] not in ("", wish.holder) and row["held_until"] and row["held_until"] > wish.at:
+    if row["holder"] not in ("", wish.holder) and _lasts(row["held_until"], wish):
         return None
     generation = row["generation"] if row["resources"] else wish.generation  # made anew: other tokens than before
     held = {"holder": wish.holder, "held_until": wish.until, "generation": generation}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
     return generation, dict(row["resources"])
+
+
+def _lasts(until: datetime | None, wish: Hold) -> bool:
+    """Does another one's hold last? One that would last longer than any can was made by a clock that was wrong."""
+    longest = wish.until + (wish.until - wish.at)
+    return until is not None and wish.at < until <= longest
 
 
 def keep(connection: sa.Connection, wish: Hold, what: str, cloud_id: str | None) -> bool:

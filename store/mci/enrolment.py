@@ -79,9 +79,9 @@ def _next(connection: sa.Connection, order: Enrol, highest: dict[str, int], grou
 def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news: dict[str, Any]) -> None:
     """The MCI goes on to Creating, step by step, each by a row."""
     status, lines = mci["status"], []
-    for to in (Phase.PREPARED, Status.CREATING):
+    for to, why in ((Phase.PREPARED, ""), (Status.CREATING, order.message)):
         if MCI.step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
-            lines.append(line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch))
+            lines.append(line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch, why))
             status = to
     if status != Status.CREATING:
         raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")

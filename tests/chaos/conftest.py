@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
-from tests.chaos.killing import Score, worlds
+from tests.chaos.killing import MINUTES, Score, worlds
 from tests.chaos.world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -24,10 +25,11 @@ async def places(tmp_path_factory: pytest.TempPathFactory, chaos: bool) -> Async
 
 
 @pytest.fixture(scope="session")
-def scores(chaos: bool) -> Iterator[list[Score]]:
-    kept: list[Score] = []
+def scores(chaos: bool, request: pytest.FixtureRequest) -> Iterator[list[Score]]:
+    kept, began = list[Score](), monotonic()
     yield kept
-    if chaos:
+    if chaos and not request.config.getoption("keyword"):
         lines = [HEADINGS, ["---"] * len(HEADINGS), *(score.row() for score in kept)]
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        table = f"{(monotonic() - began) / 60:.0f} minutes, with `RATCHET_CHAOS_MINUTES={MINUTES:g}`:\n\n{table}"
         PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}{table}\n{found[2]}", PAGE.read_text()))

@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
+from time import monotonic
+from typing import TypeVar
 
 from domain.model import Outcome
 from tests.chaos.stories import Story
 from tests.chaos.world import PATIENCE, World, world
 
+T = TypeVar("T")
+
 WORLDS = 4
+MINUTES = float(os.environ.get("RATCHET_CHAOS_MINUTES", "15"))  # of the long run; what comes in them is left to chance
+AFTERWARDS = 1  # seconds that a point may come later than the answer
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,9 @@ class Death:
 
     story: Story
     point: str
+
+    def __str__(self) -> str:
+        return f"{self.story} at {self.point}"
 
 
 @dataclass
@@ -45,42 +56,69 @@ class Score:
         return (self.fault, *map(str, numbers))
 
 
-async def points_of(place: World, story: Story) -> list[str]:
-    """The points that the story passes when nothing goes wrong."""
+@asynccontextmanager
+async def told(place: World, story: Story) -> AsyncIterator[str]:
+    """The path of a story that is about to happen; afterwards whoever was there for it goes."""
     path = story.at(place.ns())
     for before in story.before:
         await before(place, path)
+    try:
+        yield path
+    finally:
+        await place.fault_free(path)
+        for after in story.after:
+            await after(place, path)
+
+
+async def points_of(place: World, story: Story) -> list[str]:
+    """The points that the story passes when nothing goes wrong."""
     score = Score("nothing")
-    async with place.traced() as points:
-        outcome = await story.act(place, path)
-    await judge(place, story, path, outcome, score, story.name)
+    async with told(place, story) as path:
+        async with place.traced() as points:
+            outcome = await story.act(place, path)
+        await judge(place, story, path, outcome, score, str(story))
     assert score.clean, score
     return points
 
 
-async def die(place: World, death: Death, score: Score) -> None:
-    """Kill the worker at the point, start another one, and see what became of the story."""
-    story, label = death.story, f"{death.story.family} {death.story.name} at {death.point}"
-    path = story.at(place.ns())
-    for before in story.before:
-        await before(place, path)
-    place.arm(death.point)
-    acting = asyncio.create_task(story.act(place, path))
-    died = asyncio.create_task(place.worker_died())
-    await asyncio.wait({acting, died}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
-    place.arm("")
-    if died.done():
-        score.injected += 1
-        await place.start_worker()
-    else:
+async def die(place: World, death: Death, score: Score) -> bool:
+    """Kill the worker at the point, start another one, and see what became of the story. False: nobody came there."""
+    story, label = death.story, str(death)
+    async with told(place, story) as path:
+        place.arm(death.point)
+        acting = asyncio.create_task(story.act(place, path))
+        died = asyncio.create_task(place.worker_died())
+        await asyncio.wait({acting, died}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
+        await asyncio.wait({died}, timeout=AFTERWARDS)  # what is done when the answer is known
+        place.arm("")
+        reached = died.done()
+        if reached:
+            score.injected += 1
+            await place.start_worker()
         died.cancel()
-    score.actions += 1
+        score.actions += 1
+        await see_the_end(place, story, path, acting, score, label)
+    return reached
+
+
+async def see_the_end(
+    place: World,
+    story: Story,
+    path: str,
+    acting: asyncio.Task[Outcome],
+    score: Score,
+    label: str,
+    ends: Sequence[str] = (),
+) -> None:
+    """Wait for the end of a story, and judge it."""
     try:
         outcome = await asyncio.wait_for(acting, PATIENCE)
     except TimeoutError:
         score.stuck.append(f"{label}: no end within {PATIENCE} s")
+    except Exception as error:
+        score.lost.append(f"{label}: {error!r}")
     else:
-        await judge(place, story, path, outcome, score, label)
+        await judge(place, story, path, outcome, score, label, ends)
 
 
 async def judge(
@@ -92,9 +130,13 @@ async def judge(
         score.lost.append(f"{label}: {outcome.result} instead of {story.result}: {outcome.message} {outcome.troubles}")
     if as_told and story.status and outcome.status != story.status:
         score.lost.append(f"{label}: {outcome.status} instead of {story.status}")
-    for finding in (await place.verify(path)).findings:
+    for finding in await place.verify(*story.paths(path)):
         wrong = score.stuck if finding.invariant == "I2" else score.lost
         wrong.append(f"{label}: {finding.invariant} {finding.path} {finding.what}")
+    if as_told and story.ledger and story.told:
+        really = await story.ledger(place, story.object(path))
+        wrong = score.doubled if len(really) > len(story.told) else score.lost
+        wrong += [f"{label}: {really} instead of {story.told}"] if tuple(really) != story.told else []
     books = await place.books(path)
     if story.effects is not None and any(vm.effects > story.effects for vm in books):
         score.doubled.append(f"{label}: {[(vm.path, vm.effects) for vm in books if vm.effects > story.effects]}")
@@ -110,17 +152,45 @@ async def worlds(folder: Path, number: int = WORLDS) -> AsyncIterator[list[World
         yield await asyncio.gather(*made)
 
 
-async def kill_at(places: list[World], deaths: Iterable[Death]) -> Score:
-    """Every one of these deaths, in several worlds at once."""
-    score = Score("worker killed at a step")
-    todo = iter(list(deaths))
+def time_for(share: float) -> float:
+    """When such a share of the long run's time is over, counted from now."""
+    return monotonic() + 60 * MINUTES * share
+
+
+async def in_worlds(
+    places: list[World],
+    each: Iterable[T],
+    one: Callable[[World, T], Awaitable[None]],
+    score: Score,
+    until: float = inf,
+) -> None:
+    """Each once, in several worlds at once, as long as there is time. One that cannot even be told is lost."""
+    todo = iter(list(each))
 
     async def live(place: World) -> None:
-        for death in todo:
-            await die(place, death, score)
+        for item in todo:
+            if monotonic() > until:
+                return
+            try:
+                await one(place, item)
+            except Exception as error:
+                score.lost.append(f"{score.fault}: {item} could not be told: {error!r}")
 
     await asyncio.gather(*map(live, places))
-    return score
+
+
+async def kill_at(places: list[World], deaths: Iterable[Death], score: Score, until: float = inf) -> list[Death]:
+    """Every one of these deaths, in several worlds at once, as long as there is time. Returns those not reached."""
+    missed = []
+
+    async def one(place: World, death: Death) -> None:
+        for _ in range(TRIES):  # what else happens in a moment is not always the same
+            if await die(place, death, score):
+                return
+        missed.append(death)
+
+    await in_worlds(places, deaths, one, score, until)
+    return missed
 
 
 def seed() -> int:

@@ -10,6 +10,8 @@ from domain.model import Outcome
 from tests.chaos.world import World
 
 Told = Callable[[World, str], Awaitable[None]]
+Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
+Ledger = Callable[[World, str], Awaitable[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -18,12 +20,35 @@ class Story:
 
     name: str
     root: str
-    act: Callable[[World, str], Coroutine[Any, Any, Outcome]]
+    act: Act
     before: tuple[Told, ...] = ()
+    after: tuple[Told, ...] = ()  # whoever was there for the story goes
+    on: str = ""  # the object of the action, if it is not the root itself
+    beside: tuple[str, ...] = ()  # other paths that the story is about
     result: str = "succeeded"
     status: str = ""  # of the object afterwards; empty: not looked at
     effects: int | None = None  # what the world outside counted for each thing of ours; None: not looked at
+    ledger: Ledger | None = None  # what was really done outside to `on`
+    told: tuple[str, ...] = ()  # and what should have been, in order
+    ending: tuple[tuple[str, str, dict[str, Any] | None], ...] = ()  # path, action, spec: so everything of it goes
     family: str = "mci"
+    waits: bool = False  # for something that does not come if its action is stopped
+    plain: bool = True  # told a second time after its answer was lost, or cut off, it would be another story
 
     def at(self, ns: str) -> str:
         return self.root.format(ns=ns)
+
+    def object(self, path: str) -> str:
+        """Whose story it is, by its root."""
+        return self.on.format(ns=_ns(path)) or path
+
+    def paths(self, path: str) -> list[str]:
+        """Everything that the story is about, by its root."""
+        return [path, *(each.format(ns=_ns(path)) for each in self.beside)]
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.name}"
+
+
+def _ns(path: str) -> str:
+    return path.split(":")[1]

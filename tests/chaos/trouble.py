@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from temporalio.service import RPCError
 
+from domain.errors import Category, Refused
+from domain.healing import ANY, Sweep
 from domain.model import Outcome, Result
-from tests.chaos.killing import Score, judge
+from tests.chaos.killing import Score, judge, see_the_end, told
 from tests.chaos.stories import Story
 from tests.chaos.world import PATIENCE, World
 
 Trouble = Callable[[World, random.Random], Awaitable[None]]
+STORM = "storm"  # the mark of faults that go again
+HOURS = 3600.0
+GONE = ("None", "DESTROYED", "DECOMMISSIONED", "TERMINATED")
 
 
 async def tell(
     place: World, story: Story, score: Score, trouble: Trouble, chance: random.Random, ends: Sequence[str] = ()
 ) -> None:
     """One story, with trouble somewhere in its middle. `ends`: results that are as good as the story's own."""
-    path = story.at(place.ns())
-    for before in story.before:
-        await before(place, path)
-    acting = asyncio.create_task(story.act(place, path))
-    await asyncio.sleep(chance.uniform(0, 0.3))  # anywhere in the action: chance is the point
-    await trouble(place, chance)
-    score.injected += 1
-    score.actions += 1
-    try:
-        outcome = await asyncio.wait_for(acting, PATIENCE)
-    except TimeoutError:
-        score.stuck.append(f"{story.name}: no end within {PATIENCE} s")
-    else:
-        await judge(place, story, path, outcome, score, f"{score.fault}: {story.name}", ends)
+    async with told(place, story) as path:
+        acting = asyncio.create_task(story.act(place, path))
+        await asyncio.sleep(chance.uniform(0, 0.3))  # anywhere in the action: chance is the point
+        await trouble(place, chance)
+        score.injected += 1
+        score.actions += 1
+        await see_the_end(place, story, path, acting, score, f"{score.fault}: {story}", ends)
 
 
 async def server_killed(place: World, chance: random.Random) -> None:
@@ -57,33 +57,150 @@ async def store_locked(place: World, chance: random.Random) -> None:
         other.close()
 
 
-def stopped_from_outside(path_of: Callable[[], str], how: str) -> Trouble:
-    async def stop(place: World, chance: random.Random) -> None:
-        handle = place.client.get_workflow_handle(path_of())
-        with suppress(RPCError):  # it has ended already
-            await (handle.cancel() if how == "cancel" else handle.terminate("by an operator"))
+async def disk_full(place: World, chance: random.Random) -> None:
+    """No file of the worker can grow any more, or even be written to, for a while."""
+    assert place.worker
+    before = resource.prlimit(place.worker.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(place.worker.pid, resource.RLIMIT_FSIZE, (1, before[1]))
+    await asyncio.sleep(2)  # the fault itself
+    resource.prlimit(place.worker.pid, resource.RLIMIT_FSIZE, before)
 
-    return stop
+
+async def clock_jumps(place: World, chance: random.Random) -> None:
+    """The worker's clock goes hours ahead, hours back, and right again."""
+    for hours in (chance.uniform(1, 30), -chance.uniform(1, 30), 0):
+        place.set_clock(hours * HOURS)
+        await asyncio.sleep(0.4)  # something happens meanwhile
+
+
+# What the world outside does wrong. `ends`: what else may become of a story then.
+
+
+@asynccontextmanager
+async def weather(place: World, **fault: Any) -> AsyncIterator[None]:
+    """Everybody outside has this fault meanwhile."""
+    await place.fault(message=STORM, **fault)
+    try:
+        yield
+    finally:
+        await place.calm(STORM)
+
+
+def for_a_while(seconds: float, **fault: Any) -> Trouble:
+    async def storm(place: World, chance: random.Random) -> None:
+        async with weather(place, **fault):
+            await asyncio.sleep(seconds)  # the fault itself
+
+    return storm
+
+
+async def beset(
+    place: World,
+    story: Story,
+    score: Score,
+    fault: dict[str, Any],
+    ends: Sequence[str] = (),
+) -> None:
+    """A fault that meets so many calls of a story, whenever they come."""
+    async with told(place, story) as path:
+        async with weather(place, **fault):
+            outcome = asyncio.create_task(story.act(place, path))
+            await asyncio.wait({outcome}, timeout=PATIENCE)
+            left = sum(each.times or 0 for each in await place.cloud.faults() if each.message == STORM)
+        score.injected += fault["times"] - left
+        score.actions += 1
+        await see_the_end(place, story, path, outcome, score, f"{score.fault}: {story}", ends)
+
+
+# Stopped from outside.
+
+
+async def stop(place: World, workflow: str, how: str, chance: random.Random, acting: asyncio.Task[Outcome]) -> bool:
+    """Somewhere in its course. False: it had ended."""
+    while not acting.done() and not await place.is_running(workflow):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(chance.uniform(0, 0.3))
+    handle = place.client.get_workflow_handle(workflow)
+    with suppress(RPCError):
+        await (handle.cancel() if how == "cancel" else handle.terminate("by an operator"))
+        return True
+    return False
 
 
 async def cancelled(place: World, story: Story, score: Score, chance: random.Random) -> None:
     """Cancelled somewhere: it ends stable, and says the truth about each thing."""
-    path = story.at(place.ns())
-    for before in story.before:
-        await before(place, path)
-    acting = asyncio.create_task(story.act(place, path))
-    await asyncio.sleep(chance.uniform(0, 0.4))
-    await stopped_from_outside(lambda: path, "cancel")(place, chance)
-    score.injected += 1
-    score.actions += 1
+    label = f"cancel of {story}"
+    async with told(place, story) as path:
+        acting = asyncio.create_task(story.act(place, path))
+        score.injected += await stop(place, story.object(path), "cancel", chance, acting)
+        score.actions += 1
+        try:
+            outcome = await _however(acting, path)
+        except TimeoutError:
+            score.stuck.append(f"{label}: no end within {PATIENCE} s")
+            return
+        ends = (story.result, Result.CANCELLED, Result.PARTIAL, Result.FAILED)
+        await judge(place, story, path, outcome, score, label, ends)
+
+
+async def terminated(place: World, story: Story, score: Score, chance: random.Random) -> None:
+    """Terminated somewhere: the next request, or a sweep before it, brings everything back, and all can go its way."""
+    label = f"termination of {story}"
+    async with told(place, story) as path:
+        acting = asyncio.create_task(story.act(place, path))
+        score.injected += await stop(place, story.object(path), "terminate", chance, acting)
+        score.actions += 1
+        try:
+            await _however(acting, path)
+            if chance.random() < 0.5:
+                await asyncio.wait_for(place.asking.heal(Sweep(limits={ANY: 0})), PATIENCE)
+                await _at_rest(place, story, path, score, f"{label}, healed", outside=False)
+            await _however(asyncio.create_task(story.act(place, path)), path)  # asked for again
+            await asyncio.wait_for(_everything_goes(place, story, path), PATIENCE)
+        except TimeoutError:
+            score.stuck.append(f"{label}: no end within {PATIENCE} s")
+        except Exception as error:
+            score.lost.append(f"{label}: {error!r}")
+        else:
+            await _at_rest(place, story, path, score, label)
+            live = [vm.path for vm in await place.books(path) if vm.state != "terminated"]
+            score.lost += [f"{label}: {each} is left behind" for each in live if story.effects is not None]
+
+
+async def _however(acting: asyncio.Task[Outcome], path: str) -> Outcome:
+    """The end of a story that was stopped; who asked may also hear that it was stopped before it was let in."""
     try:
-        outcome: Outcome | None = await asyncio.wait_for(acting, PATIENCE)
+        return await asyncio.wait_for(acting, PATIENCE)
     except TimeoutError:
-        score.stuck.append(f"cancel of {story.name}: no end within {PATIENCE} s")
-        return
-    except Exception:  # it was cancelled before it was admitted: the one who asked hears that
-        outcome = None
-    ends = (story.result, Result.CANCELLED, Result.PARTIAL, Result.FAILED)
-    if outcome is None or outcome.result not in ends:
-        outcome = Outcome(path=path, action="", result=Result.CANCELLED, status="")
-    await judge(place, story, path, outcome, score, f"cancel of {story.name}", ends)
+        raise
+    except Exception:
+        return Outcome(path=path, action="", result=Result.CANCELLED, status="")
+
+
+async def _everything_goes(place: World, story: Story, path: str) -> None:
+    """By normal requests, as a user makes them. What is not there, or needs none of it, refuses."""
+    for each, action, spec in story.ending:
+        await _ask_until_free(place, each.format(ns=path.split(":")[1]), action, spec)
+    with suppress(Refused):  # there is no such object any more
+        status = (await place.see(story.object(path))).status
+        assert status in GONE, f"it is {status} after all"
+
+
+async def _ask_until_free(place: World, path: str, action: str, spec: dict[str, Any] | None) -> None:
+    while True:
+        try:
+            outcome = await place.request(path, action, spec=spec)
+            assert outcome.result in (Result.SUCCEEDED, Result.ALREADY), outcome
+            return
+        except Refused as refused:
+            if refused.category is not Category.CONFLICT:
+                return
+        await asyncio.sleep(0.2)  # somebody whom it had started is at work yet
+
+
+async def _at_rest(place: World, story: Story, path: str, score: Score, label: str, outside: bool = True) -> None:
+    """`outside`: with what there really is. Healing alone does not ask about that: it tells."""
+    found = await place.verify(*story.paths(path))
+    for finding in (each for each in found if outside or each.invariant not in ("I3", "I7")):
+        wrong = score.stuck if finding.invariant == "I2" else score.lost
+        wrong.append(f"{label}: {finding.invariant} {finding.path} {finding.what}")

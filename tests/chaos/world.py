@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel
 from temporalio.client import Client
 
-from domain import wire
-from domain.faults import Fault, FaultScript
-from domain.model import ObjectView, Outcome, Query, Request, Verification
+from domain import registry, wire
+from domain.errors import Refused
+from domain.faults import Fault
+from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
 from domain.wire import ACTIONS_QUEUE
+from providers.machines import SimulatedHypervisor
 from providers.simulated import SimulatedCloud, Vm
 from starter.asking import Asking, Ticket
 from starter.errors import NoWorker, Unanswered
 from store.engine import Database
+from tests.chaos.crms import Crms
 from workers import embedded
 from workers.connection import connect
 from workers.crash import TRACE
 from workers.plugin import plugin
 from workers.settings import Settings
+
+T = TypeVar("T", bound=BaseModel)
 
 PATIENCE = 60
 
@@ -39,8 +46,12 @@ class World:
     server: embedded.EmbeddedServer
     client: Client
     cloud: SimulatedCloud
+    hypervisor: SimulatedHypervisor
+    crms: Crms
+    settings: dict[str, str] = field(default_factory=dict)
     worker: asyncio.subprocess.Process | None = None
     _numbers: count[int] = field(default_factory=lambda: count(1))
+    _script: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def asking(self) -> Asking:
@@ -58,26 +69,66 @@ class World:
 
     async def do(self, path: str, action: str, **more: Any) -> Outcome:
         """An action from the request to its outcome, however long the worker is away in between."""
+        try:
+            return await self.request(path, action, **more)
+        except Refused as refused:
+            raise AssertionError(f"{action} of {path} was refused: {refused.message}") from refused
+
+    async def request(self, path: str, action: str, **more: Any) -> Outcome:
+        """The same; it may be refused."""
         ticket = await self.ask(path, action, **more)
-        assert ticket is None or ticket.admission.refusal is None, ticket
-        return await self.asking.outcome(path, ticket.run if ticket else None)
+        if ticket and ticket.admission.refusal:
+            raise ticket.admission.refusal.error()
+        owner = registry.owner_of(path, action)
+        return await self.asking.outcome(owner, ticket.run if ticket else None)
 
     async def see(self, path: str) -> ObjectView:
         """An object; while no worker is there, this waits for one."""
+        return await self._patiently(wire.READ_OBJECT, path, ObjectView)
+
+    async def history(self, path: str) -> list[HistoryLine]:
+        return (await self._patiently(wire.READ_HISTORY, path, HistoryView)).lines
+
+    async def verify(self, *prefixes: str) -> list[Finding]:
+        """What `starter verify` finds at or below these paths."""
+        found = [await self._patiently(wire.VERIFY, prefix, Verification) for prefix in prefixes]
+        return [finding for each in found for finding in each.findings]
+
+    async def _patiently(self, read: str, path: str, answer: type[T]) -> T:
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
-                return await self.asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+                return await self.asking.read(read, Query(path=path), answer, seconds=30)
             except (Unanswered, NoWorker):
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def fault(self, **fault: Any) -> None:
-        await self.asking.read(wire.CLOUD_FAULTS, FaultScript(faults=[Fault(**fault)]), FaultScript)
+    async def is_running(self, workflow: str) -> bool:
+        found = await self.asking.running(workflow)
+        return bool(found and found.status and found.status.name == "RUNNING")
 
-    async def verify(self, prefix: str) -> Verification:
-        return await self.asking.read(wire.VERIFY, Query(path=prefix), Verification, seconds=30)
+    # Faults of the world outside.
+
+    async def fault(self, **fault: Any) -> None:
+        async with self._script:
+            await self.cloud.add_fault(Fault(**fault))
+
+    async def fault_free(self, path: str) -> None:
+        """No more faults of this story."""
+        mine = re.compile(rf"\b{path.split(':')[1]}\b")
+        await self._without(lambda fault: bool(mine.search(fault.vm) or mine.search(fault.region)))
+
+    async def calm(self, message: str) -> None:
+        """No more faults that say this."""
+        await self._without(lambda fault: fault.message == message)
+
+    async def _without(self, over: Callable[[Fault], bool]) -> None:
+        async with self._script:
+            faults = await self.cloud.faults()
+            kept = [each for each in faults if not over(each)]
+            if len(kept) < len(faults):
+                await self.cloud.set_faults(kept)
 
     async def books(self, prefix: str) -> list[Vm]:
         return [vm for vm in await self.cloud.books() if vm.path.startswith(f"{prefix}:")]
@@ -92,6 +143,10 @@ class World:
         """The worker dies when it next reaches this point."""
         self.crash_file.write_text(point)
 
+    def set_clock(self, ahead: float) -> None:
+        """The worker's clock is so many seconds ahead."""
+        (self.home / "clock").write_text(str(ahead))
+
     @asynccontextmanager
     async def traced(self) -> AsyncIterator[list[str]]:
         """The points that are reached meanwhile, in order, each once."""
@@ -103,17 +158,19 @@ class World:
         self.arm("")
         found += dict.fromkeys(trace.read_text().splitlines())
 
-    async def start_worker(self, **settings: str) -> None:
+    async def start_worker(self) -> None:
         environment = os.environ | {
             "RATCHET_HOME": str(self.home),
             "RATCHET_CRASH_FILE": str(self.crash_file),
+            "CLOCK_FILE": str(self.home / "clock"),
             "TEMPORAL_ADDRESS": self.server.address,
             "RATCHET_SIMULATED_LATENCY": "0.05",
+            "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
             "RATCHET_LOG_LEVEL": "error",
-            **settings,
+            **self.settings,
         }
         self.worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "workers"), env=environment, stderr=asyncio.subprocess.DEVNULL
+            *(sys.executable, "-m", "tests.chaos.shifted"), env=environment, stderr=asyncio.subprocess.DEVNULL
         )
         async with asyncio.timeout(PATIENCE):
             while not await self.asking.pollers(ACTIONS_QUEUE):
@@ -137,16 +194,23 @@ class World:
 
 
 @asynccontextmanager
-async def world(home: Path) -> AsyncIterator[World]:
-    """A new world, with a worker in it."""
+async def world(home: Path, **settings: str) -> AsyncIterator[World]:
+    """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
     server = await embedded.start(home)
     clouds = Database(Settings(home=home).cloud())
-    made = World(home, server, await connect(home, plugin()), SimulatedCloud("aws", clouds))
+    client, cloud, hypervisor = (
+        await connect(home, plugin()),
+        SimulatedCloud("aws", clouds),
+        SimulatedHypervisor(clouds),
+    )
+    made = World(home, server, client, cloud, hypervisor, Crms(home))
     try:
         await made.start_worker()
         yield made
     finally:
+        for key in list(made.crms.running):
+            await made.crms.end(*key)
         await made.kill_worker()
         clouds.close()
         await made.server.stop()

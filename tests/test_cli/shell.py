@@ -90,6 +90,10 @@ class Clouds:
         """Actions in this namespace wait until `relent`, or until they lose patience after some seconds."""
         await self._set([Fault(kind=Kind.THROTTLE, vm=f"ns:{ns}:*", retry_after=0.1)])
 
+    async def dawdle(self, ns: str, csp: str) -> None:
+        """Calls of one cloud in this namespace take a second longer, which is long enough to be seen."""
+        await self._set([Fault(kind=Kind.HANG, vm=f"ns:{ns}:*", csp=csp, seconds=1.2)])
+
     async def fail(self, vm: str) -> None:
         await self._set([Fault(kind=Kind.FAIL, vm=vm, message="out of order")])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
+from domain.edge.messages import CrmRequest, Verb
 from domain.model import Result
 from domain.wire import companion
+from providers.edge.platform import Platform
+from providers.edge.work import Works
 from tests.test_edge.kit import Edge, fault, words
 from tests.test_edge.test_hearing import by_the_table
 
@@ -162,3 +166,22 @@ async def test_shuffled_and_doubled_messages_end_a_real_action_where_the_table_s
     edge.set_faults(fault("silent"))
     await asyncio.gather(*map(one, range(12)))
     await edge.at_rest()
+
+
+async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_done_again(tmp_path: Path) -> None:
+    platform, said = Platform(tmp_path / "platform.db"), []
+
+    async def say(request: CrmRequest, message: dict[str, Any]) -> None:
+        said.append(message["state"])
+
+    works = Works(platform, say, latency=0, version="v1")
+    path, known = "org:a:cloudlet:b:cluster:c", {"notify_id": 1, "version": "v1", "epoch": 7}
+    request = CrmRequest(path=path, verb=Verb.UPDATE, spec={"nodes": 2}, **known)
+    for attempt in (1, 1, 2):
+        works.take(request.model_copy(update={"attempt": attempt}))
+        await works.settled(path)
+    assert (platform.ledger(path), said) == (["update"], ["Ready"] * 3)
+    works.take(CrmRequest(path=path, verb=Verb.UPDATE, spec={"nodes": 1}, undo=True, **known))
+    await works.settled(path)
+    assert platform.ledger(path) == ["update", "update"]
+    platform.close()

@@ -29,9 +29,9 @@ async def test_disks_that_are_elsewhere_or_nowhere(full: Estate) -> None:
         (web, "attach-disk", {"disk": "taken"}, f"disk {taken} is ASSIGNED, attached to {db}"),
         (web, "detach-disk", {"disk": "taken"}, f"disk {taken} is attached to {db}, not to {web}"),
         (web, "detach-disk", {"disk": "free"}, f"disk {full.disk('free')} is CREATED"),
-        (web, "attach-disk", {"disk": "none"}, f"there is no disk {full.disk('none')}"),
+        (web, "attach-disk", {"disk": "none"}, f"there is no such disk: {full.disk('none')}"),
         (web, "add-disk", {"disk": "free"}, f"disk {full.disk('free')} exists already, under CREATED"),
-        (full.disk("free"), "attach", {"machine": "dev/none"}, "there is no machine"),
+        (full.disk("free"), "attach", {"machine": "dev/none"}, "there is no such machine"),
         (taken, "attach", {"machine": "dev/web"}, "attach is not allowed for disk under ASSIGNED"),
     ]:
         assert told in await full.refused(path, action, **spec)
@@ -59,9 +59,9 @@ async def test_migrations_to_the_same_a_full_a_disabled_or_no_node(full: Estate)
 
 async def test_things_that_need_things_that_are_not_there(estate: Estate) -> None:
     for path, action, spec, told in [
-        (estate.space(), "create", {}, f"there is no account {estate.account}"),
-        (estate.machine(), "create", {"image": "any"}, f"there is no account {estate.account}"),
-        (estate.disk(), "create", {}, f"there is no account {estate.account}"),
+        (estate.space(), "create", {}, f"there is no such account: {estate.account}"),
+        (estate.machine(), "create", {"image": "any"}, f"there is no such account: {estate.account}"),
+        (estate.disk(), "create", {}, f"there is no such account: {estate.account}"),
         (estate.machine(), "start", {}, "there is no such machine"),
         (estate.node(), "maintain", {}, "there is no such node"),
     ]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
-from domain.model import Result
+from domain.model import Ending, Result
 from tests.test_machines.estate import Estate
 
 NOW = Sweep(limits={ANY: 0})
@@ -72,6 +73,55 @@ async def test_a_cancelled_action_goes_back_here_and_outside(estate: Estate) -> 
     await estate.asking.cancel(db)
     assert (await estate.outcome(destroy)).result is Result.CANCELLED
     assert await estate.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
+    await estate.at_rest()
+
+
+async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(estate: Estate) -> None:
+    """As after a death between finish and Temporal's hearing of it: the next worker meets the cancel before finish."""
+    await estate.with_machine()
+    db = estate.machine()
+    await estate.hang(db, "delete")
+    delete = await estate.admitted(db, "delete")
+    await estate.hanging(db)
+    epoch = (await estate.see(db)).epoch
+    await estate.service.inventory.finish(Ending(epoch=epoch, path=db, result=Result.SUCCEEDED, at=datetime.now(UTC)))
+    await estate.asking.cancel(db)
+    outcome = await estate.outcome(delete)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "DELETED")
+    assert await estate.hypervisor.told(db) == ["create", "stop"]
+
+
+async def test_what_cannot_be_undone_any_more_is_called_what_it_is(estate: Estate) -> None:
+    await estate.with_machine()
+    db, disk = estate.machine(), estate.disk()
+    await estate.seed(db, "add-disk", disk="d1")
+    await estate.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
+    destroy = await estate.admitted(db, "destroy")
+    async with asyncio.timeout(60):
+        while "destroy" not in await estate.hypervisor.told(db):
+            await asyncio.sleep(0.02)
+    await estate.asking.cancel(db)
+    outcome = await estate.outcome(destroy)
+    assert (outcome.result, outcome.status) == (Result.CANCELLED, "DESTROYED")
+    assert await estate.status(disk) == "DESTROYED"
+    await estate.heal_faults()
+    await estate.at_rest()
+
+
+async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(estate: Estate) -> None:
+    await estate.with_machine("other")
+    db = estate.machine()
+    await estate.fault("lose-answer", db, verb="create")
+    await estate.admitted(db, "create", image=estate.name, node=f"{estate.name}-1")
+    async with asyncio.timeout(60):
+        while "create" not in await estate.hypervisor.told(db):
+            await asyncio.sleep(0.02)
+    await estate.asking.client.get_workflow_handle(db).terminate("an operator")
+    await swept(estate)
+    await estate.heal_faults()
+    assert await estate.status(db) == "VIRTUAL"
+    assert await estate.to(estate.account, "destroy", cascade=True) == "DESTROYED"
+    assert await estate.hypervisor.below(estate.account) == []
     await estate.at_rest()
 
 

@@ -55,6 +55,13 @@ async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopp
     assert await scene.book.resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
 
 
+async def test_a_hold_that_was_made_by_a_clock_that_was_hours_ahead_keeps_nobody_out_for_hours(scene: Scene) -> None:
+    ahead = wish("a", 3 * 3600)
+    assert await scene.book.hold(ahead)
+    assert await scene.book.hold(wish("b")) == (7, {})
+    assert await scene.book.keep(ahead, "vnet", "v-1") is False, "it finds out, and begins again"
+
+
 async def test_of_many_that_want_to_hold_exactly_one_does(scene: Scene, rival: Scene) -> None:
     wishes = [(each, f"h{n}") for n in range(10) for each in (scene, rival)]
     got = await asyncio.gather(*(each.book.hold(wish(f"{name}-{id(each)}")) for each, name in wishes))

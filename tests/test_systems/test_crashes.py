@@ -90,7 +90,7 @@ async def test_a_deploy_outlives_its_worker_keeps_its_lock_and_doubles_no_proces
     assert (outcome.result, outcome.status) == ("succeeded", "stable")
     assert processes() == before
     assert await locks(place) == set()
-    assert (await place.verify(SHOP)).findings == []
+    assert await place.verify(SHOP) == []
 
 
 async def test_what_died_while_no_worker_was_there_is_started_again_and_the_rest_is_left_alone(

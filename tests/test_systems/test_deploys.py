@@ -248,3 +248,11 @@ async def test_services_change_by_themselves_as_their_instances_come_and_go(shop
     shop.let_go()
     await shop.until_state("/", "stable")
     assert await shop.way(shop.at("/web")) == ["pending", "stable", "degraded", "stable"]
+
+
+async def test_a_service_whose_turn_never_came_has_failed_and_is_no_broken_promise(shop: Shop) -> None:
+    waiting = system(service("first", **NEVER), service("second", after=["first"]))
+    assert (await shop.deploy("/a", waiting, deadline=0.7)).result is Result.FAILED
+    assert (await shop.states())["/a/second"] == "failed"
+    assert "never started" in (await shop.see("/a/second")).error
+    await shop.all_promises_are_kept()

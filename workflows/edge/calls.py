@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.edge.policies import Facts
     from domain.edge.proofs import statement
-    from workflows.calls import CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
 
@@ -41,6 +41,7 @@ async def send(to: Address, *requests: CrmRequest) -> None:
         post,
         start_to_close_timeout=timedelta(seconds=30),
         schedule_to_close_timeout=WEBHOOK_PATIENCE,
+        heartbeat_timeout=CLOUD_HEARTBEAT,
         retry_policy=CLOUD_RETRY,
         summary=f"{requests[0].verb} {requests[0].path}",
     )
@@ -53,6 +54,7 @@ async def everything(to: Address) -> int:
         to,
         start_to_close_timeout=timedelta(minutes=2),
         schedule_to_close_timeout=timedelta(minutes=10),
+        heartbeat_timeout=CLOUD_HEARTBEAT,
         retry_policy=CLOUD_RETRY,
         summary=f"all data to {to.version} of {to.cloudlet}",
     )

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import Address, CrmRequest, CrmResponse, Reconnected, Verb, joined
     from domain.edge.tables import CLOUDLET, GONE, Party, S
     from domain.errors import brief
+    from domain.limits import TASK_TIMEOUT
     from domain.model import Done, Grant, Move, Outcome, Request
     from domain.paths import short
     from domain.wire import companion
@@ -192,6 +193,7 @@ async def act(request: Request) -> str:
             wire.CHANGE_INSTANCE,
             request,
             id=request.path,
+            task_timeout=TASK_TIMEOUT,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             static_summary=f"{request.action} {short(request.path)}",
             result_type=Outcome,

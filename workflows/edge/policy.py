@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.policies import ON_BEHALF, Demand, Memory, Place, counted, heard, provision, scale
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
+    from domain.limits import TASK_TIMEOUT
     from domain.model import Done, Grant, Model, Outcome, Request
     from domain.paths import name_of, parent_of, short
     from domain.wire import companion
@@ -69,6 +70,7 @@ class KeepPolicy(Action):
                 wire.FOLLOW_DEMAND,
                 LoopState(policy=path, spec=spec),
                 id=companion(path, wire.LOOP),
+                task_timeout=TASK_TIMEOUT,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"follows demand for {short(path)}",
             )

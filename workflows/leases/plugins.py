@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from domain import registry, wire
     from domain.errors import Category, brief
     from domain.leases.views import Want
+    from domain.limits import TASK_TIMEOUT
     from domain.model import ObjectView, Outcome, Query, Refusal, Request, Result
     from workflows.leases import calls
 
@@ -126,7 +127,7 @@ async def _look(path: str) -> ObjectView | None:
             wire.READ_OBJECT,
             Query(path=path),
             result_type=ObjectView,
-            start_to_close_timeout=timedelta(seconds=30),
+            start_to_close_timeout=timedelta(seconds=10),
             summary=f"how is {path}?",
         )
     except ActivityError as error:
@@ -147,6 +148,7 @@ async def _act(each: Work, action: str, spec: dict[str, Any] | None = None) -> s
                 registry.kind_at(path).verb(action).workflow,
                 request,
                 id=path,
+                task_timeout=TASK_TIMEOUT,
                 result_type=Outcome,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 static_summary=f"{action} {path} for a lease",

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError, Workflow
 with workflow.unsafe.imports_passed_through():
     from domain import machines, wire
     from domain.errors import Category
+    from domain.limits import TASK_TIMEOUT
     from domain.machines.model import InBin
     from domain.model import Refusal, Request
 
@@ -72,6 +73,7 @@ async def _destroyed(order: InBin) -> str | None:
             machines.OPERATE,
             request,
             id=order.path,
+            task_timeout=TASK_TIMEOUT,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             static_summary=f"destroy {order.path}",
         )

@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines, registry, wire
     from domain.errors import Category, brief
+    from domain.limits import TASK_TIMEOUT
     from domain.machines.model import Residents, Task
     from domain.model import Done, Grant, Outcome, Query, Refusal, Request
     from workflows.action import Action, Failed
@@ -126,6 +127,7 @@ async def _act(path: str, action: str) -> str:
                 machines.OPERATE,
                 request,
                 id=registry.owner_of(path, action),
+                task_timeout=TASK_TIMEOUT,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
                 static_summary=f"{action} {path}",

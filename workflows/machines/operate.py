@@ -12,6 +12,7 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines, wire
+    from domain.limits import TASK_TIMEOUT
     from domain.machines.model import InBin, Task, Work
     from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
@@ -52,7 +53,7 @@ class OperateObject(Action):
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
-        return Done(message=work.message, info=work.info)
+        return Done(message=work.message, to=work.to, info=work.info)
 
 
 async def keep_bins(grant: Grant, work: Work) -> None:
@@ -76,6 +77,7 @@ async def _begin_bin(order: InBin) -> None:
             machines.BIN,
             order,
             id=timer,
+            task_timeout=TASK_TIMEOUT,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             static_summary=f"recycle bin: {order.path}",
         )

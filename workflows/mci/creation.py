@@ -33,6 +33,7 @@ class CreateMci(OnVms):
         self._grant: Grant | None = None
         self._holding = False
         self._decision = ""
+        self._decided_by = ""  # in words: who, and why
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -81,7 +82,7 @@ class CreateMci(OnVms):
         await self.prepare(grant, wants(spec))
         if spec.option and await self._decided(grant) == WITHDRAW:
             return await self._withdrawn(grant)
-        grant, _ = await self.enrol(grant, "create")
+        grant, _ = await self.enrol(grant, "create", message=self._decided_by)
         self.show(phase=Status.CREATING, targets=grant.targets)
         await self.operate(grant)
         return await self._judge(spec, grant)
@@ -106,8 +107,8 @@ class CreateMci(OnVms):
 
     async def _withdrawn(self, grant: Grant) -> Done:
         if left := await self.release(grant):
-            raise Failed(f"withdrawn, but not everything could be undone: {told(left)}", Done())
-        return Done(to=NONE, message="withdrawn: the preparation was undone")
+            raise Failed(f"{self._decided_by}; but not everything could be undone: {told(left)}", Done())
+        return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
 
     async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
         """What becomes of an MCI of which some VMs could not be made."""
@@ -129,12 +130,14 @@ class CreateMci(OnVms):
 
     async def _hear(self, word: str, decision: Decision) -> str:
         """The first word while it holds decides. Any other is kept in the history as ignored."""
+        who = f"{word} by {decision.requested_by or 'nobody named'}"
         if self._holding and not self._decision:
             self._decision = word
+            self._decided_by = brief(f"{who}: {decision.reason}" if decision.reason else who)
             return f"{word} it is"
         if self._grant:
-            to, by = Status.CREATING if word == CONTINUE else NONE, decision.requested_by or "nobody named"
-            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=brief(f"{word} by {by}: not holding"))
+            to = Status.CREATING if word == CONTINUE else NONE
+            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=brief(f"{who}: not holding"))
             await calls.move(self._grant, [late])
         return "ignored"
 

@@ -45,10 +45,12 @@ class OnVms(Action):
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
         await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
 
-    async def enrol(self, grant: Grant, action: str, scale: Scale | None = None) -> tuple[Grant, Enrolled]:
+    async def enrol(
+        self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
+    ) -> tuple[Grant, Enrolled]:
         """Bring VMs into this action: those that it makes, or some to be removed."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
-        order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), **which)
+        order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
         found = await record(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from domain.errors import RatchetError
 from domain.leases.names import READ_LEASE
 from domain.leases.views import LeaseView
 from domain.model import Outcome, Query, Result
-from tests.chaos.stories import Story
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import PATIENCE, World
 
 ROOT = "project:{ns}:lease:l1"
@@ -88,13 +89,27 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
             await asyncio.sleep(0.05)
 
 
+ENDING = ((ROOT, "delete", None), *((f"pool:{{ns}}:host:{name}", "remove", None) for name in ("h1", "h2")))
+
+
+def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
+    return Story(name, ROOT, act, before, ending=ENDING, family="leases", **more)
+
+
 STORIES = (
-    Story("create", ROOT, create, (with_hosts,), status="PENDING", family="leases"),
-    Story("start", ROOT, start, (with_hosts, pending), status="ACTIVE", family="leases"),
-    Story("slow start", ROOT, slow_start, (with_hosts, pending), status="ACTIVE", family="leases"),
-    Story("life", ROOT, life, (with_hosts,), status="TERMINATED", family="leases"),
-    Story("update", ROOT, update, (with_hosts, active), status="ACTIVE", family="leases"),
-    Story("end", ROOT, end, (with_hosts, active), status="TERMINATED", family="leases"),
-    Story("delete", ROOT, delete, (with_hosts, active), status="None", family="leases"),
-    Story("host fails", ROOT, lose_host, (with_hosts, active), status="DOWN", family="leases"),
+    story("create", create, with_hosts, status="PENDING"),
+    story("start", start, with_hosts, pending, status="ACTIVE", waits=True),
+    story("slow start", slow_start, with_hosts, pending, status="ACTIVE", waits=True),
+    story("life", life, with_hosts, status="TERMINATED", waits=True),
+    story("update", update, with_hosts, active, status="ACTIVE"),
+    story("end", end, with_hosts, active, status="TERMINATED"),
+    story("delete", delete, with_hosts, active, status="None"),
+    story(
+        "host fails",
+        lose_host,
+        with_hosts,
+        active,
+        on="pool:{ns}:host:h1",
+        status="DOWN",
+    ),
 )

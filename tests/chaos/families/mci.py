@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
+
+from temporalio.service import RPCError
 
 from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
 from domain.model import Outcome, Result
 from starter.mci import steering
-from tests.chaos.stories import Story
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
-from tests.user import spec
 
 ROOT = "ns:{ns}:mci:web"
-Act = Callable[[World, str], Coroutine[Any, Any, Outcome]]
+VM = ":vm:aws0-1"
 
 
 def act(action: str, below: str = "", force: bool = False) -> Act:
@@ -26,8 +26,20 @@ def act(action: str, below: str = "", force: bool = False) -> Act:
     return do
 
 
+def own_places(path: str) -> dict[str, Any]:
+    """Three VMs in each of two regions that no other story uses: what is shared there comes and goes with it."""
+    first = 1000 + 2 * int(path.split(":")[1].removeprefix("w"))
+    group = {"subGroupSize": 3, "csp": "aws"}
+    return {"subGroups": [{**group, "name": f"aws{n}", "region": f"r{first + n}"} for n in range(2)]}
+
+
 async def create(world: World, path: str) -> Outcome:
-    return await world.do(path, "create", spec=spec(3, ["aws"], regions=2))
+    return await world.do(path, "create", spec=own_places(path))
+
+
+async def neighbour(world: World, path: str) -> None:
+    """Another MCI in the same places, which stays."""
+    assert (await world.do(f"{path}-too", "create", spec=own_places(path))).result == "succeeded"
 
 
 async def created(world: World, path: str) -> None:
@@ -58,35 +70,22 @@ async def preempted(world: World, path: str) -> Outcome:
     return await world.do(path, "suspend", force=True)
 
 
-def own_place(path: str) -> dict[str, Any]:
-    """A spec for a region that no other story uses: what is shared there is made for it, and goes with it."""
-    number = path.split(":")[1].removeprefix("w")
-    return {"subGroups": [{"name": "own", "subGroupSize": 3, "csp": "aws", "region": f"r{1000 + int(number)}"}]}
-
-
-async def settle_in(world: World, path: str) -> Outcome:
-    return await world.do(path, "create", spec=own_place(path))
-
-
-async def settled_in(world: World, path: str) -> None:
-    assert (await settle_in(world, path)).result == "succeeded"
-
-
 async def rolled_back(world: World, path: str) -> Outcome:
     """One VM cannot be made: everything that was made is removed."""
-    await world.fault(kind="fail", vm=f"{path}:vm:own-2", verb="create", times=1)
-    return await world.do(path, "create", spec={**own_place(path), "policyOnPartialFailure": "rollback"})
+    await world.fault(kind="fail", vm=f"{path}:vm:aws0-2", verb="create")
+    return await world.do(path, "create", spec={**own_places(path), "policyOnPartialFailure": "rollback"})
 
 
 async def withdrawn(world: World, path: str) -> Outcome:
     """Prepared, held, and given up by a signal."""
-    ticket = await world.ask(path, "create", spec={**own_place(path), "option": "hold"})
-    while True:
+    ticket = await world.ask(path, "create", spec={**own_places(path), "option": "hold"})
+    while await world.is_running(path):
         with suppress(RatchetError):  # whoever could tell may be dead just now
             if (await world.see(path)).status == "Prepared":
                 break
         await asyncio.sleep(0.1)
-    await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
+    with suppress(RPCError):  # it was stopped
+        await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
     return await world.asking.outcome(path, ticket.run if ticket else None)
 
 
@@ -104,23 +103,29 @@ async def reconciled(world: World, path: str) -> Outcome:
     return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
 
 
+ENDING = ((ROOT, "delete", None), (f"{ROOT}-too", "delete", None))
+
+
+def story(name: str, act: Act, before: tuple[Told, ...] = (), **more: Any) -> Story:
+    return Story(name, ROOT, act, before, ending=ENDING, **more)
+
+
 STORIES = (
-    Story("create", ROOT, create, effects=1, status="Running:6 (R:6/6)"),
-    Story("suspend", ROOT, act("suspend"), (created,), effects=2, status="Suspended:6 (R:0/6)"),
-    Story("resume", ROOT, act("resume"), (created, suspended), effects=3, status="Running:6 (R:6/6)"),
-    Story("reboot", ROOT, act("reboot"), (created,), effects=2, status="Running:6 (R:6/6)"),
-    Story("terminate", ROOT, act("terminate"), (created,), effects=2, status="Terminated:6 (R:0/6)"),
-    Story("refine", ROOT, act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
-    Story("delete", ROOT, act("delete"), (created,), effects=2, status="None"),
-    Story("delete by force", ROOT, act("delete", force=True), (created,), status="None"),
-    Story("suspend of one VM", ROOT, act("suspend", ":vm:aws0-1"), (created,), status="Suspended"),
-    Story("cancel", ROOT, cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)"),
-    Story("takeover", ROOT, preempted, (created,), status="Suspended:6 (R:0/6)"),
-    Story("create in a new place", ROOT, settle_in, effects=1, status="Running:3 (R:3/3)"),
-    Story("delete of all in a place", ROOT, act("delete"), (settled_in,), effects=2, status="None"),
-    Story("rollback", ROOT, rolled_back, result="failed", status="None", effects=2),
-    Story("withdraw", ROOT, withdrawn, status="None"),
-    Story("scale-out", ROOT, scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
-    Story("scale-in", ROOT, scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
-    Story("reconcile", ROOT, reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
+    story("create", create, effects=1, status="Running:6 (R:6/6)"),
+    story("suspend", act("suspend"), (created,), effects=2, status="Suspended:6 (R:0/6)"),
+    story("resume", act("resume"), (created, suspended), effects=3, status="Running:6 (R:6/6)"),
+    story("reboot", act("reboot"), (created,), effects=2, status="Running:6 (R:6/6)"),
+    story("terminate", act("terminate"), (created,), effects=2, status="Terminated:6 (R:0/6)"),
+    story("refine", act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
+    story("delete", act("delete"), (created,), effects=2, status="None"),
+    story("delete by force", act("delete", force=True), (created,), status="None"),
+    story("suspend of one VM", act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"),
+    story("cancel", cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
+    story("takeover", preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
+    story("delete beside another", act("delete"), (created, neighbour), effects=2, status="None"),
+    story("rollback", rolled_back, result="failed", status="None", effects=2),
+    story("withdraw", withdrawn, status="None"),
+    story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
+    story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
+    story("reconcile", reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from domain.model import Outcome
-from tests.chaos.stories import Story
+from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 
 ROOT = "system:{ns}"
@@ -64,14 +64,29 @@ async def take_over(world: World, path: str) -> Outcome:
     return await delete(world, path)
 
 
+ENDING = ((ROOT, "delete", None),)
+
+
+def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
+    return Story(name, ROOT, act, before, ending=ENDING, family="systems", **more)
+
+
 STORIES = (
-    Story("create", ROOT, create, status="stable", family="systems"),
-    Story("deploy", ROOT, deploy, (created,), status="stable", family="systems"),
-    Story("replace", ROOT, replace, (created, deployed), status="stable", family="systems"),
-    Story("fail", ROOT, fail, (created, deployed), result="failed", status="degraded", family="systems"),
-    Story("roll back", ROOT, roll_back, (created, deployed), result="failed", status="stable", family="systems"),
-    Story("teardown", ROOT, tear_down, (created, deployed), status="stable", family="systems"),
-    Story("delete", ROOT, delete, (created, deployed), status="None", family="systems"),
-    Story("cancel", ROOT, cancel, (created, deployed), result="cancelled", family="systems"),
-    Story("takeover", ROOT, take_over, (created, deployed), status="None", family="systems"),
+    story("create", create, status="stable"),
+    story("deploy", deploy, created, status="stable"),
+    story("replace", replace, created, deployed, on=f"{ROOT}:in", status="stable"),
+    story("fail", fail, created, deployed, on=f"{ROOT}:in", result="failed", status="degraded"),
+    story(
+        "roll back",
+        roll_back,
+        created,
+        deployed,
+        on=f"{ROOT}:in",
+        result="failed",
+        status="stable",
+    ),
+    story("teardown", tear_down, created, deployed, status="stable"),
+    story("delete", delete, created, deployed, status="None"),
+    story("cancel", cancel, created, deployed, on=f"{ROOT}:in", result="cancelled", plain=False),
+    story("takeover", take_over, created, deployed, status="None", plain=False),
 )

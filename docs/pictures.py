@@ -1,0 +1,129 @@
+"""The pictures of the README and of docs/, made from the running program. Run: python -m docs.pictures
+
+It starts a stack of its own in a temporary folder. Those of the Web UI need a Chromium on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from textual.widgets import DataTable
+
+from docs.generate import ROOT
+from domain import wire
+from domain.faults import Fault, FaultScript, Kind
+from domain.model import Query, Request, TreeView
+from starter import tree
+from starter.asking import Asking, Ticket
+from starter.tui import Tui
+from tests.browser import chromium, installed
+from workers.process import stack
+from workers.settings import Settings
+
+FOLDER = ROOT / "docs"
+WEB, LAUNCH = "ns:default:mci:web", "ns:default:mci:launch"
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        async with stack(Settings(home=Path(home), simulated_latency=1)) as running:
+            asking = Asking(running.client, running.ui)
+            await prepare(asking)
+            await full_screen(asking)
+            if installed():
+                await web_ui(running.ui)
+            else:
+                sys.stdout.write("no Chromium here: the pictures of the Web UI stay as they are\n")
+            await line_by_line(asking)
+
+
+async def prepare(asking: Asking) -> None:
+    """An MCI with a past, and one that holds."""
+    await ended(asking, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
+    await ended(asking, WEB, "suspend", reason="closed for the night")
+    await ask(asking, LAUNCH, "create", reason="the release of nine o'clock", spec=example("mci-hold"))
+    await ended(asking, WEB, "resume", reason="good morning")
+    async with asyncio.timeout(60):
+        while (await asking.progress(LAUNCH)).phase != "Prepared":  # noqa: ASYNC110  there is no event to wait for
+            await asyncio.sleep(0.1)
+
+
+async def ask(asking: Asking, path: str, action: str, **more: Any) -> Ticket:
+    ticket = await asking.ask(Request(path=path, action=action, requested_by="eve", **more))
+    assert ticket.admission.refusal is None, ticket.admission.refusal
+    return ticket
+
+
+async def ended(asking: Asking, path: str, action: str, **more: Any) -> None:
+    await asking.outcome(path, (await ask(asking, path, action, **more)).run)
+
+
+def example(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    return found
+
+
+async def full_screen(asking: Asking) -> None:
+    """`starter tui`, drawn by Textual itself."""
+    app = Tui(asking)
+    async with app.run_test(size=(150, 22)) as pilot:
+        async with asyncio.timeout(60):
+            while not app.query_one("#objects-table", DataTable).row_count:
+                await pilot.pause(0.1)
+        await pilot.press("down")
+        await pilot.pause(1.5)
+        (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
+
+
+async def line_by_line(asking: Asking) -> None:
+    """What a command shows while its action runs, drawn by rich itself."""
+    faults = [
+        Fault(kind=Kind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
+        Fault(kind=Kind.HANG, csp="gcp", verb="suspend", seconds=8),
+    ]
+    await asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
+    began = time.monotonic()
+    ticket = await ask(asking, WEB, "suspend", reason="closed for the night")
+    seen = await tree_of(asking)
+    async with asyncio.timeout(60):
+        while len(seen.troubles) == 0 or tree.done(seen, 6)[0] < 4:
+            await asyncio.sleep(0.2)
+            seen = await tree_of(asking)
+    seconds = max(time.monotonic() - began, tree.FEWEST)
+    console = Console(record=True, width=96, file=io.StringIO())
+    console.print("[bold]$[/] starter mci suspend default/web", highlight=False)
+    console.print(tree.draw(seen, 6, seconds, "", (96, 20)))
+    console.save_svg(str(FOLDER / "terminal.svg"), title="while it runs")
+    await asking.outcome(WEB, ticket.run)
+
+
+async def tree_of(asking: Asking) -> TreeView:
+    return await asking.read(wire.READ_TREE, Query(path=WEB, limit=5), TreeView)
+
+
+async def web_ui(ui: str) -> None:
+    """The list with columns of ours, and the dialog in which an MCI that holds is told to go on."""
+    async with chromium(ui) as window:
+        await window.open_list()
+        await window.row(WEB)
+        await window.remove_columns("Run ID", "Start", "End")
+        await window.add_columns("Action", "Phase", "Progress", "Providers")
+        await window.picture(FOLDER / "web-ui-list.png")
+        await window.open(LAUNCH)
+        await window.fill_signal("continue", {"requested_by": "eve", "reason": "it is nine"})
+        await window.picture(FOLDER / "web-ui-signal.png")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+    sys.stdout.flush()
+    os._exit(0)  # see workers/: the SDK's threads

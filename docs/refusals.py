@@ -1,0 +1,69 @@
+"""Every refusal of a family, found in its code: which exit code, in which words, with which hint."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from domain.errors import Category
+from starter.errors import OF_CATEGORY
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = ("domain", "store", "activities", "workflows")
+
+Row = tuple[str, str, str]
+
+
+def of_family(family: str) -> list[Row]:
+    """Exit code, message, hint; once each, in the order of the code."""
+    files = [file for layer in LAYERS for file in _files(ROOT / layer / family)]
+    return list(dict.fromkeys(row for file in files for row in _of_module(ast.parse(file.read_text()))))
+
+
+def _files(family: Path) -> list[Path]:
+    return (
+        sorted(family.glob("*.py"))
+        if family.is_dir()
+        else [file for file in [family.with_suffix(".py")] if file.exists()]
+    )
+
+
+def _of_module(module: ast.Module) -> Iterator[Row]:
+    """Direct ones, and those by way of a function that only adds the category."""
+    helpers: dict[str, ast.expr] = {}
+    for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:
+        words = {each.arg for each in function.args.args}
+        for call in _calls(function, {"Refused"}):
+            if len(call.args) > 1 and isinstance(call.args[1], ast.Name) and call.args[1].id in words:
+                helpers[function.name] = call.args[0]
+    for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
+        said = {
+            target.id: node.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for call in _calls(function, {"Refused", *helpers}):
+            assert isinstance(call.func, ast.Name)
+            category, *words_given = [helpers[call.func.id], *call.args] if call.func.id in helpers else call.args
+            message, hint = (_told(each, said) for each in [*words_given, ast.Constant(""), ast.Constant("")][:2])
+            if message and isinstance(category, ast.Attribute):
+                yield str(int(OF_CATEGORY[Category[category.attr]])), message, hint
+
+
+def _calls(function: ast.AST, names: set[str]) -> list[ast.Call]:
+    found = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return [call for call in found if isinstance(call.func, ast.Name) and call.func.id in names]
+
+
+def _told(node: ast.expr, said: dict[str, ast.expr]) -> str:
+    """A text with its gaps; nothing if it is put together elsewhere."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    if isinstance(node, ast.Name) and node.id in said:
+        return _told(said[node.id], {})
+    return ""

@@ -1,0 +1,91 @@
+"""Names of objects for the shell's TAB, asked from the running server. If nobody answers at once there are none."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
+
+from cyclopts import App, Parameter
+
+from domain import registry, wire
+from domain.errors import Refused
+from domain.model import ObjectsView, Query
+from domain.paths import short
+from starter.naming import prefix
+
+if TYPE_CHECKING:
+    from cyclopts.completion._engine import CompletionContext
+
+    from starter.asking import Asking
+
+SECONDS = 2.0  # somebody has pressed TAB and waits
+MOST = 500
+
+Completer = Callable[["CompletionContext"], list[str]]
+
+
+def objects(*kinds: str) -> Completer:
+    """A completer for objects of these kinds; of any kind if none is said."""
+
+    def complete(context: CompletionContext) -> list[str]:
+        return within(SECONDS, kinds or tuple(registry.KINDS), context.incomplete)
+
+    return complete
+
+
+def within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
+    """What could be found in that time. In a thread: the command line runs in an event loop of its own already."""
+    found: list[str] = []
+
+    def work() -> None:
+        with suppress(Exception):  # a shell is no place for errors
+            asyncio.run(asyncio.wait_for(_find(list(kinds), begun, seconds, found), seconds))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return sorted(found)
+
+
+async def _find(kinds: list[str], begun: str, seconds: float, found: list[str]) -> None:
+    from starter.session import session
+
+    async with session() as asking:
+        answers = [_of_kind(asking, registry.kind(each), begun, seconds) for each in kinds]
+        for answer in asyncio.as_completed(answers):
+            found += await answer
+
+
+async def _of_kind(asking: Asking, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
+    whole = ":" in begun
+    above = begun.rpartition(":" if whole else "/")[0]
+    if not whole and above.count("/") + bool(above) >= len(kind.scope):
+        return []
+    try:
+        query = Query(kind=kind.name, path="" if whole else prefix(above, kind), limit=MOST)
+    except Refused:  # a word that begins no path of this kind
+        return []
+    page = await asking.read(wire.READ_OBJECTS, query, ObjectsView, seconds=seconds)
+    names = (each.path if whole else short(each.path) for each in page.objects)
+    return [name for name in names if name.startswith(begun)]
+
+
+def aim(noun: App, kind: str) -> None:
+    """The commands of a noun complete objects of their own kind."""
+    for name in noun.resolved_commands():
+        command = None if name.startswith("-") else noun[name].default_command
+        if command is None or not inspect.isfunction(command):
+            continue
+        signature = inspect.signature(command, eval_str=True)
+        target = signature.parameters.get("target")
+        if target is None or get_origin(target.annotation) is not Annotated:
+            continue
+        base, told, *_ = get_args(target.annotation)  # without what an earlier aim added: some commands are shared
+        aimed = target.replace(annotation=Annotated[base, told, Parameter(completer=objects(kind))])
+        parameters = [aimed if each is target else each for each in signature.parameters.values()]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}

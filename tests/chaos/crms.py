@@ -1,0 +1,149 @@
+"""CRMs that run in this process: what a fault of the controller does not hit."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from domain.edge import messages as wire
+from domain.edge.faults import CrmFault
+from domain.wire import companion
+from providers.edge.agent import Agent
+from providers.edge.handover import Handover
+from providers.edge.platform import Platform
+from providers.edge.token import Token
+from providers.edge.voice import Voice
+from workers.crm import platform_file, token_of
+from workers.settings import Settings
+
+GOODBYE_SECONDS = 60
+PATIENT = {"cleanup": 5.0, "answer": 10.0}
+SHORT = dict.fromkeys(("create", "update", "delete", "answer", "cleanup"), 2.0)
+
+
+@dataclass
+class Crm:
+    """One of them, at work."""
+
+    cloudlet: str
+    agent: Agent
+    platform: Platform
+    serving: asyncio.Task[None]
+
+    async def end(self) -> None:
+        self.agent.stop()
+        await asyncio.wait({self.serving}, timeout=GOODBYE_SECONDS)
+        self.serving.cancel()
+        await asyncio.gather(self.serving, return_exceptions=True)
+        self.platform.close()
+
+
+@dataclass
+class Crms:
+    """All of a world, by cloudlet and version."""
+
+    home: Path
+    running: dict[tuple[str, str], Crm] = field(default_factory=dict)
+    patience: dict[str, float] = field(default_factory=lambda: dict(PATIENT))
+    chance: random.Random | None = None  # with one, answers go astray
+    mishaps: int = 0
+
+    def start(self, client: Client, cloudlet: str, version: str = "v1", after: str = "") -> Crm:
+        platform = Platform(platform_file(self.home, cloudlet))
+        handover = InThisProcess(self, client, cloudlet, platform, version, after)
+        token = token_of(Settings(home=self.home), cloudlet)
+        voice = Garbled(self, client, cloudlet, token)
+        agent = Agent(client, cloudlet, version, platform, handover, token, 0.02, voice)
+        made = Crm(cloudlet, agent, platform, asyncio.create_task(agent.run()))
+        self.running[cloudlet, version] = made
+        return made
+
+    async def end(self, cloudlet: str, version: str) -> None:
+        if found := self.running.pop((cloudlet, version), None):
+            await found.end()
+
+    async def leave(self, client: Client, prefix: str) -> None:
+        """All at or below a path say goodbye, and their links end: nothing of them is left to meet a later fault."""
+        mine = [key for key in self.running if key[0].startswith(prefix)]
+        for key in mine:
+            await self.end(*key)
+        for cloudlet in {cloudlet for cloudlet, _ in mine}:
+            link = client.get_workflow_handle(companion(cloudlet, wire.LINK))
+            with suppress(RPCError):  # there never was one
+                await asyncio.wait_for(link.result(), GOODBYE_SECONDS)
+
+    def set_faults(self, cloudlet: str, faults: Iterable[CrmFault]) -> None:
+        self._on(cloudlet).set_faults(faults)
+
+    def ledger(self, path: str) -> list[str]:
+        """What was really done to an instance, in order."""
+        platform = Platform(platform_file(self.home, ":".join(path.split(":")[:4])))
+        try:
+            return platform.ledger(path)
+        finally:
+            platform.close()
+
+    def _on(self, cloudlet: str) -> Platform:
+        return next(crm.platform for (name, _), crm in self.running.items() if name == cloudlet)
+
+
+class Garbled(Voice):
+    """Answers that are lost, late, doubled or out of order, while that is wanted."""
+
+    def __init__(self, crms: Crms, client: Client, cloudlet: str, token: Token) -> None:
+        super().__init__(client, cloudlet, token)
+        self._crms, self._about, self._late = crms, cloudlet, set[asyncio.Task[None]]()
+
+    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+        chance = self._crms.chance
+        mishap = chance.choice(("none", "lost", "twice", "late", "late")) if chance else "none"
+        if chance is None or mishap == "none" or workflow_id == self._about:
+            await super().say(workflow_id, message)
+            return
+        self._crms.mishaps += 1
+        for _ in range(("lost", "late", "twice").index(mishap)):
+            task = asyncio.create_task(self._after(chance.uniform(0, 1), workflow_id, message))
+            self._late.add(task)  # others overtake it
+            task.add_done_callback(self._late.discard)
+
+    async def _after(self, seconds: float, workflow_id: str, message: dict[str, Any]) -> None:
+        await asyncio.sleep(seconds)
+        await super().say(workflow_id, message)
+
+
+class InThisProcess(Handover):
+    """An upgrade whose next CRM is not a process of its own."""
+
+    def __init__(
+        self, crms: Crms, client: Client, cloudlet: str, platform: Platform, version: str, after: str = ""
+    ) -> None:
+        super().__init__(platform, version, [], after)
+        self._crms, self._client, self._cloudlet = crms, client, cloudlet
+
+    async def start(self, version: str) -> str | None:
+        fault = self._platform.fault("start", version, self._version)
+        if fault:
+            return fault.message
+        if (self._cloudlet, version) in self._crms.running:
+            return None
+        started = self._crms.start(self._client, self._cloudlet, version, after=self._version)
+        await asyncio.wait({started.serving})
+        return f"{version} ended before it took over"
+
+    async def clean_up(self, version: str) -> None:
+        await self._crms.end(self._cloudlet, version)
+
+    async def take_over(self) -> None:
+        if self._predecessor and (before := self._crms.running.pop((self._cloudlet, self._predecessor), None)):
+            self._predecessor = ""
+            before.agent.stop()
+            await asyncio.wait({before.serving}, timeout=GOODBYE_SECONDS)
+            before.platform.close()

@@ -1,0 +1,30 @@
+"""Self-healing, which is no action of a family: whoever dies in a sweep leaves it to the next worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from domain.healing import ANY, Sweep
+from domain.model import Outcome, Result
+from tests.chaos.families import mci
+from tests.chaos.stories import Story
+from tests.chaos.world import PATIENCE, World
+
+
+async def cut_off(world: World, path: str) -> None:
+    """A suspend that hangs, and is terminated in the Web UI."""
+    await world.fault(kind="hang", vm=f"{path}:*", verb="suspend", seconds=30)
+    await world.ask(path, "suspend")
+    await world.client.get_workflow_handle(path).terminate("an operator")
+    await world.fault_free(path)
+
+
+async def sweep(world: World, path: str) -> Outcome:
+    async with asyncio.timeout(PATIENCE):
+        await world.asking.heal(Sweep(limits={ANY: 0}))
+    return Outcome(path=path, action="heal", result=Result.SUCCEEDED, status=(await world.see(path)).status)
+
+
+STORIES = (
+    Story("sweep", mci.ROOT, sweep, (mci.created, cut_off), status="Running:6 (R:6/6)", plain=False, family="healing"),
+)

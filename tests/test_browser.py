@@ -1,0 +1,105 @@
+"""What docs/browser.md says can be done in Temporal's Web UI, done there by a real Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from domain.errors import Refused
+from domain.model import Result
+from tests.browser import WebUi, chromium, installed
+from tests.user import User
+from workers.embedded import EmbeddedServer
+
+pytestmark = pytest.mark.skipif(not installed(), reason="there is no Chromium on this machine")
+
+
+Send = Callable[[WebUi, str, dict[str, Any]], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+async def web(server: EmbeddedServer) -> AsyncIterator[WebUi]:
+    async with chromium(server.ui) as window:
+        yield window
+
+
+async def hold(user: User) -> str:
+    """An MCI that is prepared and waits for a word; the run of its creation."""
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    return ticket.run
+
+
+async def test_list_and_page_tell_how_far_an_action_is(web: WebUi, user: User) -> None:
+    await hold(user)
+    await web.open_list(f'ObjectPath = "{user.mci()}"')
+    await web.row(user.mci())
+    await web.add_columns("Action", "Phase")
+    line = await (await web.row(user.mci())).inner_text()
+    assert {"create", "Prepared"} <= set(line.split())
+    await web.open(user.mci())
+    await web.tab("User Metadata")
+    await web.until_told("summary", f"create {user.ns}/web")
+    await web.until_told("details", "tester")
+    await web.until_told("current-details", "holding: waits for continue or withdraw")
+
+
+async def test_an_action_is_started_with_one_json_object(web: WebUi, user: User) -> None:
+    await web.start(user.mci(), "CreateMci", {"path": user.mci(), "action": "create", "spec": user.groups()})
+    outcome = await user.asking.outcome(user.mci())
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+
+
+async def test_a_refusal_is_shown_with_its_reason(web: WebUi, user: User) -> None:
+    await web.start(user.mci(), "ControlVms", {"path": user.mci(), "action": "suspend"})
+    with pytest.raises(Refused):
+        await user.asking.outcome(user.mci())
+    await web.open(user.mci())
+    await web.until_shown(f"there is no such MCI: {user.mci()}")
+
+
+@pytest.mark.parametrize("send", [WebUi.signal, WebUi.update], ids=["signal", "update"])
+async def test_an_mci_that_holds_is_told_to_go_on(web: WebUi, user: User, send: Send) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await send(web, "continue", {"requested_by": "eve", "reason": "go"})
+    outcome = await user.asking.outcome(user.mci(), run)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "Running:2 (R:2/2)")
+    assert "continue by eve: go" in [line.message for line in await user.history(user.mci())]
+
+
+async def test_an_mci_that_holds_is_withdrawn(web: WebUi, user: User) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await web.signal("withdraw", {"requested_by": "eve"})
+    outcome = await user.asking.outcome(user.mci(), run)
+    assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
+    assert outcome.message == "withdraw by eve; the preparation was undone"
+
+
+async def test_an_action_is_cancelled_and_cleans_up(web: WebUi, user: User) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await web.cancel()
+    assert (await user.asking.outcome(user.mci(), run)).result is Result.CANCELLED
+    assert await user.shared() == {}
+
+
+async def test_an_action_makes_way_for_a_forced_one(web: WebUi, user: User) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await web.update("preempt", {"path": user.mci(), "action": "delete", "force": True, "requested_by": "eve"})
+    assert (await user.asking.outcome(user.mci(), run)).result is Result.CANCELLED
+    outcome = await user.asking.outcome(user.mci())
+    assert (outcome.action, outcome.status) == ("delete", "None")
+
+
+async def test_what_was_terminated_by_hand_is_put_right_by_the_next_action(web: WebUi, user: User) -> None:
+    run = await hold(user)
+    await web.open(user.mci())
+    await web.terminate()
+    assert (await user.asking.outcome(user.mci(), run)).result is Result.FAILED
+    assert (await user.do(user.mci(), "delete")).status == "None"
+    assert await user.shared() == {}

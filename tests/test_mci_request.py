@@ -1,0 +1,192 @@
+"""MCI, SubGroup and VM in the domain: what a request may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI, Caps
+from domain.mci import (
+    MciSpec,
+    Scale,
+)
+from domain.mci.messages import wants
+from domain.mci.spec import births
+from domain.model import Request
+
+
+def group(**changes: Any) -> dict[str, Any]:
+    return {"name": "front", "subGroupSize": 2, "csp": "aws", "region": "eu-1"} | changes
+
+
+def spec(*groups: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"subGroups": list(groups) or [group()]} | changes
+
+
+def test_vms_are_named_after_their_subgroup_and_counted_from_one() -> None:
+    asked = MciSpec.model_validate(spec(group(label={"tier": "web"}), group(name="db", subGroupSize=1, csp="gcp")))
+    born = [vm for each in asked.subGroups for vm in births("ns:a:mci:w", each, 1, each.subGroupSize)]
+    assert [(each.path, each.kind, each.placement) for each in born] == [
+        ("ns:a:mci:w:vm:front-1", "vm", "aws/eu-1"),
+        ("ns:a:mci:w:vm:front-2", "vm", "aws/eu-1"),
+        ("ns:a:mci:w:vm:db-1", "vm", "gcp/eu-1"),
+    ]
+    assert born[0].spec == {
+        "subGroup": "front",
+        "specId": "small",
+        "imageId": "ubuntu-24.04",
+        "label": {"tier": "web"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({}, "subGroups: Field required"),
+        (spec(subGroups=[]), "at least 1 item"),
+        (spec(group(subGroupSize=0)), "greater than or equal to 1"),
+        (spec(group(subGroupSize=-1)), "greater than or equal to 1"),
+        (spec(group(subGroupSize=10**9)), "less than or equal to 20000"),
+        (spec(group(subGroupSize="many")), "valid integer"),
+        (spec(group(subGroupSize=1.5)), "integer"),
+        (spec(group(csp="moon")), "unknown cloud 'moon'; clouds are: aws, azure"),
+        (spec(group(csp="x" * 5_000)), "unknown cloud"),
+        (spec(group(name="../x")), "bad name"),
+        (spec(group(name="a:b")), "bad name"),
+        (spec(group(region="eu 1")), "bad name"),
+        (spec(group(name="x" * 62, subGroupSize=10)), "is too long: VMs are named"),
+        (spec(group(colour="red")), "subGroups.0.colour: Extra inputs are not permitted"),
+        (spec(group(), flavour="sweet"), "flavour: Extra inputs are not permitted"),
+        (spec(group(), group()), "subgroup names must differ: front occurs more than once"),
+        (spec(group(subGroupSize=15_000), group(name="b", subGroupSize=15_000)), "30000 VMs are too many"),
+        (spec(*(group(name=f"g{n}", subGroupSize=1) for n in range(MAX_SUBGROUPS + 1))), "at most 500 items"),
+        (spec(group(label={"": "x"})), "at least 1 character"),
+        (spec(group(label={str(n): "x" for n in range(51)})), "at most 50 items"),
+        (spec(description="x" * 501), "at most 500 characters"),
+        ({"subGroups": "front"}, "valid list"),
+    ],
+)
+def test_a_request_that_is_wrong_in_itself_is_refused_and_says_where(bad: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused) as caught:
+        registry.parse_spec(Request(path="ns:a:mci:w", action="create", spec=bad))
+    assert caught.value.category is Category.INVALID
+    assert told in caught.value.message
+    assert len(caught.value.message) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (spec(group(csp=None)), "say where: a connectionName, or csp and region"),
+        (spec(group(region=None)), "say where: a connectionName, or csp and region"),
+        (spec(group(connectionName="a b")), "bad name"),
+        (spec(policyOnPartialFailure="shrug"), "'continue', 'rollback' or 'refine'"),
+        (spec(option="wait"), "'' or 'hold'"),
+    ],
+)
+def test_where_and_how_must_be_said_in_known_words(bad: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        registry.parse_spec(Request(path="ns:a:mci:w", action="create", spec=bad))
+
+
+def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
+    asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
+    with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
+        wants(asked)
+    found = asked.located({"seoul": ("aws", "ap-northeast-2")})
+    assert [each.place for each in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
+
+
+def test_what_is_wanted_is_gathered_by_place() -> None:
+    groups = (group(), group(name="b", specId="large"), group(name="c", csp="gcp", imageId="debian-12"))
+    first, second = wants(MciSpec.model_validate(spec(*groups)))
+    assert (first.place, first.specs, first.images) == ("aws/eu-1", ["large", "small"], ["ubuntu-24.04"])
+    assert (second.place, second.specs, second.images) == ("gcp/eu-1", ["small"], ["debian-12"])
+
+
+@pytest.mark.parametrize(
+    "bad", [{}, {"subGroup": "a", "count": 0}, {"subGroup": "a", "count": 20_001}, {"subGroup": ""}]
+)
+def test_a_change_of_size_by_nothing_or_by_too_much_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="the spec is not valid"):
+        registry.parse_spec(Request(path="ns:a:mci:w", action="scale-out", spec=bad))
+    assert Scale(subGroup="a").count == 1
+
+
+def test_the_largest_request_is_taken() -> None:
+    asked = MciSpec.model_validate(spec(group(subGroupSize=MAX_VMS_PER_MCI)))
+    assert len(list(births("ns:a:mci:w", asked.subGroups[0], 1, asked.size))) == 20_000
+
+
+def test_a_spec_for_an_action_that_takes_none_is_refused() -> None:
+    with pytest.raises(Refused, match="suspend takes no spec"):
+        registry.parse_spec(Request(path="ns:a:mci:w", action="suspend", spec=spec()))
+    assert registry.parse_spec(Request(path="ns:a:mci:w", action="suspend")) is None
+
+
+def test_a_single_vm_cannot_be_created() -> None:
+    with pytest.raises(Refused, match="unknown action 'create' for VM"):
+        registry.parse_spec(Request(path="ns:a:mci:w:vm:x", action="create", spec={}))
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("ns:a:pod:w", "unknown kind 'pod'"),
+        ("mci:w", "does not name"),
+        ("ns:a:mci:w:mci:v", "does not name"),
+        ("web", "bad path 'web'"),
+        ("", "bad path ''"),
+    ],
+)
+def test_a_path_of_no_known_kind_is_refused(path: str, told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        registry.kind_at(path)
+
+
+def test_the_verbs_of_each_kind_are_actions_of_its_table() -> None:
+    for kind in registry.KINDS.values():
+        assert {verb.action for verb in kind.verbs} <= set(kind.table.actions)
+        assert kind.scope[-1] == kind.name
+
+
+def test_a_spec_cannot_be_changed_behind_our_back() -> None:
+    asked = MciSpec.model_validate(spec())
+    with pytest.raises(ValidationError, match="frozen"):
+        asked.description = "other"  # type: ignore[misc]
+
+
+# Limits, table in the document and in the rules.
+
+
+@pytest.mark.parametrize(
+    ("csp", "regions", "vms"),
+    [
+        ("aws", 10, 30),
+        ("azure", 8, 25),
+        ("gcp", 12, 35),
+        ("ncp", 3, 15),
+        ("alibaba", 6, 20),
+        ("tencent", 6, 20),
+        ("nhn", 5, 20),
+        ("openstack", 5, 15),
+        ("other", 10, 30),
+    ],
+)
+def test_the_caps_of_each_cloud(csp: str, regions: int, vms: int) -> None:
+    assert CLOUDS[csp] == Caps(regions, vms)
+
+
+@settings(deadline=None)
+@given(regions=st.integers(1, 50), vms=st.integers(1, 50), of=st.integers(1, 10))
+def test_the_shares_of_several_workers_add_up_to_the_caps(regions: int, vms: int, of: int) -> None:
+    shares = [Caps(regions, vms).share(part, of) for part in range(1, of + 1)]
+    assert all(share.regions >= 1 and share.vms >= 1 for share in shares)
+    assert sum(share.regions for share in shares) == max(regions, of)  # more than the cap only if nobody may starve
+    assert sum(share.vms for share in shares) == max(vms, of)
