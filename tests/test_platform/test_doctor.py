@@ -233,7 +233,7 @@ async def test_13_a_server_that_runs_no_standalone_activities(
     ("text", "why"),
     [
         ("connections: {a: {provider: aws, region: 7}}", "connections.a.aws.region"),
-        ("connections: [", "it is not YAML in line 1"),
+        ("connections: [", "is not YAML in line 1"),
         ("connections: {a: {provider: nonsense, region: x}}", "a"),
         (None, "No such file or directory"),
     ],
@@ -275,6 +275,7 @@ async def test_15_a_cloud_without_credentials_or_that_cannot_be_reached(
     async with clinic.worker(connections=str(file)):
         found = await clinic.ill()
     assert "connections" not in found
+    assert "cloud frankfurt" in found, found
     assert "127.0.0.1:1" in found["cloud frankfurt"]["found"]
     assert "starter connections --check" in found["cloud frankfurt"]["mend"]
     assert "hunter2" not in str(found)
