@@ -154,11 +154,13 @@ def _for_good(kind: registry.Kind, action: str) -> bool:
 
 
 def _ending(outcome: Outcome) -> Sheet:
-    skipped = ", ".join(f"{number} {status}" for status, number in outcome.skipped.items())
-    line = (short(outcome.path), outcome.action, outcome.result, outcome.status)
-    counts = (str(outcome.done), str(outcome.failed), skipped)
-    headings = ("OBJECT", "ACTION", "RESULT", "STATUS", "DONE", "FAILED", "SKIPPED")
-    return Sheet(outcome.model_dump(mode="json"), headings, [(*line, *counts)], [outcome.path])
+    """With counts if there was anything to count: most objects have no targets but themselves."""
+    cells = {"OBJECT": short(outcome.path), "ACTION": outcome.action}
+    cells |= {"RESULT": outcome.result, "STATUS": outcome.status}
+    if outcome.done or outcome.failed or outcome.skipped:
+        skipped = ", ".join(f"{number} {status}" for status, number in outcome.skipped.items())
+        cells |= {"DONE": str(outcome.done), "FAILED": str(outcome.failed), "SKIPPED": skipped}
+    return Sheet(outcome.model_dump(mode="json"), tuple(cells), [tuple(cells.values())], [outcome.path])
 
 
 def _receipt(ticket: Ticket, link: str) -> Sheet:
