@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 BIN = HERE / ".venv" / "bin"
-AT_ONCE = ("-n", "3", "--dist", "loadgroup")  # tests wait more than they reckon: three processes for two cores
+AT_ONCE = ("-n", "3", "--dist", "loadfile")  # tests wait more than they reckon: three processes for two cores
 PROGRAM = ("embedded", "postgres", "aws", "tui", "encryption", "tracing")  # for those who use it
 TOOLS = ("dev",)  # for those who change it: the same, and a hundred megabytes more
 CHECKS = ("ruff check .", "ruff format --check .", "mypy")
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     install(TOOLS if words[:1] in (["test"], ["bench"], ["check"]) else PROGRAM)
     match words:
         case ["test", *rest]:
-            return run(BIN / "python", "-m", "pytest", *AT_ONCE, *rest)
+            return run(BIN / "python", "-m", "pytest", *(() if "--chaos" in rest else AT_ONCE), *rest)
         case ["bench", *names]:
             return max(run(BIN / "python", "-m", f"bench.{name}") for name in names or ["kernel"])
         case ["check"]:

@@ -28,19 +28,10 @@ from workers.settings import Settings
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
 
 _numbers = count(1)
-BEGIN_WITH = ("chaos", "test_edge", "test_platform")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos", action="store_true", help="the long run: every fault at every step, not a sample")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file stay together, and all of tests/chaos: they share what is dear. The longest begin first."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group("chaos" if folder == "chaos" else str(item.path)))
-    items.sort(key=lambda item: item.path.parent.name not in BEGIN_WITH)
 
 
 @pytest.fixture(scope="session")

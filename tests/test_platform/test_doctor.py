@@ -205,16 +205,7 @@ async def test_11_files_and_settings_that_are_wrong(clinic: Clinic, monkeypatch:
     assert "share: String should match" in (await clinic.ill())["settings"]["found"]
 
 
-async def test_12_versioned_workers_of_which_none_is_current(clinic: Clinic) -> None:
-    async with clinic.worker(ACTIONS_QUEUE, deployment="ratchet", build="v1"):
-        async with asyncio.timeout(20):
-            while "builds" not in (found := await clinic.ill()):
-                await asyncio.sleep(0.1)
-    assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
-    assert found["builds"]["mend"] == "RATCHET_DEPLOYMENT=ratchet starter build promote v1"
-
-
-async def test_13_a_server_that_runs_no_standalone_activities(
+async def test_12_a_server_that_runs_no_standalone_activities(
     clinic: Clinic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, "activity.enableStandalone=false"))
@@ -238,7 +229,7 @@ async def test_13_a_server_that_runs_no_standalone_activities(
         (None, "No such file or directory"),
     ],
 )
-async def test_14_a_connections_file_that_cannot_be_used(
+async def test_13_a_connections_file_that_cannot_be_used(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch, text: str | None, why: str
 ) -> None:
     file = clinic.home / "connections.yaml"
@@ -261,7 +252,7 @@ connections:
 """
 
 
-async def test_15_a_cloud_without_credentials_or_that_cannot_be_reached(
+async def test_14_a_cloud_without_credentials_or_that_cannot_be_reached(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = clinic.home / "connections.yaml"
@@ -281,7 +272,7 @@ async def test_15_a_cloud_without_credentials_or_that_cannot_be_reached(
     assert "hunter2" not in str(found)
 
 
-async def test_16_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_15_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     file = clinic.home / "token"
     monkeypatch.setenv("RATCHET_CRM_TOKEN_FILE", str(file))
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
@@ -290,3 +281,13 @@ async def test_16_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.Monke
     file.chmod(0o600)
     found = (await clinic.ill())["CRM's token"]
     assert ("is not a private key" in found["found"], "starter crm token" in found["mend"]) == (True, True)
+
+
+async def test_16_versioned_workers_of_which_none_is_current(clinic: Clinic) -> None:
+    """The last: the namespace remembers these workers."""
+    async with clinic.worker(ACTIONS_QUEUE, deployment="ratchet", build="v1"):
+        async with asyncio.timeout(20):
+            while "builds" not in (found := await clinic.ill()):
+                await asyncio.sleep(0.1)
+    assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
+    assert found["builds"]["mend"] == "RATCHET_DEPLOYMENT=ratchet starter build promote v1"
