@@ -21,6 +21,7 @@ from typing import Any
 from bench import bare
 from bench.edge import cloudlets
 from bench.rig import Rig, head, mci, rig, row, run
+from domain.errors import Refused
 from domain.model import Query, Request, Verification
 from domain.wire import VERIFY
 
@@ -161,7 +162,10 @@ async def _answer(site: Rig, request: Request) -> str:
     ticket = await site.asking.ask(request)
     if refusal := ticket.admission.refusal:
         return f"refused: {refusal.category}"
-    outcome = ticket.admission.outcome or await site.asking.outcome(ticket.path, ticket.run)
+    try:
+        outcome = ticket.admission.outcome or await site.asking.outcome(ticket.path, ticket.run)
+    except Refused as refused:  # it took over, and found nothing to act on any more
+        return f"refused: {refused.category}"
     return outcome.result.value
 
 
