@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import timers
-from bench.rig import Rig, head, rig, row, run
+from bench.rig import Rig, head, memory, rig, row, run
 from domain.leases.dates import stamp
 from domain.model import Result
 
@@ -28,13 +26,13 @@ TURNS = 2
 async def main(pending: int, together: int) -> None:
     async with rig() as site, _sleepers(site):
         await _each(range(together), lambda n: _add_host(site, n))
-        before = _memory()
+        before = memory()
         began = time.perf_counter()
         await _each(range(pending), lambda n: _create(site, f"wait-{n}", *_window(n, together)))
         took = time.perf_counter() - began
         print(f"\n{pending:,} pending leases on {together} hosts, {AT_ONCE} requests in flight")
         print(f"{'created':<58} {pending / took:>12.0f}/s")
-        print(f"{'worker memory for them (process ' + f'{_memory():.0f} MB)':<58} {_memory() - before:>11.0f} MB")
+        print(f"{'worker memory for them (process ' + f'{memory():.0f} MB)':<58} {memory() - before:>11.0f} MB")
         print(f"{'open workflows for them':<58} {await _open(site):>14}")
         turns = [(await _bare(site, together, n), await _ours(site, together, n)) for n in range(TURNS)]
     head(f"Lag of {together} starts in the same second, with {pending:,} others pending", "leases", "bare timers")
@@ -124,12 +122,6 @@ def _sleepers(site: Rig) -> Worker:
 
 async def _open(site: Rig) -> int:
     return (await site.client.count_workflows("ExecutionStatus = 'Running'")).count
-
-
-def _memory() -> float:
-    """Megabytes of this process, which is the worker and the client."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 if __name__ == "__main__":

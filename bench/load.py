@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bench import bare
 from bench.edge import cloudlets
-from bench.rig import Rig, head, mci, rig, row, run
+from bench.rig import Rig, head, mci, memory, rig, row, run
 from domain.errors import Refused
 from domain.model import Query, Request, Verification
 from domain.wire import VERIFY
@@ -173,12 +172,6 @@ async def _watch(log: Log) -> None:
     while True:
         log.memory.append(memory())
         await asyncio.sleep(0.5)
-
-
-def memory() -> float:
-    """Megabytes that this process has in use."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def percentile(times: list[float], part: float) -> float:

@@ -96,6 +96,12 @@ async def in_turns(times: int, *works: Callable[[int], Awaitable[Any]]) -> list[
     return [statistics.median(column) for column in zip(*turns[1:], strict=True)]
 
 
+def memory() -> float:
+    """Megabytes of this process, which is the worker and the client."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def row(what: str, ours: str, baseline: str, ratio: float, limit: str) -> None:
     print(f"{what:<58} {ours:>14} {baseline:>14} {ratio:>8.2f}   {limit}")
 
