@@ -19,6 +19,8 @@ from starter.errors import Unanswered
 from tests.user import User, spec
 from workers.plugin import plugin
 
+pytestmark = pytest.mark.stores("sqlite", "postgres")
+
 
 def losing(asking: Asking, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
     """The first start with a question is done, and its answer lost. Returns how often that happened."""

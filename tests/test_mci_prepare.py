@@ -18,6 +18,8 @@ from store.mci.tables import connections, uses
 from tests.test_crashes import Site, site, worker
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 __all__ = ["site"]
 
 EVERYTHING = set(SHARED)

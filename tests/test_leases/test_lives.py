@@ -14,6 +14,8 @@ from domain.model import Result
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def test_a_lease_is_created_started_announced_and_ended(tenant: Tenant) -> None:
     await tenant.add_hosts("h1", "h2")

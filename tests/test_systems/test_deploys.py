@@ -11,6 +11,8 @@ from starter.asking import Asking
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
 
+pytestmark = pytest.mark.stores("postgres")
+
 TREE = system(service("web"), system(service("b"), service("bc"), service("c"), name="a"))
 TWO = {**RUN, "command": ["two"]}
 NEVER = {"environment": {"SIMULATED": "unhealthy"}}
