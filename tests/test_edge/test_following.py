@@ -14,6 +14,8 @@ from domain.wire import companion
 from starter.command import run
 from tests.test_edge.kit import Edge, fault
 
+pytestmark = pytest.mark.stores("postgres")
+
 SITES = [{"cloudlet": "berlin", "cluster": "c1"}, {"cloudlet": "munich", "cluster": "c1"}]
 
 

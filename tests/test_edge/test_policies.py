@@ -10,8 +10,6 @@ from pydantic import ValidationError
 from domain.edge.policies import Demand, Facts, Memory, Place, Streak, advice, counted, heard, provision, scale
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 
-pytestmark = pytest.mark.stores("postgres")
-
 
 def policy(*cloudlets: str, **more: object) -> AutoProvision:
     sites = [{"cloudlet": name, "cluster": "c1"} for name in cloudlets]
