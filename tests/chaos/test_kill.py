@@ -9,7 +9,8 @@ from math import inf
 from tests.chaos.families import STORIES
 from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, seed, time_for, told
 from tests.chaos.stories import Story
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 from workers.service import Service
 
 SAMPLE = 6

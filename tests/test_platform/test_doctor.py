@@ -27,6 +27,7 @@ from starter.errors import Exit
 from starter.stack import attribute_types
 from store import engine
 from store.migrate import newest
+from tests.patience import PATIENCE
 from tests.premises import Premises
 from tests.test_cli.shell import Cli
 from tests.test_platform import gates
@@ -288,7 +289,7 @@ async def test_15_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.Monke
 async def test_16_versioned_workers_of_which_none_is_current(clinic: Clinic) -> None:
     """The last: the namespace remembers these workers."""
     async with clinic.worker(ACTIONS_QUEUE, deployment="ratchet", build="v1"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while "builds" not in (found := await clinic.ill()):
                 await asyncio.sleep(0.1)
     assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
