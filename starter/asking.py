@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -287,9 +288,10 @@ class Asking:
         """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
-            told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
-            if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
-                return told.refusal
+            with suppress(Unanswered, NoWorker):  # it is refused all the same, by what Temporal knows
+                told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+                if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
+                    return told.refusal
         return conflict(request.path, running)
 
     async def _preempt(self, request: Request, tries: int = PREEMPT_TRIES) -> Ticket:

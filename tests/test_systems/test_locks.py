@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from domain.locks import Hold, Mode, conflicts, wanted
 from domain.systems.rules import at
 
-pytestmark = pytest.mark.stores("postgres")
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SHOP = "system:shop"
 
