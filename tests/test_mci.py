@@ -28,6 +28,8 @@ from domain.mci.tables import ASKED, RECONCILED
 from domain.model import Request
 from domain.ports import VmState
 
+pytestmark = pytest.mark.stores("postgres")
+
 # The source document, word for word. It is the oracle: nothing here is derived from our rows.
 
 MATRIX = """

@@ -19,6 +19,7 @@ from domain.errors import brief
 from domain.machine import NONE
 from domain.model import Model
 from domain.paths import ObjectPath
+from domain.wire import Unreadable
 
 # Workflow types.
 CHANGE_INSTANCE = "ChangeInstance"
@@ -256,6 +257,8 @@ Said = TypeVar("Said", bound=FromOutside)
 
 def understood(kind: type[Said], raw: object) -> Said | str:
     """The message, or what is wrong with it."""
+    if isinstance(raw, Unreadable):
+        return brief(f"not understood: {raw}")
     try:
         said = kind.model_validate(raw)
         said._raw = dict(raw) if isinstance(raw, dict) else {}
