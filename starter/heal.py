@@ -76,5 +76,6 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
     if not reports:
         terminal.say("there was no sweep yet; begin one with: starter heal")
     data = [report.model_dump(mode="json") for report in reports]
-    show(Sheet(data, HEADINGS, lines, [each.path for report in reports for each in report.found]), output)
+    paths = [each.path for report in reports for each in report.found]
+    show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above say it
     return Exit.DONE

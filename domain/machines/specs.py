@@ -10,6 +10,7 @@ from domain.errors import Refused
 from domain.paths import check_name
 
 DEFAULT_RETENTION_DAYS = 7.0
+MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
 
 
 def _named(text: str) -> str:
@@ -36,15 +37,17 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Described(Spec):
+class New(Spec):
+    """What a new object is given. It is kept whole, with what was not said."""
+
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class NewAccount(Described):
+class NewAccount(New):
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
 
-class Modelled(Described):
+class Modelled(New):
     virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
 
 
@@ -54,7 +57,7 @@ class NewCloudspace(Modelled):
 
 class NewMachine(Modelled):
     image: Name = Field(description="The image that it starts from.")
-    memory: int = Field(1, ge=1, le=4096, description="GiB of its node's memory.")
+    memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
     node: Name | None = Field(None, description="Where it should run; else where there is most room.")
 
 
@@ -66,8 +69,8 @@ class NewImage(Modelled):
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
-class NewNode(Described):
-    memory: int = Field(64, ge=1, le=65_536, description="GiB that machines may use.")
+class NewNode(New):
+    memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class Delete(Spec):
