@@ -35,7 +35,6 @@ from starter.watching import Watch, watching
 
 _DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
-Where = Annotated[str, Parameter(help="Only at or below this object.")]
 KindName = Annotated[
     str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
 ]

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from domain.errors import Category, Refused
 from starter import terminal
 from starter.errors import Exit
-from starter.output import Output, OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import load_settings, session
 from starter.watching import Watch, watching
 
@@ -101,9 +101,8 @@ def _told(summary: Any) -> dict[str, str]:
     from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
 
     word = WorkerDeploymentVersionStatus.Name(summary.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
-    since = summary.create_time.ToDatetime()
     return {
         "build": summary.deployment_version.build_id,
         "status": word.lower(),
-        "since": f"{since:%Y-%m-%d %H:%M:%SZ}",
+        "since": when(summary.create_time.ToDatetime()),
     }

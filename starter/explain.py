@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from domain import registry, wire
@@ -14,6 +13,7 @@ from domain.paths import short
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.kinds import Target
+from starter.output import when
 from starter.session import session
 from starter.watching import Watch, watching
 
@@ -42,15 +42,16 @@ async def _explain(path: str) -> Exit:
         view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
         lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=LINES), HistoryView)).lines
         remarks = REMARKS.get(view.kind)
-        run = await _running(asking, path)
+        newest, run = await _newest(asking, path)
         told = [
             *_because(view, lines),
             *(await _waiting(asking, path, run) if run else [("running", "nothing")]),
+            *_linked(asking, path, newest, "watch it" if run else "see it"),
             *(await remarks(asking, view) if remarks else []),
             *await _troubled(asking, view),
             *(_meanwhile(path) if run else await _possible(asking, view)),
         ]
-    terminal.out(f"{path} is {view.status}, since {_when(view.changed_at)}")
+    terminal.out(f"{path} is {view.status}, since {when(view.changed_at)}")
     for title, text in told:
         terminal.out(terminal.clean(f"{title:10} {text}"))
     return Exit.DONE
@@ -76,26 +77,32 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
     ignored = [line for line in lines if line.message.startswith("ignored: ")]
     if ignored:
         last = ignored[-1]
-        told.append(("ignored", f"{last.actor} said {last.to} at {_when(last.at)}; {last.message}"))
+        told.append(("ignored", f"{last.actor} said {last.to} at {when(last.at)}; {last.message}"))
     return told
 
 
-async def _running(asking: Asking, path: str) -> WorkflowExecutionDescription | None:
+async def _newest(
+    asking: Asking, path: str
+) -> tuple[WorkflowExecutionDescription | None, WorkflowExecutionDescription | None]:
+    """The newest action on it; and the same again if it is still running."""
     from temporalio.client import WorkflowExecutionStatus
 
     newest = await asking.running(path)
-    return newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
+    return newest, newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
 
 
 async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
     """The action that runs on it, and what that one waits for."""
     seen = await asking.progress(path, run.run_id)
     counted = f", {seen.done} of {seen.targets} done, {seen.failed} failed" if seen.targets else ""
-    told = [("running", f"{seen.action} since {_when(run.start_time)}: {seen.step or seen.phase}{counted}")]
-    told += [("waits for", text) for text in _pending(run)]
-    if link := asking.link(path, run.run_id):
-        told.append(("watch it", link))
-    return told
+    told = [("running", f"{seen.action} since {when(run.start_time)}: {seen.step or seen.phase}{counted}")]
+    return [*told, *(("waits for", text) for text in _pending(run))]
+
+
+def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | None, word: str) -> list[tuple[str, str]]:
+    """The newest action in the Web UI."""
+    link = asking.link(path, action.run_id) if action else ""
+    return [(word, link)] if link else []
 
 
 def _meanwhile(path: str) -> list[tuple[str, str]]:
@@ -152,7 +159,3 @@ async def _refusal(asking: Asking, request: Request) -> Refused | None:
     except Refused as refused:
         return refused
     return admission.refusal.error() if admission.refusal else None
-
-
-def _when(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -56,11 +57,18 @@ def fitting(sheet: Sheet, width: int | None) -> list[str]:
     return stacked
 
 
+def when(at: datetime) -> str:
+    """A moment, as every table has it."""
+    return f"{at:%Y-%m-%d %H:%M:%SZ}"
+
+
 def as_json(data: Any) -> str:
+    """For programs."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def as_yaml(data: Any) -> str:
+    """For people and programs."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

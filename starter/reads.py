@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from domain.paths import name_of, short
 from starter import terminal
 from starter.errors import Exit
 from starter.naming import candidates, prefix
-from starter.output import Output, Sheet, aligned, as_yaml, show
+from starter.output import Output, Sheet, aligned, as_yaml, show, when
 from starter.session import session
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ async def history(path: str, limit: int, output: Output) -> Exit:
             await _view(asking, path)  # not found is not the same as nothing happened
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
     cells = [
-        (_when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)
+        (when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)
         for line in lines
     ]
     show(Sheet([line.model_dump(mode="json") for line in lines], headings, cells, [path]), output)
@@ -122,7 +121,7 @@ async def locks(path: str, output: Output) -> Exit:
     """Who holds what, at or below a path or everywhere."""
     async with session() as asking:
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
-    cells = [(lock.path, lock.mode, lock.action, lock.owner, _when(lock.since)) for lock in held]
+    cells = [(lock.path, lock.mode, lock.action, lock.owner, when(lock.since)) for lock in held]
     data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
     show(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names, "nothing is locked"), output)
     return Exit.DONE
@@ -139,13 +138,9 @@ def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 def _line(view: ObjectView, name: str) -> tuple[str, ...]:
     known = f"{view.status} (stale)" if "stale" in view.info else view.status  # nobody could say lately
     target = "" if view.target_action == NONE else view.target_action
-    return (name, known, target, _place(view), _when(view.changed_at), view.error)
+    return (name, known, target, _place(view), when(view.changed_at), view.error)
 
 
 def _place(view: ObjectView) -> str:
     """Where it is: the cloud and the region of a VM, the node of a machine."""
     return view.placement or str(view.info.get(registry.kind(view.kind).place) or "")
-
-
-def _when(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}"

@@ -102,6 +102,8 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
+    """What a CRM is asked to do, all that is open at once."""
+
     requests: list[CrmRequest]
 
 
@@ -218,6 +220,8 @@ class CrmConnect(FromOutside):
 
 
 class CrmDisconnect(FromOutside):
+    """A CRM says that it leaves."""
+
     notify_id: int
     reason: Short = ""
     proof: Proof = ""
@@ -247,6 +251,8 @@ class Ignored(Model):
 
 
 class IgnoredMany(Model):
+    """Messages that changed nothing, to be kept in the history."""
+
     messages: list[Ignored]
     at: datetime
 

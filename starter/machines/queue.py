@@ -18,7 +18,7 @@ from starter import reads
 from starter.errors import Exit
 from starter.faces import LOOKING
 from starter.kinds import Target
-from starter.output import Output, OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import session
 from starter.watching import Watch, watching
 
@@ -126,7 +126,7 @@ def _show(held: Iterable[LockView], output: Output, nothing: str) -> Exit:
         place = places[lock.path] = places.get(lock.path, 0) + 1
         word = "closed" if lock.mode == Mode.CLOSED else "runs" if place == 1 else "waits"
         hidden = "yes" if lock.mode == Mode.HIDDEN_X else ""
-        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, f"{lock.since:%Y-%m-%d %H:%M:%SZ}"))
+        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, when(lock.since)))
         data.append({**lock.model_dump(mode="json"), "place": place})
     show(Sheet(data, HEADINGS, cells, list(places), nothing), output)
     return Exit.DONE

@@ -55,6 +55,8 @@ class LinkState(Model):
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
 class CloudletLink:
+    """The companion of a cloudlet: it hears its CRM, and carries requests to it."""
+
     OUTLIVES_BUILDS = True
 
     @workflow.init
