@@ -106,7 +106,7 @@ class Item(Model):
 
 
 class Inventoried(Model):
-    """What is on a cloudlet, item by item."""
+    """What should be on a cloudlet."""
 
     items: list[Item]
 

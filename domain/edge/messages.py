@@ -102,7 +102,7 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
-    """What a CRM is asked to do, all that is open at once."""
+    """Several requests to a CRM."""
 
     requests: list[CrmRequest]
 

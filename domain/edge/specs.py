@@ -119,7 +119,7 @@ class AppSpec(Spec):
 
 
 class OverrideSpec(Spec):
-    """What of a CRM's refusal may be passed over."""
+    """How far to go without the CRM."""
 
     override: Override = _OVERRIDE
 
