@@ -176,6 +176,8 @@ class Done(Model):
 
 
 class Result(StrEnum):
+    """How an action ended."""
+
     SUCCEEDED = "succeeded"
     PARTIAL = "partial"
     FAILED = "failed"
@@ -331,10 +333,14 @@ class Query(Model):
 
 
 class ObjectsView(Model):
+    """A page of objects."""
+
     objects: list[ObjectView]
 
 
 class HistoryView(Model):
+    """A page of an object's history."""
+
     lines: list[HistoryLine]
 
 
@@ -350,6 +356,8 @@ class LockView(Model):
 
 
 class LocksView(Model):
+    """Locks that are held."""
+
     locks: list[LockView]
 
 

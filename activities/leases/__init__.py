@@ -53,6 +53,8 @@ ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
 class Reads(Protocol):
+    """Leases and calendars, as readers see them."""
+
     async def lease(self, path: str) -> LeaseView: ...
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...

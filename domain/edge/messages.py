@@ -103,6 +103,8 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
+    """Several requests to a CRM."""
+
     requests: list[CrmRequest]
 
 
@@ -219,6 +221,8 @@ class CrmConnect(FromOutside):
 
 
 class CrmDisconnect(FromOutside):
+    """A CRM says that it leaves."""
+
     notify_id: int
     reason: Short = ""
     proof: Proof = ""
@@ -248,6 +252,8 @@ class Ignored(Model):
 
 
 class IgnoredMany(Model):
+    """Messages that changed nothing, to be kept in the history."""
+
     messages: list[Ignored]
     at: datetime
 

@@ -52,12 +52,14 @@ class Parts:
 
 
 def read(connection: sa.Connection, lease: str) -> Parts:
+    """The parts of a lease, as they are kept."""
     rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
     events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
     return Parts([row for row in rows if row["kind"] == "reservation"], events)
 
 
 def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The lease at a path."""
     return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
 
 

@@ -63,6 +63,7 @@ def admit_event(connection: sa.Connection, claim: Claim, spec: BaseModel | None,
 
 
 def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """After an event the timers of its lease are set anew."""
     path = str(parent_of(grant.path))
     lease = parts.lease_at(connection, path)
     if lease is not None:

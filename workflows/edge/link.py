@@ -56,6 +56,8 @@ class LinkState(Model):
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
 class CloudletLink(Informed):
+    """The companion of a cloudlet: its CRM connects here, and answers that no action awaits go here."""
+
     OUTLIVES_BUILDS = True
 
     @workflow.init

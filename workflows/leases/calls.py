@@ -63,12 +63,14 @@ async def wake_clock(pool: str) -> None:
 
 
 async def due_events(query: DueQuery) -> DueList:
+    """What is due in a pool, and when the next thing is."""
     return await workflow.execute_local_activity_method(
         Firing.due_events, query, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
 async def fire_events(events: DueList) -> Fired:
+    """Start what is due."""
     return await workflow.execute_activity_method(
         Firing.fire_events,
         events,

@@ -93,6 +93,7 @@ async def start_all(work: Sequence[Work], done: Errors) -> None:
 
 
 async def end_all(work: Sequence[Work], done: Errors) -> None:
+    """End every part of a lease."""
     await asyncio.gather(*(_group(plugin.end, group, done) for plugin, group in _grouped(work)))
 
 
