@@ -142,6 +142,8 @@ class Action(ABC):
             measuring.refused(request, admission.refusal)
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
+        if admission.outcome and admission.grant:  # all of it could be done at once
+            return await self._close(measuring.ended(admission.outcome))
         if admission.outcome:  # the same request was made before, and this is what became of it
             return await self._close(admission.outcome)
         assert admission.grant
