@@ -129,7 +129,7 @@ class BackendWork:
                 there = await self._backend.facts(work.path)
                 seen = {each.path for each in there}
                 facts = [each for each in there if each.path in waiting]
-                if bad := [each for each in facts if each.failing() and not each.settled(work.generation())]:
+                if bad := [each for each in facts if each.failing(work.generation())]:
                     return bad, seen
                 stable = [each.path for each in facts if each.settled(work.generation())]
                 await self._move(work, [_stable(path) for path in stable if path != work.path])

@@ -82,7 +82,7 @@ async def _mcis(site: Rig, size: Size) -> Pick:
 
 async def _machines(site: Rig, size: Size) -> Pick:
     await _together([("account:load", "create", None), ("image:load", "create", None)], site)
-    await site.do("node:load", "create", {"memory": 65_536})
+    await site.do("node:load", "create", {"memory": 4_000})
     await site.do(SPACE, "create")
     names = [f"{SPACE}:machine:m{n}" for n in range(size.machines)]
     await _together([(name, "create", {"image": "load", "node": "load"}) for name in names], site)

@@ -162,7 +162,7 @@ async def _builds(asking: Asking) -> list[Finding]:
     found = []
     for each in (await asking.client.workflow_service.list_worker_deployments(request)).worker_deployments:
         current = each.routing_config.current_deployment_version.build_id
-        latest = each.latest_version_summary.deployment_version.build_id
+        latest = each.latest_version_summary.deployment_version.build_id or "BUILD"  # not known yet
         mend = "" if current else f"RATCHET_DEPLOYMENT={each.name} starter build promote {latest}"
         told = f"new actions begin on {current}" if current else "no build is current: nothing new can begin"
         found.append(Finding("builds", f"{each.name}: {told}", mend))

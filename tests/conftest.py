@@ -24,6 +24,8 @@ from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
 
+pytest_plugins = ["tests.shares"]
+
 # Workers die often here, and there is little load: whoever takes over need not wait.
 os.environ.setdefault("RATCHET_STEP_PATIENCE", "1")
 

@@ -16,6 +16,7 @@ from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
 from starter.asking import STARTED_ANYWAY, TASK_FAILED, Asking
 from starter.errors import Unanswered
+from tests.patience import PATIENCE
 from tests.user import User, spec
 from workers.plugin import plugin
 
@@ -180,10 +181,10 @@ async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(
         for writer in list(state["all"]):
             writer.close()
         question = asyncio.create_task(asking.pollers(ACTIONS_QUEUE))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not state["refused"]:
                 await asyncio.sleep(0.01)
         assert not question.done()
         state["open"] = True
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             assert await question > 0

@@ -21,6 +21,7 @@ from providers.simulated import SimulatedCloud
 from starter.asking import Asking
 from store.engine import Database
 from store.inventory import SqlInventory
+from tests.patience import PATIENCE
 from tests.user import spec
 from workers import embedded
 from workers.connection import connect
@@ -55,7 +56,7 @@ class Site:
 
     async def until_half_done(self, during: str) -> None:
         """Until some VMs have landed and some have not."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 statuses = [vm.status for vm in (await self.inventory.list_objects("vm"))]
                 if during in statuses and set(statuses) != {during}:
@@ -88,7 +89,7 @@ async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
     asking = Asking(site.client)
-    async with asyncio.timeout(90):  # a busy machine takes its time to start a process
+    async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
         while not await asking.pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.02)
     try:
@@ -118,7 +119,7 @@ async def test_a_worker_killed_in_the_middle_of_an_action_is_replaced_and_nothin
         first.send_signal(signal.SIGKILL)
         await first.wait()
     async with worker(site):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert await running is Result.SUCCEEDED
     assert {vm.effects for vm in await site.cloud.books()} == {effects}
     assert len(await site.cloud.books()) == 4
@@ -134,7 +135,7 @@ async def test_a_server_killed_in_the_middle_of_an_action_comes_back_and_no_call
         await site.server.process.wait()
         _, port = site.server.address.split(":")
         site.server = await embedded.start(site.home, port=int(port))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert await running is Result.SUCCEEDED
     assert {(vm.state, vm.calls, vm.effects) for vm in await site.cloud.books()} == {("stopped", 2, 2)}
     assert await site.inventory.holds() == []
@@ -147,6 +148,6 @@ async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
         await site.until_half_done("Rebooting")
         first.send_signal(signal.SIGTERM)
         assert await first.wait() == 0
-    async with worker(site), asyncio.timeout(30):
+    async with worker(site), asyncio.timeout(PATIENCE):
         assert await running is Result.SUCCEEDED
     assert {vm.effects for vm in await site.cloud.books()} == {2}

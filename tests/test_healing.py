@@ -14,6 +14,7 @@ from domain import wire
 from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Sweep, limit_for, shortest
 from domain.model import Result
 from store.schema import actions, locks, objects
+from tests.patience import PATIENCE
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.user import User, spec
@@ -176,7 +177,7 @@ async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: Us
             assert interval.every == timedelta(seconds=seconds)
         before = (await user.service.inventory.reports(1))[:1]
         await schedule.trigger()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while (await user.service.inventory.reports(1))[:1] == before:
                 await asyncio.sleep(0.05)
         await keep_schedule(client, 0)

@@ -13,6 +13,7 @@ from activities.logbook import FULL, Logbook
 from domain.errors import StoreUnavailable
 from domain.model import Chunk, Landing
 from domain.ports import Inventory
+from tests.patience import PATIENCE
 
 CHUNK = Chunk(epoch=1, placement="aws/r", action="suspend", first="a", last="z", count=9)
 
@@ -47,7 +48,7 @@ async def test_what_comes_together_is_written_together() -> None:
 
 async def test_what_waits_is_written_after_a_moment_and_not_only_at_the_end() -> None:
     pages = Pages()
-    async with logbook(pages) as book, asyncio.timeout(5):
+    async with logbook(pages) as book, asyncio.timeout(PATIENCE):
         book.add(Landing("one", "Suspended"))
         while not pages.groups:
             await asyncio.sleep(0.01)

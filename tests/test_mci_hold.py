@@ -17,6 +17,7 @@ from domain.model import Outcome, Request, Result
 from domain.ports import SHARED
 from starter.asking import Asking, Ticket
 from starter.mci import steering
+from tests.patience import PATIENCE
 from tests.test_crashes import MCI, Site, site, worker
 from tests.user import User
 from workers import embedded
@@ -178,7 +179,7 @@ async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Si
     async with worker(site) as first:
         ticket = await Asking(site.client).ask(Request(path=MCI, action="create", spec=spec))
         assert ticket.admission.grant
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while (await site.inventory.get(MCI)).status != "Prepared":
                 await asyncio.sleep(0.02)
         first.send_signal(signal.SIGKILL)
@@ -189,5 +190,5 @@ async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Si
     site.server = await embedded.start(site.home, port=int(port))
     async with worker(site):
         await site.client.get_workflow_handle(MCI).signal(CONTINUE, Decision(requested_by="eve"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             assert (await Asking(site.client).outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"

@@ -15,6 +15,7 @@ from domain.model import Result
 from domain.ports import SHARED
 from providers.simulated.tables import resources
 from store.mci.tables import connections, uses
+from tests.patience import PATIENCE
 from tests.test_crashes import Site, site, worker
 from tests.user import User
 
@@ -35,7 +36,7 @@ async def nobody_holds(user: User) -> None:
 
 async def until_shared(user: User, csp: str, region: str) -> None:
     """Until a call for what is shared in a region is in flight."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not user.service.simulated[csp].in_flight().shared.get(region):
             await asyncio.sleep(0.01)
 
@@ -161,7 +162,7 @@ async def test_the_last_mci_takes_with_it_what_was_shared_and_not_before(user: U
 async def test_some_come_while_others_go_and_nobody_waits_for_ever(user: User) -> None:
     await user.place_fault("slow", verb="release", seconds=0.1)
     await user.place_fault("slow", verb="prepare", seconds=0.1)
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(PATIENCE):
         await user.do(user.mci("m0"), "create", spec=user.groups())
         for n in range(3):
             going, coming = user.mci(f"m{n}"), [user.mci(f"m{n + 1}"), user.mci(f"n{n}")]
@@ -275,12 +276,12 @@ async def test_a_worker_killed_in_the_middle_of_a_preparation_is_replaced_and_no
     async with worker(site) as first:
         await site.cloud.add_fault(Fault(kind=Kind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
         running = asyncio.create_task(site.do("create"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(await site.cloud.shared()) < 1 or await site.cloud.faults():
                 await asyncio.sleep(0.02)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    async with worker(site), asyncio.timeout(60):
+    async with worker(site), asyncio.timeout(PATIENCE):
         assert await running is Result.SUCCEEDED
     assert {what for _, what, _ in await site.cloud.shared()} == EVERYTHING
     assert len(await site.cloud.shared()) == len(SHARED)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from activities.permits import Permits
 from domain.limits import CLOUDS, Caps
+from tests.patience import PATIENCE
 
 CAPS = {"aws": Caps(regions=2, vms=3), "other": Caps(regions=1, vms=1)}
 
@@ -202,7 +203,7 @@ async def _walk(steps: list[tuple[str, int, int]]) -> None:
         _check_caps(visitors)
     for _, _, visitor in visitors:
         visitor._go.set()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(visitor.task for _, _, visitor in visitors), return_exceptions=True)
         await _everything_is_free_again(permits)
 

@@ -9,11 +9,12 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
 from starter.tui import Choice, Tui
+from tests.patience import PATIENCE
 from tests.user import User, spec
 
 
 async def until(pilot: Pilot[None], true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not true():
             await pilot.pause(0.05)
 

@@ -16,6 +16,7 @@ from domain.wire import split_placement
 from providers.simulated import Vm
 from providers.simulated.tables import vms
 from starter.asking import Asking, Ticket
+from tests.patience import PATIENCE
 from workers.service import Service
 
 
@@ -113,12 +114,12 @@ class User:
     async def until_called(self, path: str) -> None:
         """Wait until a call for something in this VM's region is in flight at its cloud."""
         csp, region = split_placement((await self.service.inventory.get(path)).placement)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not self.service.simulated[csp].in_flight().vms.get(region):
                 await asyncio.sleep(0.01)
 
     async def until_status(self, path: str, status: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (await self.service.inventory.get(path)).status != status:
                 await asyncio.sleep(0.02)
 

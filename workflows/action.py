@@ -184,14 +184,21 @@ class Action(ABC):
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
-            idle = self._line.waiting or (is_cancelled_exception(error) and await _is_over())
+            cut_off = is_cancelled_exception(error) or self._was_told_to_end(error)
+            idle = self._line.waiting or (cut_off and await _is_over())
             settled = Done() if idle else await self._settle(request, grant)
-            if is_cancelled_exception(error):
+            if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, _told_why(settled, why)
             if isinstance(error, Failed):
                 settled = (error.done or settled).model_copy(update={"failed": True})
             return Result.FAILED, _told_why(settled, _reason(error))
+
+    def _was_told_to_end(self, error: BaseException) -> bool:
+        """A worker that dies with the cancel in its hands cannot confirm it: Temporal only misses it after a while."""
+        assert self._work
+        told = self._work.cancelling() > 0 and not isinstance(error, Failed)
+        return told and workflow.patched("missed-is-cancelled")
 
     async def _in_turn(self, request: Request, grant: Grant) -> Done:
         if grant.behind:

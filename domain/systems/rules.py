@@ -53,15 +53,16 @@ class Facts:
     alive: int = 0
     healthy: int = 0
     current: int = 0
-    crashes: int = 0  # of the instance that crashed most often in a row
+    crashes: int = 0  # of the instance of that definition that crashed most often in a row
     message: str = ""
 
     def settled(self, generation: int = 0) -> bool:
         """Is everything of this generation, or a later one, up, and nothing else left?"""
         return self.generation >= generation and self.current == self.wanted == self.alive
 
-    def failing(self) -> bool:
-        return self.crashes >= CRASHES
+    def failing(self, generation: int = 0) -> bool:
+        """Does what was ordered in this generation, or a later one, crash again and again?"""
+        return self.generation >= generation and self.crashes >= CRASHES
 
     def told(self) -> str:
         why = f": {self.message}" if self.message else ""

@@ -26,6 +26,7 @@ from providers.edge.work import Works, crash
 
 # How long to wait for the controller before introducing ourselves again: a cloudlet may be created just after its CRM.
 FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
+HEARD_SECONDS = 30.0  # so long the controller waits for us to take the session up
 BEAT_SECONDS = 1.0
 
 
@@ -100,10 +101,17 @@ class Agent:
             self._lost.clear()
             told = {"notify_id": self.notify_id, "version": self._version, "instances": self._works.states()}
             await self._voice.connect(told)
-            if await self._within(self._acked, patience):
+            if await self._acknowledged(patience):
                 return
             patience = min(patience * 2, ACK_SECONDS)
             self._log.info("not acknowledged: is there such a cloudlet, of this version?", notify_id=self.notify_id)
+
+    async def _acknowledged(self, seconds: float) -> bool:
+        """The ack of a controller that has heard us may take its time: another connection would only end this one."""
+        if await self._within(self._acked, seconds):
+            return True
+        heard = await self._voice.known_notify_id() == self.notify_id
+        return heard and await self._within(self._acked, HEARD_SECONDS)
 
     async def _within(self, event: asyncio.Event, seconds: float) -> bool:
         stop, wanted = asyncio.create_task(self._stop.wait()), asyncio.create_task(event.wait())

@@ -64,7 +64,10 @@ class ServiceWatch:
         healthy = [unit for unit in units if unit.healthy and not unit.stopping]
         front = [unit.healthy for unit in self._units.values() if unit.number == FRONT]
         reachable = any(front) if self._front() else True
-        troubled = max(self._units.values(), key=lambda unit: (unit.crashes, bool(unit.message)), default=None)
+        wanted = [unit for unit in units if unit.revision == now]  # what the former ones did says nothing about these
+        troubled = max(
+            self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
+        )
         return Facts(
             path=self.path,
             generation=self._wanted.generation if self._wanted else -1,
@@ -72,7 +75,7 @@ class ServiceWatch:
             alive=len(units),
             healthy=len(healthy),
             current=sum(unit.revision == now for unit in healthy) if reachable else 0,
-            crashes=max((unit.crashes for unit in units), default=0),
+            crashes=max((unit.crashes for unit in wanted), default=0),
             message=troubled.message if troubled else "",
         )
 

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from domain.model import Outcome
 from tests.chaos.stories import Story
-from tests.chaos.world import PATIENCE, World, world
+from tests.chaos.world import World, world
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 

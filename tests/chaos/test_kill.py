@@ -6,10 +6,13 @@ import asyncio
 import random
 from math import inf
 
+from temporalio.api.enums.v1 import EventType
+
 from tests.chaos.families import STORIES
 from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, seed, time_for, told
 from tests.chaos.stories import Story
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 from workers.service import Service
 
 SAMPLE = 6
@@ -17,6 +20,7 @@ AT_ONCE = 6
 SHARE = 0.5  # of the long run's time
 REACHED = 0.9
 NOTICED = 10  # seconds
+TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_rejoined"}
 # Together these pass through every activity. The long run follows all stories.
@@ -84,3 +88,22 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
     told = f"RATCHET_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
     assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {[*map(str, missed)]}; {told}"
+
+
+async def test_a_worker_that_dies_when_it_has_been_told_to_stop_leaves_a_cancelled_action(places: list[World]) -> None:
+    """What was under way is not begun again, only missed: no failure, for somebody wanted it to end."""
+    place = places[0]
+    [story] = [story for story in STORIES if str(story) == "machines machine cancel"]
+    async with told(place, story) as path:
+        machine = story.object(path)
+        ticket = await place.ask(machine, "destroy")
+        action = place.client.get_workflow_handle(machine, run_id=ticket.run)
+        await action.cancel()
+        async with asyncio.timeout(PATIENCE):
+            while not any(event.event_type == TOLD_TO_STOP for event in (await action.fetch_history()).events):
+                await asyncio.sleep(0.01)
+        await place.kill_worker()
+        await place.start_worker()
+        outcome = await place.end(ticket)
+        assert (outcome.result, outcome.status) == ("cancelled", "RUNNING"), outcome
+        assert await place.verify(*story.paths(path)) == []

@@ -31,7 +31,8 @@ from tests.chaos.trouble import (
     terminated,
     worker_killed,
 )
-from tests.chaos.world import PATIENCE, World, world
+from tests.chaos.world import World, world
+from tests.patience import PATIENCE
 from tests.test_platform.postgres import Postgres
 
 ALL = ("mci", "leases", "systems", "edge", "machines")

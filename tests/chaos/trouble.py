@@ -17,7 +17,8 @@ from domain.healing import ANY, Sweep
 from domain.model import Outcome, Result
 from tests.chaos.killing import Score, judge, see_the_end, told
 from tests.chaos.stories import Story
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 Trouble = Callable[[World, random.Random], Awaitable[None]]
 STORM = "storm"  # the mark of faults that go again

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from domain import registry, wire
+from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault
 from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
@@ -27,6 +28,7 @@ from starter.asking import Asking, Ticket
 from starter.errors import NoWorker, Unanswered
 from store.engine import Database
 from tests.chaos.crms import Crms
+from tests.patience import PATIENCE, answered, ended
 from workers import embedded
 from workers.connection import connect
 from workers.crash import TRACE
@@ -34,8 +36,6 @@ from workers.plugin import plugin
 from workers.settings import Settings
 
 T = TypeVar("T", bound=BaseModel)
-
-PATIENCE = 60
 
 
 @dataclass
@@ -60,15 +60,17 @@ class World:
     def ns(self) -> str:
         return f"w{next(self._numbers)}"
 
-    async def ask(self, path: str, action: str, **more: Any) -> Ticket | None:
-        """None: nobody could answer in time; the request stays."""
-        try:
-            return await self.asking.ask(Request(path=path, action=action, requested_by="chaos", **more))
-        except Unanswered:
-            return None
+    async def ask(self, path: str, action: str, **more: Any) -> Ticket:
+        """Until there is an answer: under the same ID it is the same request, however often it is asked."""
+        request = Request(path=path, action=action, requested_by="chaos", request_id=uuid4().hex, **more)
+        return await answered(self.asking, request)
+
+    async def end(self, ticket: Ticket) -> Outcome:
+        """The outcome of what was asked for, however long the worker is away in between."""
+        return await ended(self.asking, ticket)
 
     async def do(self, path: str, action: str, **more: Any) -> Outcome:
-        """An action from the request to its outcome, however long the worker is away in between."""
+        """An action from the request to its outcome."""
         try:
             return await self.request(path, action, **more)
         except Refused as refused:
@@ -77,10 +79,9 @@ class World:
     async def request(self, path: str, action: str, **more: Any) -> Outcome:
         """The same; it may be refused."""
         ticket = await self.ask(path, action, **more)
-        if ticket and ticket.admission.refusal:
+        if ticket.admission.refusal:
             raise ticket.admission.refusal.error()
-        owner = registry.owner_of(path, action)
-        return await self.asking.outcome(owner, ticket.run if ticket else None)
+        return await self.end(ticket)
 
     async def see(self, path: str) -> ObjectView:
         """An object; while no worker is there, this waits for one."""

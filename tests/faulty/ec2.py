@@ -203,12 +203,15 @@ class FaultyEc2:
 
     def _slow_down(self, call: Call, changed: list[Any] | None = None) -> None:
         """Put what was changed back to its passing state, for a while."""
-        if call.operation not in PASSING or not self.settle_seconds:
+        if call.operation not in PASSING:
             return
         for each in changed or self._named(call):
-            end = (time.monotonic() + self.settle_seconds, each, each._state.name, each._state.code)
-            self._settling = [other for other in self._settling if other[1] is not each] + [end]
-            each._state.name, each._state.code = PASSING[call.operation]
+            self._settling = [other for other in self._settling if other[1] is not each]  # that is over
+            if self.settle_seconds:
+                self._settling.append(
+                    (time.monotonic() + self.settle_seconds, each, each._state.name, each._state.code)
+                )
+                each._state.name, each._state.code = PASSING[call.operation]
 
     def _settle(self) -> None:
         due = [each for each in self._settling if each[0] <= time.monotonic()]

@@ -7,6 +7,7 @@ import asyncio
 from domain.edge import messages as wire
 from domain.wire import companion
 from starter.asking import Asking
+from tests.patience import PATIENCE
 from tests.records.keeper import Keeper
 from tests.test_edge.kit import Edge, edge_of, fault
 from tests.user import User
@@ -78,7 +79,7 @@ async def _policy(recorder: Keeper, edge: Edge) -> None:
     await edge.user.do(policy, "create", spec=spec)
     await recorder.keep(policy, "policy-created")
     await edge.client.get_workflow_handle(companion(policy, wire.LOOP)).signal(wire.DEMAND, {"cpu": 100})
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while (await edge.see(cluster)).spec["nodes"] != 3:
             await asyncio.sleep(0.05)
     await edge.user.do(policy, "delete")

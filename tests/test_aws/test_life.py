@@ -12,6 +12,7 @@ from domain.faults import Fault, Kind
 from domain.model import Result
 from domain.ports import SHARED
 from tests.faulty import Moto
+from tests.patience import PATIENCE
 from tests.test_aws.conftest import OWNER
 from tests.user import User
 
@@ -129,7 +130,7 @@ async def test_a_region_without_a_connection_is_refused_and_never_simulated(user
 async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User, moto: Moto) -> None:
     moto.ec2.settle_seconds = 2.0
     ticket = await user.admitted(user.mci(), "create", spec=spec(4))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while len(real(moto, user)) < 4:
             await asyncio.sleep(0.02)
     await user.asking.cancel(user.mci())

@@ -15,6 +15,7 @@ from domain.ports import Order, VmFacts, VmState
 from providers.aws.instances import VERBS, Step, step
 from providers.aws.pace import Pace
 from tests.faulty import Moto
+from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, SPEC, create, do, good, on, orders, prepare
 
@@ -54,7 +55,7 @@ async def test_a_vm_on_its_way_is_waited_for_before_it_is_told_the_opposite(clou
     [vm] = await create(ec2, "a")
     moto.ec2.settle_seconds = 0.4
     stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop")))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (await ec2.describe(REGION, [on(vm, "")])) == [vm]:
             await asyncio.sleep(0.02)
     assert good([await do(ec2, "resume", on(vm, "start"))]).state is VmState.RUNNING
@@ -99,7 +100,7 @@ async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(clou
     ec2 = cloud()
     moto.ec2.settle_seconds = 0.5
     making = asyncio.create_task(do(ec2, "create", orders("a")[0]))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not (found := await ec2.list_tagged(REGION, PARENT)):
             await asyncio.sleep(0.02)
     moto.ec2.end(found[0].cloud_id, "Client.VolumeLimitExceeded: too many volumes")

@@ -22,6 +22,7 @@ from starter.asking import Asking
 from starter.command import run
 from starter.errors import NoWorker
 from tests.faulty import Moto
+from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION
 from workers import embedded
 from workers.connection import connect
@@ -87,7 +88,7 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
     moto.ec2.add_fault(Fault(kind=Kind.THROTTLE, verb="create", times=1))
     moto.ec2.add_fault(Fault(kind=Kind.UNAVAILABLE, verb="describe", times=1))
     moto.ec2.add_fault(Fault(kind=Kind.FAIL, verb="create", vm="a-1"))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not await _polled(planted.client):
             await asyncio.sleep(0.05)
     spec = {"subGroups": [{"name": "a", "connectionName": "frankfurt", "subGroupSize": 3}]}

@@ -16,6 +16,7 @@ from domain import wire
 from domain.faults import Fault, FaultScript, Kind
 from starter.asking import Asking
 from starter.command import run
+from tests.patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -54,7 +55,7 @@ class Cli:
 async def heard(process: asyncio.subprocess.Process, words: str) -> str:
     """The first line on stderr that has these words in it."""
     assert process.stderr
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         async for line in process.stderr:
             if words in (text := line.decode()):
                 return text
@@ -75,7 +76,7 @@ def assert_told(ran: Ran, code: int, words: str) -> None:
 
 async def under_way(asking: Asking, path: str) -> None:
     """Until the newest action on a path is a running one."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while not (newest := await asking.running(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.05)
 

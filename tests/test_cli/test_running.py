@@ -17,6 +17,7 @@ from temporalio.client import Client
 from domain import registry, wire
 from starter.asking import Asking
 from starter.errors import Exit
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
 from workers.connection import EMBEDDED_FILE, embedded
 from workers.home import in_use
@@ -168,7 +169,7 @@ async def test_reading_only_the_first_line_is_no_error(cli: Cli, mci: str) -> No
 
 async def _said(process: asyncio.subprocess.Process, words: str) -> None:
     assert process.stdout
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         async for line in process.stdout:
             if words in line.decode():
                 return

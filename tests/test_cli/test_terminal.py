@@ -18,6 +18,7 @@ import pytest
 
 from domain.model import ObjectView, PlaceView, TreeView, Trouble
 from starter import tree
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Clouds, ended
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -150,7 +151,7 @@ async def test_a_status_is_watched_until_the_object_is_gone(noun: str, mci: str,
     path = mci if noun == "mci" else f"{mci}/front-1"
     watching = await cli.start(f"{noun} status {path} --watch")
     assert watching.stdout
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while b"Running" not in await watching.stdout.readline():
             pass
         assert (await cli("mci delete", mci, "--yes")).code == 0

@@ -21,6 +21,7 @@ from providers.edge.handover import Handover
 from providers.edge.platform import Platform
 from providers.edge.token import Token
 from starter.asking import Ticket
+from tests.patience import PATIENCE
 from tests.user import User
 from workers.crm import platform_file, token_of
 from workers.settings import Settings
@@ -114,7 +115,7 @@ class Edge:
         return await self.user.admitted(path, action, **more)
 
     async def end(self, ticket: Ticket) -> Any:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             return await self.user.asking.outcome(ticket.path, ticket.run)
 
     async def status(self, path: str) -> str:
@@ -122,13 +123,13 @@ class Edge:
         return found[0].status if found else NONE
 
     async def until(self, path: str, *statuses: str) -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             while await self.status(path) not in statuses:
                 await asyncio.sleep(0.02)
 
     async def until_told(self, path: str, words: str) -> HistoryLine:
         """Until the history has a line with these words."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 for line in reversed(await self.user.history(path)):
                     if words in line.message:

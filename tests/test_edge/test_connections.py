@@ -13,6 +13,7 @@ from temporalio.client import Client, WorkflowFailureError
 from domain.edge import messages as wire
 from domain.model import Result
 from domain.wire import companion
+from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
 from workers.crm import platform_file
 from workers.plugin import plugin
@@ -103,13 +104,13 @@ async def test_only_the_current_connection_can_take_a_cloudlet_offline(edge: Edg
 async def test_a_crm_that_lost_its_memory_finds_a_new_notify_id(edge: Edge) -> None:
     path = await edge.up()
     await edge.connect("berlin", {"notify_id": 1_000})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while await edge.notify_id() < 1_000:
             await asyncio.sleep(0.05)
     await edge.stop_crm()
     platform_file(edge.home, path).unlink()
     await edge.start_crm()
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while not (await edge.notify_id() > 1_000 and await edge.status(path) == "Ready"):
             await asyncio.sleep(0.05)
 

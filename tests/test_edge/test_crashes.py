@@ -15,6 +15,7 @@ import pytest
 from domain.model import Result
 from domain.wire import ACTIONS_QUEUE
 from starter.asking import Asking
+from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 from tests.user import User
@@ -30,7 +31,7 @@ async def worker(home: Path, address: str, asking: Asking) -> AsyncIterator[asyn
     """A real worker process; killed with -9 at the end, if not before."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not await asking.pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.05)
     try:

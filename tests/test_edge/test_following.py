@@ -12,6 +12,7 @@ import pytest
 from domain.edge import messages as wire
 from domain.wire import companion
 from starter.command import run
+from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault
 
 SITES = [{"cloudlet": "berlin", "cluster": "c1"}, {"cloudlet": "munich", "cluster": "c1"}]
@@ -71,7 +72,7 @@ async def test_a_site_that_fails_is_left_for_the_next_and_everything_is_kept(edg
     line = await edge.until_told(policy_of(edge), "no GPU here")
     assert (line.actor, line.to) == ("Policy", "create")
     edge.set_faults(name="berlin")
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while not {"Ready"} & {await edge.status(edge.at(name, "c1", "shop")) for name in ("berlin", "munich")}:
             await asyncio.sleep(0.05)
     await edge.user.do(policy_of(edge), "delete")
@@ -103,7 +104,7 @@ async def test_a_cluster_grows_and_shrinks_with_its_load(
 
 
 async def until_nodes(edge: Edge, cluster: str, nodes: int) -> None:
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE):
         while True:
             view = await edge.see(cluster)
             if view.status == "Ready" and view.spec["nodes"] == nodes:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from domain.model import Result
+from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
 
 
@@ -200,7 +201,7 @@ async def test_progress_is_shown_while_it_goes_on_and_kept(edge: Edge) -> None:
     for task, step in ((1, "network"), (2, "nodes")):
         progress = {"task": task, "of": 5, "step": step, "message": "on it"}
         await edge.say(path, "Creating", progress=progress)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while (seen := await edge.user.asking.progress(path)).done != 2:
             await asyncio.sleep(0.02)
     assert (seen.phase, seen.step, seen.targets) == ("Creating", "task 2 of 5: nodes on it", 5)

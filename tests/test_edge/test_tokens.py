@@ -22,6 +22,7 @@ from domain.errors import Refused
 from domain.wire import companion
 from providers.edge.token import Token
 from starter.command import run
+from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
 from tests.test_edge.test_by_hand import _commands_find_the_server, by_curl, by_temporal  # noqa: F401  a fixture
 from workers import embedded
@@ -98,7 +99,7 @@ async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -
     handle = edge.client.get_workflow_handle(path)
     for number, (forge, why) in enumerate(FORGERIES, start=1):
         await handle.signal(wire.CRM_RESPONSE, forge(edge.token(), other, path, message))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(told := await edge.ignored(path)) < number:
                 await asyncio.sleep(0.02)
         assert why in told[-1], forge.__name__
@@ -161,7 +162,7 @@ async def test_a_connection_and_a_goodbye_are_proven_too(edge: Edge, tmp_path: P
     assert (await edge.until_told(cloudlet, why)).to == "Init"
     await link.signal(wire.CRM_DISCONNECT, forge(edge.token(), other, cloudlet, {"notify_id": notify_id}))
     await link.signal(wire.CRM_RESPONSE, forge(edge.token(), other, cloudlet, {"state": "X", "notify_id": notify_id}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while len([each for each in await edge.ignored(cloudlet) if why in each]) < 3:
             await asyncio.sleep(0.02)
     assert (await edge.status(cloudlet), await edge.notify_id()) == ("Ready", notify_id)

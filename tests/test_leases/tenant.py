@@ -20,11 +20,11 @@ from domain.model import HistoryLine, Outcome, Refusal, Request
 from providers.leases import CSP, SimulatedHosts
 from starter.asking import Asking, Ticket
 from store.leases import LeaseReads
+from tests.patience import PATIENCE
 from workers.service import Service
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-PATIENCE = 30  # seconds for what must happen soon on a loaded machine
 
 
 def at(moment: datetime) -> str:

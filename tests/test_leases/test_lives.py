@@ -11,6 +11,7 @@ from temporalio.client import WorkflowExecutionStatus
 from domain.leases.dates import stamp
 from domain.leases.tables import LEASE, Lease
 from domain.model import Result
+from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.user import User
 
@@ -49,7 +50,7 @@ async def test_a_lease_from_now_starts_at_once_and_the_clock_ends_with_the_last_
     clock = tenant.clock()
     await tenant.forward(HOUR * 3)
     await tenant.until_status("TERMINATED")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await clock.result()
     await tenant.create("l2", start="now", end="+9h")  # and a new one begins with the next lease
     await tenant.until_status("ACTIVE", "l2")

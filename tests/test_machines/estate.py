@@ -17,6 +17,7 @@ from domain.machines.tables import TABLES
 from domain.model import Claim, Ending, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
 from providers.machines import NAME, SimulatedHypervisor
 from starter.asking import Asking, Ticket
+from tests.patience import PATIENCE
 from workers.machines import hypervisor
 from workers.service import Service
 
@@ -89,7 +90,7 @@ class Estate:
         return (await self.see(path)).status
 
     async def until(self, path: str, status: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while await self.status(path) != status:
                 await asyncio.sleep(0.01)
 
@@ -99,7 +100,7 @@ class Estate:
 
     async def hanging(self, path: str) -> None:
         """Until the order hangs at the hypervisor: its rule is used up then."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while any(fault.vm == path and fault.kind == "hang" for fault in await self._cloud().faults()):
                 await asyncio.sleep(0.01)
 

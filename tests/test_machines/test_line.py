@@ -7,6 +7,7 @@ import asyncio
 from domain import wire
 from domain.errors import Category
 from domain.model import LineOrder, Result
+from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate
 
 
@@ -156,7 +157,7 @@ async def test_a_line_that_is_stopped_takes_nobody_any_more_and_is_gone_when_it_
     order = LineOrder(path=db, run="", at=(await estate.see(db)).changed_at)
     client, drain = estate.asking.client, wire.companion(db, wire.DRAIN)
     draining = await client.start_workflow(wire.DRAIN_LINE, order, id=drain, task_queue=wire.ACTIONS_QUEUE)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not [hold for hold in await estate.service.inventory.holds(db) if hold.action == wire.DRAIN]:
             await asyncio.sleep(0.01)
     assert (await estate.refused(db, "migrate", node=f"{estate.name}-1")).startswith("409 Conflict")

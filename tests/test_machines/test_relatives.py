@@ -106,10 +106,11 @@ async def test_maintenance_by_stopping_remembers_which_machines_to_start_again(e
 
 
 async def test_maintenance_stops_what_cannot_move(estate: Estate) -> None:
-    await estate.with_node(1, memory=4096)
+    huge = 4096  # more than any other test's node has
+    await estate.with_node(1, memory=huge)
     await estate.with_space()
     await estate.seed(estate.image, "create")
-    await estate.to(estate.machine(), "create", image=estate.name, memory=4096, node=f"{estate.name}-1")
+    await estate.to(estate.machine(), "create", image=estate.name, memory=huge, node=f"{estate.name}-1")
     assert await estate.to(estate.node(1), "maintain") == "MAINTENANCE"
     assert await estate.status(estate.machine()) == "HALTED"
     assert await estate.to(estate.node(1), "enable") == "ENABLED"

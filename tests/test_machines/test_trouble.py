@@ -13,6 +13,7 @@ from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
 from domain.model import Ending, Result
+from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate
 
 NOW = Sweep(limits={ANY: 0})
@@ -97,7 +98,7 @@ async def test_what_cannot_be_undone_any_more_is_called_what_it_is(estate: Estat
     await estate.seed(db, "add-disk", disk="d1")
     await estate.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
     destroy = await estate.admitted(db, "destroy")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "destroy" not in await estate.hypervisor.told(db):
             await asyncio.sleep(0.02)
     await estate.asking.cancel(db)
@@ -113,7 +114,7 @@ async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(estate
     db = estate.machine()
     await estate.fault("lose-answer", db, verb="create")
     await estate.admitted(db, "create", image=estate.name, node=f"{estate.name}-1")
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "create" not in await estate.hypervisor.told(db):
             await asyncio.sleep(0.02)
     await estate.asking.client.get_workflow_handle(db).terminate("an operator")

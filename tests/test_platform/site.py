@@ -18,6 +18,7 @@ from providers.simulated import SimulatedCloud, Vm
 from starter.asking import Asking, Ticket
 from store.engine import Database
 from store.inventory import SqlInventory
+from tests.patience import PATIENCE
 from tests.test_platform.nursery import Child, Nursery
 from tests.user import spec
 from workers import embedded
@@ -36,7 +37,7 @@ class Worker:
         return self.log.read_text()
 
     async def until_said(self, words: str) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while words not in self.said():
                 assert self.process.returncode is None, self.said()
                 await asyncio.sleep(0.02)
@@ -85,7 +86,7 @@ class Site:
 
     async def until_hanging(self) -> None:
         """Until the call that hangs has been made."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while any(fault.kind is Kind.HANG for fault in await self.cloud.faults()):
                 await asyncio.sleep(0.02)
 

@@ -12,6 +12,7 @@ from domain.mci.messages import CONTINUE, Decision
 from domain.model import Query, Request, Result, Verification
 from starter.asking import Asking, Ticket
 from starter.mci import steering
+from tests.patience import PATIENCE
 from tests.user import spec
 from workers.process import stack
 from workers.settings import Settings
@@ -50,7 +51,7 @@ async def test_what_ended_between_the_two_copies_is_not_done_again(tmp_path: Pat
         asking = Asking(running.client)
         await do(asking, WEB, "create", spec=spec(2, ["aws"]))
         held = await ask(asking, LAUNCH, "create", spec={**spec(1, ["gcp"]), "option": "hold"})
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while (await asking.progress(LAUNCH)).phase != "Prepared":
                 await asyncio.sleep(0.05)
         copy(first, second, "temporal.db")

@@ -27,6 +27,7 @@ from starter.errors import Exit
 from starter.stack import attribute_types
 from store import engine
 from store.migrate import newest
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority
@@ -286,8 +287,8 @@ async def test_15_a_token_that_is_none(clinic: Clinic, monkeypatch: pytest.Monke
 async def test_16_versioned_workers_of_which_none_is_current(clinic: Clinic) -> None:
     """The last: the namespace remembers these workers."""
     async with clinic.worker(ACTIONS_QUEUE, deployment="ratchet", build="v1"):
-        async with asyncio.timeout(20):
-            while "builds" not in (found := await clinic.ill()):
+        async with asyncio.timeout(PATIENCE):
+            while "v1" not in (found := await clinic.ill()).get("builds", {"mend": ""})["mend"]:
                 await asyncio.sleep(0.1)
     assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
     assert found["builds"]["mend"] == "RATCHET_DEPLOYMENT=ratchet starter build promote v1"

@@ -7,6 +7,7 @@ import signal
 import time
 
 from domain.model import Result
+from tests.patience import PATIENCE
 from tests.test_platform.site import Site
 
 WEB = "ns:default:mci:web"
@@ -21,7 +22,7 @@ async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_
         async with site.worker() as second:
             first.process.send_signal(signal.SIGTERM)
             assert await first.process.wait() == 0
-            assert (await asyncio.wait_for(running, 20)).result is Result.SUCCEEDED
+            assert (await asyncio.wait_for(running, PATIENCE)).result is Result.SUCCEEDED
             assert {vm.calls for vm in await site.books()} == {2}, "create and reboot: the call was not made again"
 
             await site.hang("suspend", 30)
@@ -32,7 +33,7 @@ async def test_calls_that_end_in_time_are_waited_for_and_longer_ones_are_handed_
                 second.process.send_signal(signal.SIGTERM)
                 assert await second.process.wait() == 0
                 assert time.monotonic() - told < 8, "it does not wait for a call that takes half a minute"
-                assert (await asyncio.wait_for(running, 20)).result is Result.SUCCEEDED
+                assert (await asyncio.wait_for(running, PATIENCE)).result is Result.SUCCEEDED
     assert {vm.state for vm in await site.books()} == {"stopped"}
     assert {vm.effects for vm in await site.books()} == {3}
     assert await site.inventory.holds() == []

@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import EventType
 
 from domain.model import Result
 from starter.command import run
+from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
 from workers.families import WORKFLOWS
 from workflows.action import Action
@@ -79,7 +80,7 @@ async def test_actions_in_flight_end_on_the_old_build_and_new_ones_begin_on_the_
 
 async def promoted(build: str) -> bool:
     """As a pipeline does it: until Temporal has seen the workers of the build on every queue."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while code := await run(["build", "promote", build]):
             assert code in (5, 6)
             await asyncio.sleep(0.2)

@@ -50,7 +50,8 @@ def test_of_two_transactions_in_a_deadlock_both_are_done_in_the_end(database: Da
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda order: database.run_here(crossing(order)), [(1, 2), (2, 1)]))
     total = database.run_here(lambda connection: connection.execute(sa.text("SELECT sum(n) FROM things")).scalar())
-    assert (total, len(tries)) == (4, 3), "one was chosen to give way, and came again"
+    assert total == 4
+    assert len(tries) >= 3, "one was chosen to give way, and came again; it may even come too soon, and cross once more"
 
 
 def test_a_standby_is_unavailable_rather_than_broken(database: Database) -> None:

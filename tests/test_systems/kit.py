@@ -14,10 +14,10 @@ from providers.systems.keeper import Keeper
 from providers.systems.ledger import Unit
 from providers.systems.simulated import SimulatedRunner
 from starter.asking import Asking, Ticket
+from tests.patience import PATIENCE
 from workers.service import Service
 from workers.systems import keepers
 
-PATIENCE = 20
 RUN: dict[str, Any] = {"command": ["run"], "health": {"command": ["check"], "interval": 0.05}}
 
 

@@ -13,9 +13,9 @@ import pytest
 from domain import wire
 from domain.model import LocksView, ObjectsView, ObjectView, Outcome, Query
 from tests.chaos.world import World, world
+from tests.patience import PATIENCE
 
 SHOP = f"system:shop-{os.getpid()}"  # others may have a shop on this machine just now
-PATIENCE = 40
 
 
 @pytest.fixture
@@ -72,7 +72,6 @@ async def test_a_deploy_outlives_its_worker_keeps_its_lock_and_doubles_no_proces
         "parts": [{"name": "job", **gated(gate, "1"), "instances": 2}, {"name": "other", "command": ["sleep", "1000"]}]
     }
     ticket = await place.ask(SHOP, "deploy", spec={"definition": definition})
-    assert ticket is not None
     await until(place, "d1", "in progress")
     async with asyncio.timeout(PATIENCE):
         while len(processes()) < 3:
@@ -83,7 +82,6 @@ async def test_a_deploy_outlives_its_worker_keeps_its_lock_and_doubles_no_proces
     await place.start_worker()
     assert await locks(place) == {(SHOP, "X")}
     refused = await place.ask(f"{SHOP}:job", "deploy", spec={"definition": gated(gate, "2")})
-    assert refused is not None
     assert refused.admission.refusal is not None
     assert refused.admission.refusal.message.endswith("locked by deploy d1")
     gate.touch()

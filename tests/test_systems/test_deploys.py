@@ -131,6 +131,21 @@ async def test_a_service_that_keeps_crashing_fails_the_deploy_at_once(shop: Shop
     assert (await shop.states())["/"] == "stable"
 
 
+async def test_crashes_of_the_former_definition_do_not_fail_the_deploy_that_mends_it(shop: Shop) -> None:
+    await shop.deploy("/", system(service("bad", **CRASH)), deadline=60)
+    shop.hold("/bad")  # the former instance takes its time to go
+    mending = await shop.begin("/bad", RUN)
+
+    async def both() -> bool:
+        return len(await shop.units("/bad")) == 2
+
+    await shop.until(both)
+    [facts] = await shop.keeper.facts(shop.path)
+    assert not facts.failing(facts.generation)
+    shop.let_go()
+    assert (await mending).result is Result.SUCCEEDED
+
+
 async def test_a_deadline_passes_and_the_former_definition_comes_back(shop: Shop) -> None:
     await shop.deploy("/", TREE)
     before = {tree: (await shop.see(tree)).spec for tree in ("/a", "/a/b", "/a/bc", "/a/c")}

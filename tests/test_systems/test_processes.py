@@ -22,11 +22,11 @@ from providers.systems.keeper import Keeper
 from providers.systems.ledger import Ledger, Unit, create_tables
 from providers.systems.process import TOKEN, ProcessRunner
 from store.engine import Database
+from tests.patience import PATIENCE
 from tests.test_systems.kit import Shop, system
 
 SERVER = str(Path(__file__).parents[2] / "examples" / "shop" / "server.py")
 SLEEP = {"command": ["sleep", "1000"], "stopSeconds": 2}
-PATIENCE = 20
 
 
 def web(port: int, version: str = "1", **more: Any) -> dict[str, Any]:

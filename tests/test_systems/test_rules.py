@@ -139,6 +139,7 @@ def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:
 
 def test_an_instance_that_crashes_often_makes_its_service_fail_and_is_given_ever_more_time() -> None:
     assert [facts(crashes=n).failing() for n in (0, CRASHES - 1, CRASHES)] == [False, False, True]
+    assert [facts(crashes=CRASHES).failing(generation) for generation in (4, 5)] == [True, False]
     waits = [backoff(n) for n in range(100)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.1, LONGEST_BACKOFF)

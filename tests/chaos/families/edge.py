@@ -13,7 +13,8 @@ from domain.errors import Refused
 from domain.model import ObjectView, Outcome, Result
 from domain.wire import companion
 from tests.chaos.stories import Act, Story, Told
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 ROOT = "org:{ns}"
 CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
@@ -50,7 +51,7 @@ def bring_up(below: str) -> Act:
         cloudlet = f"{path}{below}"
         ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience})
         world.crms.start(world.client, cloudlet)
-        return await world.asking.outcome(cloudlet, ticket.run if ticket else None)
+        return await world.end(ticket)
 
     return do
 
@@ -117,7 +118,7 @@ async def cancel(world: World, path: str) -> Outcome:
     cluster = f"{path}{CLUSTER}"
     ticket = await world.ask(cluster, "update", spec={"nodes": 3})
     await world.asking.cancel(cluster)
-    return await world.asking.outcome(cluster, ticket.run if ticket else None)
+    return await world.end(ticket)
 
 
 def scaling(nodes: int = 2) -> dict[str, Any]:

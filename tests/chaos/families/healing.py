@@ -8,7 +8,8 @@ from domain.healing import ANY, Sweep
 from domain.model import Outcome, Result
 from tests.chaos.families import mci
 from tests.chaos.stories import Story
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 
 async def cut_off(world: World, path: str) -> None:

@@ -12,7 +12,8 @@ from domain.leases.names import READ_LEASE
 from domain.leases.views import LeaseView
 from domain.model import Outcome, Query, Result
 from tests.chaos.stories import Act, Story, Told
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 ROOT = "project:{ns}:lease:l1"
 

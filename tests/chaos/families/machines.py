@@ -10,7 +10,8 @@ from domain import wire
 from domain.model import LineOrder, Outcome, Result
 from providers.machines import NAME
 from tests.chaos.stories import Act, Story, Told
-from tests.chaos.world import PATIENCE, World
+from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 ROOT = "account:{ns}"
 BESIDE = ("image:{ns}", "node:{ns}-1", "node:{ns}-2")
@@ -82,7 +83,7 @@ async def cancel(world: World, path: str) -> Outcome:
 async def _cut_short(world: World, path: str, action: str) -> Outcome:
     ticket = await world.ask(path, action)
     await world.asking.cancel(path)
-    return await world.asking.outcome(path, ticket.run if ticket else None)
+    return await world.end(ticket)
 
 
 async def take_over(world: World, path: str) -> Outcome:
@@ -95,8 +96,7 @@ async def behind(world: World, path: str) -> Outcome:
     """A migration that nobody sees, and a destroy that waits for its end."""
     migrating = await world.ask(at(path, MACHINE), "migrate", spec={"node": f"{_name(path)}-2"})
     outcome = await world.do(at(path, MACHINE), "destroy")
-    hidden = f"{at(path, MACHINE)}::migrate"
-    assert (await world.asking.outcome(hidden, migrating.run if migrating else None)).result == "succeeded"
+    assert (await world.end(migrating)).result == "succeeded"
     return outcome
 
 
@@ -108,8 +108,8 @@ async def drain(world: World, path: str) -> Outcome:
     order = LineOrder(path=db, run="", at=datetime.now(UTC))
     drained = wire.companion(db, wire.DRAIN)
     await world.client.execute_workflow(wire.DRAIN_LINE, order, id=drained, task_queue=wire.ACTIONS_QUEUE)
-    await world.asking.outcome(f"{db}::migrate", migrating.run if migrating else None)
-    return await world.asking.outcome(db, stopping.run if stopping else None)
+    await world.end(migrating)
+    return await world.end(stopping)
 
 
 async def expire(world: World, path: str) -> Outcome:

@@ -60,7 +60,7 @@ async def cancelled(world: World, path: str) -> Outcome:
     await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
     ticket = await world.ask(path, "reboot")
     await world.asking.cancel(path)
-    return await world.asking.outcome(path, ticket.run if ticket else None)
+    return await world.end(ticket)
 
 
 async def preempted(world: World, path: str) -> Outcome:
@@ -86,7 +86,7 @@ async def withdrawn(world: World, path: str) -> Outcome:
         await asyncio.sleep(0.1)
     with suppress(RPCError):  # it was stopped
         await world.client.get_workflow_handle(path).signal(WITHDRAW, Decision(requested_by="chaos"))
-    return await world.asking.outcome(path, ticket.run if ticket else None)
+    return await world.end(ticket)
 
 
 def scale(action: str) -> Act:

@@ -56,7 +56,7 @@ async def delete(world: World, path: str) -> Outcome:
 async def cancel(world: World, path: str) -> Outcome:
     ticket = await world.ask(f"{path}:in", "deploy", spec={"definition": BROKEN})
     await world.asking.cancel(f"{path}:in")
-    return await world.asking.outcome(f"{path}:in", ticket.run if ticket else None)
+    return await world.end(ticket)
 
 
 async def take_over(world: World, path: str) -> Outcome:

@@ -1,0 +1,27 @@
+"""How long a test waits for what must happen: others may be at work on the machine, and only failures take so long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from domain.model import Outcome, Request
+from starter.asking import Asking, Ticket
+from starter.errors import Unanswered
+
+PATIENCE = 180  # seconds
+
+
+async def answered(asking: Asking, request: Request) -> Ticket:
+    """The answer, whoever dies meanwhile: with an ID of its own it is the same request, however often it is asked."""
+    assert request.request_id
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await asking.ask(request)
+            except Unanswered:
+                continue
+
+
+async def ended(asking: Asking, ticket: Ticket) -> Outcome:
+    """The outcome of what was asked for; the answer has it if everything was over by then."""
+    return ticket.admission.outcome or await asking.outcome(ticket.path, ticket.run)
