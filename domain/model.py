@@ -201,6 +201,12 @@ class Ending(Model):
     lost: int = 0
     troubles: list[Trouble] = []
 
+    @classmethod
+    def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
+        """The end of a granted action."""
+        left = {name: getattr(done, name) for name in Done.model_fields}
+        return cls(epoch=grant.epoch, path=grant.path, result=result, at=at, **left)
+
 
 class Outcome(Model):
     """What became of an action. Small whatever the size of the action: details are in the inventory."""
@@ -218,7 +224,10 @@ class Outcome(Model):
 
 
 class Admission(Model):
-    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier."""
+    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier.
+
+    A grant together with an outcome: all of it could be done at once, and has been.
+    """
 
     grant: Grant | None = None
     refusal: Refusal | None = None

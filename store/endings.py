@@ -71,7 +71,7 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
         return Outcome.model_validate(action["outcome"])
     grant = kept_grant(action)
     if ending.moves:
-        take(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves))
+        take(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves), action)
     failed = _land_the_rest(connection, grant, ending)
     outcome = _outcome(grant, ending, failed)
     shown = _end_object(connection, grant, ending, outcome)

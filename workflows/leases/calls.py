@@ -18,9 +18,9 @@ ONCE = RetryPolicy(maximum_attempts=1)
 HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
 
 
-async def hand_over(reservations: list[str], want: Want = Want.ALL) -> Handed:
+async def hand_over(reservations: list[str], want: Want = Want.ALL, tried: bool = False) -> Handed:
     """Bring reservations to what they should hold: quickly if that can be, else with patience."""
-    first = await _try(HandOver(reservations=reservations, want=want))
+    first = Handed(again=reservations) if tried else await _try(HandOver(reservations=reservations, want=want))
     if not first.again:
         return first
     rest = await _patiently(HandOver(reservations=first.again, want=want))
