@@ -85,15 +85,24 @@ class EmbeddedServer:
         await self.process.wait()
 
 
+USUAL = (7233, 8233)  # where people look for Temporal and its Web UI
+ANY = (0, 0)
+
+
 class _Ended(Exception):
     """The server's process ended instead of answering: most often another one took a port at the same moment."""
 
 
-async def start(home: Path, port: int = 0, ui_port: int = 0) -> EmbeddedServer:
-    """Start the server with its data in `home` and wait until it answers."""
+async def start(home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY) -> EmbeddedServer:
+    """Start the server with its data in `home` and wait until it answers. `prefer`: ports to take if they are free.
+
+    Nobody prefers a port but who is there for people: a worker that has lost its own server would take the next one
+    at the same port for it.
+    """
     for _ in range(TRIES):
         try:
-            return await _start(home, port or free_port(7233), ui_port or free_port(8233), free_port())
+            mine, its_ui = (free_port(usual) for usual in prefer)
+            return await _start(home, port or mine, ui_port or its_ui, free_port())
         except _Ended:
             continue
     raise _did_not_start(home, f"ended {TRIES} times instead of answering")

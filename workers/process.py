@@ -56,7 +56,7 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
     """The embedded server and a worker for every queue, for as long as the block lasts."""
     check(settings.connections, ALL_QUEUES)
     with occupied(settings.home):
-        server = await embedded.start(settings.home, port, ui_port)
+        server = await embedded.start(settings.home, port, ui_port, embedded.USUAL)
         try:
             client = await Client.connect(
                 server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)

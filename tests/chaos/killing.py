@@ -173,7 +173,8 @@ async def in_worlds(
             if monotonic() > until:
                 return
             try:
-                await one(place, item)
+                async with asyncio.timeout(5 * PATIENCE):
+                    await one(place, item)
             except Exception as error:
                 score.lost.append(f"{score.fault}: {item} could not be told: {error!r}")
 
