@@ -91,6 +91,10 @@ def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
     return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
 
 
+def undo_upgrade(grant: Grant, to: Address, version: str) -> CrmRequest:
+    return order(grant, to, Verb.UPGRADE, version=version).model_copy(update={"undo": True})
+
+
 @workflow.defn(name=wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(OnCloudlet):
     """Create and repair: a CRM connects, is acknowledged, gathers, and is Ready."""
@@ -105,6 +109,8 @@ class BringUpCloudlet(OnCloudlet):
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
         self.show(step=what)
         if self._address:  # there is one already: it is asked to introduce itself again
+            if other := self._terms.next:  # and to clean up what is left of an upgrade
+                await calls.send(self._address, undo_upgrade(grant, self._address, other.version))
             await self._tell_crm(grant, Verb.RECONNECT)
             self._address = None
         while True:
