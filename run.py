@@ -46,13 +46,15 @@ def main(words: list[str]) -> int:
 
 def install(extras: tuple[str, ...]) -> None:
     """The dependencies in .venv, exactly as locked; with plain pip, as near as that comes."""
+    if not BIN.exists():
+        print("first run: fetching the dependencies into .venv/, which takes a while", file=sys.stderr)
     if uv := find_uv():
         environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(HERE / ".venv")}
         environ.pop("VIRTUAL_ENV", None)
         chosen = [word for extra in extras for word in ("--extra", extra)]
         sync = [uv, "sync", "--frozen", "--inexact", "--no-dev", *chosen, "--python", sys.executable]
-        how = ["--quiet"] if BIN.exists() else ["--compile-bytecode"]
-        if subprocess.run([*sync, *how], cwd=HERE, env=environ).returncode == 0:
+        how = [] if BIN.exists() else ["--compile-bytecode"]
+        if subprocess.run([*sync, "--quiet", *how], cwd=HERE, env=environ).returncode == 0:
             return
         print("uv could not do it; trying pip", file=sys.stderr)
     if not (BIN / ("pytest" if extras == TOOLS else "starter")).exists():
@@ -67,8 +69,8 @@ def find_uv() -> str | None:
     if found := shutil.which("uv"):
         return found
     if not own.exists():
-        print("first run: fetching uv and the dependencies", file=sys.stderr)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip += ["--root-user-action", "ignore"]  # it goes into a folder of its own
         subprocess.run([*pip, "--target", own.parents[1], "uv"], check=False)
     return str(own) if own.exists() else None
 

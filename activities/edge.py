@@ -34,6 +34,8 @@ PAGE = 1_000
 
 
 class EdgeActivities:
+    """What cloudlets, clusters and apps need of the world outside."""
+
     def __init__(self, inventory: EdgeInventory, ports: Mapping[str, Crm]) -> None:
         self._inventory = inventory
         self._ports = ports

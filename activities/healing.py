@@ -26,8 +26,8 @@ from domain.healing import (
     limit_for,
     shortest,
 )
+from domain.machine import NONE
 from domain.model import Holders, ObjectView
-from domain.paths import kind_of
 from domain.ports import Inventory
 
 AT_ONCE = 20  # questions to Temporal
@@ -90,26 +90,37 @@ class Healing:
             return await self._heal(suspect, at)
 
     async def _heal(self, suspect: Suspect, at: datetime) -> Found:
+        before = await self._seen(suspect)
         if suspect.run:
             healed = await self._inventory.bury(suspect.owner, suspect.run, at, ABANDONED)
         else:
             healed = await self._inventory.recover(suspect, at, ABANDONED)
         came_to_rest = not healed and not suspect.run
-        return await self._told(suspect, Finding.ENDED if came_to_rest else Finding.HEALED)
+        return await self._told(suspect, Finding.ENDED if came_to_rest else Finding.HEALED, before)
 
-    async def _told(self, suspect: Suspect, finding: Finding) -> Found:
-        """The finding, with what the object is now and, where somebody can be asked, what it is outside."""
+    async def _told(self, suspect: Suspect, finding: Finding, before: ObjectView | None) -> Found:
+        """The finding, with what the object is now and, where somebody can be asked, what it is outside.
+
+        Of one that never came into being the record is gone again: what may be left outside is told all the same.
+        """
+        now = await self._seen(suspect)
+        outside = await self._outside(found) if (found := now or before) else ""
+        return _found(suspect, finding, to=now.status if now else NONE, message=ABANDONED, provider=outside)
+
+    async def _seen(self, suspect: Suspect) -> ObjectView | None:
         try:
-            view = await self._inventory.get(suspect.path)
-        except RatchetError:  # it never came into being, and is gone again
-            return _found(suspect, finding, to="None", message=ABANDONED)
-        outside = ""
-        if inspect := self._inspectors.get(kind_of(suspect.path)):
-            try:
-                outside = await inspect(view)
-            except RatchetError as error:
-                outside = f"cannot be asked: {brief(error, 200)}"
-        return _found(suspect, finding, to=view.status, message=ABANDONED, provider=outside)
+            return await self._inventory.get(suspect.path)
+        except RatchetError:  # there is none
+            return None
+
+    async def _outside(self, view: ObjectView) -> str:
+        inspect = self._inspectors.get(view.kind)
+        if not inspect:
+            return ""
+        try:
+            return await inspect(view)
+        except RatchetError as error:
+            return f"cannot be asked: {brief(error, 200)}"
 
     async def _alive(self, owner: str, run: str) -> bool:
         """Is the run open? One that was continued is as alive as what it was continued as."""

@@ -27,6 +27,7 @@ def doubt(key: str, text: str, proof: str) -> str:
 
 
 def fits(key: str, text: str, proof: str) -> bool:
+    """Was this signed with the key that belongs to it?"""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(proof, validate=True), text.encode("utf-8", "surrogatepass"))

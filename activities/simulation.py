@@ -21,6 +21,8 @@ class Faulty(Protocol):
 
 
 class Simulation:
+    """The faults of the simulated clouds."""
+
     def __init__(self, cloud: Faulty) -> None:
         self._cloud = cloud
 

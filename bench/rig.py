@@ -55,24 +55,32 @@ async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         server = await embedded.start(home)
-        client = await connect(home, plugin())
-        settings = Settings(home=home, simulated_latency=latency, simulated_jitter=jitter)
-        service = Service(client, settings, None if simulated else dict.fromkeys(CLOUDS, InstantCloud()))
-        service.prepare()
-        baseline = Worker(
-            client,
-            task_queue=bare.QUEUE,
-            workflows=[bare.OneActivity, bare.ManyActivities, bare.Answering],
-            activities=[bare.nothing],
-            build_id="bare",
-            sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
-            workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
-            activity_task_poller_behavior=PollerBehaviorAutoscaling(),
-        )
-        async with service.serve(), baseline:
-            yield Rig(client, service, Asking(client))
-        await service.close()
-        await server.stop()
+        try:
+            async with _serving(home, latency, jitter, simulated) as found:
+                yield found
+        finally:
+            await server.stop()  # also when a benchmark fails: else it stays
+
+
+@asynccontextmanager
+async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -> AsyncIterator[Rig]:
+    client = await connect(home, plugin())
+    settings = Settings(home=home, simulated_latency=latency, simulated_jitter=jitter)
+    service = Service(client, settings, None if simulated else dict.fromkeys(CLOUDS, InstantCloud()))
+    service.prepare()
+    baseline = Worker(
+        client,
+        task_queue=bare.QUEUE,
+        workflows=[bare.OneActivity, bare.ManyActivities, bare.Answering],
+        activities=[bare.nothing],
+        build_id="bare",
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.step_patience),
+        workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
+        activity_task_poller_behavior=PollerBehaviorAutoscaling(),
+    )
+    async with service.serve(), baseline:
+        yield Rig(client, service, Asking(client))
+    await service.close()
 
 
 def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:

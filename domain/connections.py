@@ -115,12 +115,16 @@ class AwsOptions(_Part):
 
 
 class SimulatedConnection(_Part):
+    """A place in a simulated cloud."""
+
     provider: Literal["simulated"]
     csp: Csp
     region: Name
 
 
 class AwsConnection(_Part):
+    """A region of AWS, or of what speaks as EC2 does."""
+
     provider: Literal["aws"]
     region: Name
     credentials: Credentials = Credentials()
@@ -135,6 +139,8 @@ Connection = Annotated[SimulatedConnection | AwsConnection, Field(discriminator=
 
 
 class ConnectionsFile(_Part):
+    """The whole file: connections by their names."""
+
     connections: dict[Name, Connection] = Field(min_length=1, max_length=MAX_CONNECTIONS)
 
     @model_validator(mode="after")
@@ -167,6 +173,8 @@ class ConnectionView(Model):
 
 
 class ConnectionsView(Model):
+    """What readers get: every connection, never its credentials."""
+
     connections: list[ConnectionView]
 
 

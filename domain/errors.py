@@ -33,6 +33,8 @@ class RatchetError(Exception):
 
 
 class Refused(RatchetError):
+    """The request was wrong now; asking again gives the same answer."""
+
     def __init__(self, category: Category, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.category = category
@@ -41,33 +43,35 @@ class Refused(RatchetError):
 
 
 class StoreUnavailable(RatchetError):
-    pass
+    """The store cannot be used at the moment."""
 
 
 class ProviderError(RatchetError):
-    pass
+    """A cloud, or whoever else does the work, did not do as told."""
 
 
 class Rejected(ProviderError):
-    pass
+    """It said no, for good."""
 
 
 class NoCapacity(Rejected):
-    pass
+    """There is no room, or no quota left, in the place."""
 
 
 class Throttled(ProviderError):
+    """Too many calls; it may have said when to come back."""
+
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class Unavailable(ProviderError):
-    pass
+    """It did not take the call: nothing was done."""
 
 
 class UnknownOutcome(ProviderError):
-    pass
+    """The answer got lost: it may have been done, or not."""
 
 
 def brief(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:

@@ -30,6 +30,8 @@ FaultVerb = Literal[
 
 
 class Kind(StrEnum):
+    """What a simulated cloud can be told to do wrong."""
+
     FAIL = "fail"  # Rejected
     CAPACITY = "capacity"  # NoCapacity: create finds no room in the region
     THROTTLE = "throttle"  # Throttled, with `retry_after` if given

@@ -21,6 +21,8 @@ FINDINGS_KEPT = 500  # in one report; all are counted
 
 
 class Finding(StrEnum):
+    """What a sweep found out about an object under way."""
+
     HEALED = "healed"  # nobody owned it: brought back
     WOULD_HEAL = "would heal"  # the same, in a dry run
     SLOW = "slow"  # over its limit, but its workflow runs: left alone
@@ -73,6 +75,8 @@ class HealReport(Model):
 
 
 class ReportQuery(Model):
+    """How many sweeps, the newest first."""
+
     limit: int = Field(1, ge=1, le=50)
 
 

@@ -39,7 +39,7 @@ class Kind:
     births: Callable[[str, Any], Iterable[NewObject]] | None = None
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
     counts: str | None = None  # what the aggregate counts instead: objects of this kind, however deep below
-
+    place: str = ""  # which part of its info says where it is, if it has no placement
     busy: str = ""  # what the source system says, besides, of an object that is under way
 
     @property

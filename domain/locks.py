@@ -17,6 +17,8 @@ from domain.paths import ancestors
 
 
 class Mode(StrEnum):
+    """How a path is held."""
+
     X = "X"
     IX = "IX"
     HIDDEN_X = "hidden X"

@@ -27,6 +27,8 @@ class Actor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """One line of a state table."""
+
     action: str
     source: str
     during: str | None
@@ -44,6 +46,8 @@ class Row:
 
 
 class Ruling(StrEnum):
+    """What the table says to a request."""
+
     GO = "go"
     ALREADY = "already"
     REFUSED = "refused"

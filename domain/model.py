@@ -176,6 +176,8 @@ class Done(Model):
 
 
 class Result(StrEnum):
+    """How an action ended."""
+
     SUCCEEDED = "succeeded"
     PARTIAL = "partial"
     FAILED = "failed"
@@ -199,6 +201,12 @@ class Ending(Model):
     lost: int = 0
     troubles: list[Trouble] = []
 
+    @classmethod
+    def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
+        """The end of a granted action."""
+        left = {name: getattr(done, name) for name in Done.model_fields}
+        return cls(epoch=grant.epoch, path=grant.path, result=result, at=at, **left)
+
 
 class Outcome(Model):
     """What became of an action. Small whatever the size of the action: details are in the inventory."""
@@ -216,7 +224,10 @@ class Outcome(Model):
 
 
 class Admission(Model):
-    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier."""
+    """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier.
+
+    A grant together with an outcome: all of it could be done at once, and has been.
+    """
 
     grant: Grant | None = None
     refusal: Refusal | None = None
@@ -331,10 +342,14 @@ class Query(Model):
 
 
 class ObjectsView(Model):
+    """A page of objects."""
+
     objects: list[ObjectView]
 
 
 class HistoryView(Model):
+    """A page of an object's history."""
+
     lines: list[HistoryLine]
 
 
@@ -350,6 +365,8 @@ class LockView(Model):
 
 
 class LocksView(Model):
+    """Locks that are held."""
+
     locks: list[LockView]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,9 @@ from domain.model import (
     Admission,
     Chunk,
     Claim,
+    Done,
     Ending,
+    Grant,
     HistoryLine,
     Holder,
     Landing,
@@ -30,6 +32,10 @@ from domain.model import (
 )
 
 T = TypeVar("T")
+
+# Work in the step that admits an action. It is quick, and may be done again, even when the action has ended. What it
+# returns is what the action leaves (`failed`: a final no), or the grant from which the workflow goes on.
+AtOnce = Callable[[Grant], Awaitable[Done | Grant]]
 
 
 class Transactions(Protocol):

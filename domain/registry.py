@@ -68,7 +68,8 @@ def owner_of(path: str, action: str) -> str:
 
 def parse_spec(request: Request) -> BaseModel | None:
     """The request's spec, checked against what its action takes."""
-    verb = kind_at(request.path).verb(request.action)
+    found = kind_at(request.path)
+    verb = found.verb(request.action)
     if verb.spec is None:
         if request.spec:
             raise Refused(Category.INVALID, f"{request.action} takes no spec")
@@ -76,7 +77,8 @@ def parse_spec(request: Request) -> BaseModel | None:
     try:
         return verb.spec.model_validate(request.spec or {})
     except ValidationError as error:
-        raise Refused(Category.INVALID, f"the spec is not valid: {explain(error)}") from error
+        hint = f"see what it takes: starter {found.name} {verb.action} --help"
+        raise Refused(Category.INVALID, f"the spec is not valid: {explain(error)}", hint) from error
 
 
 def explain(error: ValidationError) -> str:

@@ -8,6 +8,11 @@ from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
 
+
+class Unreadable(str):
+    """What a handler that takes anything gets instead of a message that cannot be decrypted: the reason."""
+
+
 # Updates and queries that every action answers.
 ADMIT = "admit"
 PREEMPT = "preempt"

@@ -45,6 +45,19 @@ tenants = sa.Table(
     sa.Index("sim_host_tenants_of_token", "token"),
 )
 
+_LAST = sa.select(orders).where(orders.c.token == sa.bindparam("mine")).with_for_update()
+_FIRST = sa.insert(orders)
+_NOTE = sa.update(orders).where(orders.c.token == sa.bindparam("mine"))
+_HAS = sa.select(tenants.c.host, tenants.c.units).where(tenants.c.token == sa.bindparam("mine"))
+_GIVE = sa.insert(tenants)
+_TAKE_BACK = sa.delete(tenants).where(tenants.c.token == sa.bindparam("mine"))
+_OTHERS = (
+    sa.select(tenants.c.reservation)
+    .where(tenants.c.host == sa.bindparam("at_host"), tenants.c.token != sa.bindparam("mine"))
+    .limit(1)
+)
+_ALONE = _OTHERS.where(tenants.c.whole)  # who is in the way of somebody who would share
+
 _ERRORS: dict[Kind, Callable[[str], ProviderError]] = {
     Kind.FAIL: Rejected,
     Kind.THROTTLE: Throttled,
@@ -124,34 +137,26 @@ def _strike(connection: sa.Connection, holding: Holding, after: int) -> Rule | N
 
 
 def _hold(connection: sa.Connection, holding: Holding) -> None:
-    last = connection.execute(sa.select(orders).where(orders.c.token == holding.token).with_for_update()).mappings()
-    known = last.one_or_none()
+    mine = {"mine": holding.token}
+    known = connection.execute(_LAST, mine).mappings().one_or_none()
     if known and known["version"] > holding.version:
         return
     for host in holding.hosts:
         _refuse_if_taken(connection, host, holding)
-    before = _held_by(connection, holding.token)
-    connection.execute(sa.delete(tenants).where(tenants.c.token == holding.token))
-    lines = [_line(holding, host, units) for host, units in holding.hosts.items()]
-    if lines:
-        connection.execute(sa.insert(tenants), lines)
-    effect = int(before != holding.hosts)
-    new = {"version": holding.version, "calls": (known["calls"] if known else 0) + effect}
-    this = sa.update(orders).where(orders.c.token == holding.token)
-    connection.execute(this.values(**new) if known else sa.insert(orders).values(token=holding.token, **new))
+    before = {str(host): int(units) for host, units in connection.execute(_HAS, mine)}
+    effect = before != holding.hosts
+    if effect:
+        connection.execute(_TAKE_BACK, mine)
+        if holding.hosts:
+            connection.execute(_GIVE, [_line(holding, host, units) for host, units in holding.hosts.items()])
+    new = {"version": holding.version, "calls": (known["calls"] if known else 0) + int(effect)}
+    connection.execute(*((_NOTE, mine | new) if known else (_FIRST, {"token": holding.token, **new})))
 
 
 def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:
-    others = sa.select(tenants.c.reservation).where(tenants.c.host == host, tenants.c.token != holding.token)
-    if not holding.whole:
-        others = others.where(tenants.c.whole)
-    if (other := connection.execute(others.limit(1)).scalar_one_or_none()) is not None:
+    others = {"at_host": host, "mine": holding.token}
+    if (other := connection.execute(_OTHERS if holding.whole else _ALONE, others).scalar()) is not None:
         raise Rejected(f"host {name_of(host)} is still in the hands of {other}")
-
-
-def _held_by(connection: sa.Connection, token: str) -> dict[str, int]:
-    rows = connection.execute(sa.select(tenants.c.host, tenants.c.units).where(tenants.c.token == token))
-    return {str(host): int(units) for host, units in rows}
 
 
 def _line(holding: Holding, host: str, units: int) -> dict[str, object]:

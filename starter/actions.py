@@ -74,6 +74,7 @@ async def attach(path: str, seconds: float | None, output: Output) -> Exit:
     """Wait for the action that runs on an object; if none does, tell how the last one ended."""
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
+        _link(asking, path, run)
         targets = (await asking.progress(path, run)).targets if runs else 0
         outcome = await follow(asking, path, run, targets)
     return conclude(outcome, output)
@@ -85,6 +86,7 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
         run, runs = await _newest(asking, path)
         if not runs:
             raise Refused(Category.NOT_ALLOWED, f"no action runs on {path}", f"starter history {path}")
+        _link(asking, path, run)
         await asking.cancel(path)
         outcome = await follow(asking, path, run, 0)
     if outcome.result is not Result.CANCELLED:  # it ended before we came
@@ -118,8 +120,7 @@ def duration(text: str, option: str = "--timeout") -> float | None:
 
 async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit:
     path, grant = ticket.path, ticket.admission.grant
-    if link := asking.link(path, ticket.run):
-        terminal.say(f"{link}", "dim")
+    link = _link(asking, path, ticket.run)
     if ticket.admission.outcome:
         terminal.say("this request was carried out before; this is what became of it")
         return conclude(ticket.admission.outcome, options.output)
@@ -129,6 +130,13 @@ async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit
         return Exit.DONE
     outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
     return conclude(outcome, options.output)
+
+
+def _link(asking: Asking, path: str, run: str) -> str:
+    """Say where the action is in the Web UI."""
+    if link := asking.link(path, run):
+        terminal.say(link, "dim")
+    return link
 
 
 async def _newest(asking: Asking, path: str) -> tuple[str, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Annotated, Literal
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, Parameter
 
 from domain import registry, rendering
 from domain.errors import Category, Refused
@@ -26,17 +26,15 @@ from starter import (
     verify,
 )
 from starter.errors import Exit
+from starter.faces import LOOKING, OBJECTS, RUNNING, STEERING
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
 from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
+from starter.watching import Watch, watching
 
-OBJECTS, LOOKING, STEERING, RUNNING = (
-    Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
-)
 _DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
-Where = Annotated[str, Parameter(help="Only at or below this object.")]
 KindName = Annotated[
     str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
 ]
@@ -81,40 +79,56 @@ def build() -> App:
     return app
 
 
-async def get(path: Target, /, *, output: OutputOption = "table") -> Exit:
+async def get(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """All that is kept of one object.
 
     Example: starter get ns:default:mci:web -o yaml
     """
-    return await reads.get(await reads.locate(path), output)
+    where = await reads.locate(path)
+    return await watching(watch, lambda: reads.get(where, output))
 
 
 async def list_kind(
-    kind: KindName, /, *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table"
+    kind: KindName,
+    /,
+    *,
+    prefix: Prefix = "",
+    limit: Limit = DEFAULT_LIMIT,
+    watch: Watch = False,
+    output: OutputOption = "table",
 ) -> Exit:
     """Every object of a kind.
 
     Example: starter list vm --prefix default/web
     """
-    return await reads.list_objects(registry.kind(kind), prefix, limit, output)
+    found = registry.kind(kind)
+    return await watching(watch, lambda: reads.list_objects(found, prefix, limit, output))
 
 
-async def history(path: Target, /, *, limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
+async def history(
+    path: Target, /, *, limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+) -> Exit:
     """What happened to an object: every change, and every message that was ignored.
 
     Example: starter history default/web
     """
-    return await reads.history(await reads.locate(path), limit, output)
+    where = await reads.locate(path)
+    return await watching(watch, lambda: reads.history(where, limit, output))
 
 
 async def locks(
-    path: Annotated[str, Parameter(help="At or below this.")] = "", /, *, output: OutputOption = "table"
+    path: Annotated[str, Parameter(help="At or below this.")] = "",
+    /,
+    *,
+    watch: Watch = False,
+    output: OutputOption = "table",
 ) -> Exit:
     """Who holds what.
 
     Example: starter locks default/web
     """
-    return await reads.locks(await reads.locate(path) if path else "", output)
+    where = await reads.locate(path) if path else ""
+    return await watching(watch, lambda: reads.locks(where, output))
 
 
 async def states(

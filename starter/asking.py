@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -48,7 +49,8 @@ PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
 # call itself was repeated on the way.
 TASK_FAILED = "unexpected workflow task failure"
-STARTED_ANYWAY = (TASK_FAILED, "StartDeduped")
+OVERDUE = "Workflow Task in failed state"  # its worker died, or has too much to do: until the next try
+STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)
 POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
@@ -239,11 +241,7 @@ class Asking:
                 ),
             )
         except TimeoutError as error:
-            raise Unanswered(
-                f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
-                "the request stays, and is carried out when one can",
-                f"starter attach {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
-            ) from error
+            raise _unanswered(request) from error
         except RPCError as error:
             if not any(sign in error.message for sign in STARTED_ANYWAY):
                 raise
@@ -261,23 +259,37 @@ class Asking:
             raise Unanswered(why, f"starter history {request.path}")
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         try:
-            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
+            admission = await self._admission(handle, request)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             admission = Admission()
         return Ticket(workflow_id(request), run, admission)
 
+    async def _admission(self, handle: WorkflowHandle[object, object], request: Request) -> Admission:
+        """Whether an action that runs was let in. Temporal takes no question while its last task is overdue."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + ADMISSION_SECONDS
+        while True:
+            try:
+                return await within(
+                    ADMISSION_SECONDS, handle.execute_update(wire.ADMIT, request, result_type=Admission)
+                )
+            except TimeoutError as error:
+                raise _unanswered(request) from error
+            except RPCError as error:
+                if OVERDUE not in error.message:
+                    raise
+                if clock() > deadline:
+                    raise _unanswered(request) from error
+            await asyncio.sleep(0.2)
+
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.running(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             handle = self.client.get_workflow_handle(workflow_id(request), run_id=running.run_id)
-            return Ticket(
-                workflow_id(request),
-                running.run_id,
-                await handle.execute_update(wire.ADMIT, request, result_type=Admission),
-            )
+            return Ticket(workflow_id(request), running.run_id, await self._admission(handle, request))
         if request.force or registry.kind_at(request.path).verb(request.action).preempts:
             return await self._preempt(request)
         refusal = await self._conflict(request, running)
@@ -287,9 +299,10 @@ class Asking:
         """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
-            told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
-            if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
-                return told.refusal
+            with suppress(Unanswered, NoWorker):  # it is refused all the same, by what Temporal knows
+                told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+                if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
+                    return told.refusal
         return conflict(request.path, running)
 
     async def _preempt(self, request: Request, tries: int = PREEMPT_TRIES) -> Ticket:
@@ -309,7 +322,8 @@ class Asking:
         except TimeoutError:
             await handle.terminate(reason=f"did not make way for {request.action} in {PREEMPT_SECONDS} s")
         except RPCError as error:
-            if TASK_FAILED in error.message and tries > 1:  # the task was thrown away, and our question with it
+            lost = any(sign in error.message for sign in (TASK_FAILED, OVERDUE))
+            if lost and tries > 1:  # the task was thrown away, and our question with it
                 return await self._preempt(request, tries - 1)
             if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
                 raise
@@ -339,3 +353,11 @@ class Asking:
         except Refused as refused:
             refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
             return Ticket(request.path, run, Admission(refusal=refusal))
+
+
+def _unanswered(request: Request) -> Unanswered:
+    return Unanswered(
+        f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
+        "the request stays, and is carried out when one can",
+        f"starter attach {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
+    )

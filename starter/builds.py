@@ -9,8 +9,9 @@ from cyclopts import Parameter
 from domain.errors import Category, Refused
 from starter import terminal
 from starter.errors import Exit
-from starter.output import OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import load_settings, session
+from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
     from starter.asking import Asking
@@ -19,12 +20,16 @@ HEADINGS = ("BUILD", "STATUS", "SINCE")
 UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
 
 
-async def list_builds(*, output: OutputOption = "table") -> Exit:
+async def list_builds(*, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """Builds that workers serve or have served. A build that is `drained` has no action left: its workers can go.
 
     Example: starter build list
     """
     name = _deployment()
+    return await watching(watch, lambda: _list(name, output))
+
+
+async def _list(name: str, output: Output) -> Exit:
     async with session() as asking:
         found = await _describe(asking, name)
     builds = [_told(each) for each in found.worker_deployment_info.version_summaries]
@@ -96,9 +101,8 @@ def _told(summary: Any) -> dict[str, str]:
     from temporalio.api.enums.v1 import WorkerDeploymentVersionStatus
 
     word = WorkerDeploymentVersionStatus.Name(summary.status).removeprefix("WORKER_DEPLOYMENT_VERSION_STATUS_")
-    since = summary.create_time.ToDatetime()
     return {
         "build": summary.deployment_version.build_id,
         "status": word.lower(),
-        "since": f"{since:%Y-%m-%d %H:%M:%SZ}",
+        "since": when(summary.create_time.ToDatetime()),
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import CycloptsError, MissingArgumentError
 
 from domain.errors import Category, RatchetError, Refused
 from starter import terminal
@@ -68,7 +68,10 @@ def _using(profile: str) -> Iterator[None]:
 
 def _misused(error: CycloptsError) -> Problem:
     help_words = " ".join(("starter", *(error.command_chain or ()), "--help"))
-    return Problem("bad usage: nothing was changed", " ".join(str(error).split()), help_words, Exit.USAGE)
+    why = " ".join(str(error).split())
+    if isinstance(error, MissingArgumentError) and error.argument and not error.tokens_so_far:
+        why = f"{error.argument.name} {'is missing' if error.argument.required else 'needs a value'}"
+    return Problem("bad usage: nothing was changed", why, help_words, Exit.USAGE)
 
 
 def _told(found: Problem, debug: bool) -> int:

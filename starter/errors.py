@@ -10,6 +10,8 @@ from domain.model import Result
 
 
 class Exit(IntEnum):
+    """What a command can end with."""
+
     DONE = 0
     FAILED = 1
     USAGE = 2  # bad words or bad input
@@ -63,6 +65,8 @@ class Unreachable(RatchetError):
 
 
 class NoWorker(Unreachable):
+    """Nobody would take the work."""
+
     what = "no worker: nothing was started"
     hint = "start one with: starter worker (or everything at once: starter up)"
 

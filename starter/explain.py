@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from domain import registry, wire
-from domain.errors import Category, brief
+from domain.errors import Category, Refused, brief
 from domain.model import HistoryLine, HistoryView, ObjectView, Query, Request
-from domain.paths import kind_of, short
+from domain.paths import short
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.kinds import Target
+from starter.output import when
 from starter.session import session
+from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -24,33 +26,50 @@ LINES = 20
 TROUBLED = 5
 
 
-async def explain(path: Target, /) -> Exit:
+async def explain(path: Target, /, *, watch: Watch = False) -> Exit:
     """Why an object is in its status, what it is waiting for, and what can be done now.
 
     Example: starter explain default/web
     """
     where = await reads.locate(path)
+    return await watching(watch, lambda: _explain(where))
+
+
+async def _explain(path: str) -> Exit:
+    from starter.families import REMARKS  # the families' commands are made with this one
+
     async with session() as asking:
-        view = await asking.read(wire.READ_OBJECT, Query(path=where), ObjectView)
-        lines = (await asking.read(wire.READ_HISTORY, Query(path=where, limit=LINES), HistoryView)).lines
-        terminal.out(f"{where} is {view.status}, since {_when(view.changed_at)}")
-        for part in (_because(view, lines), await _waiting(asking, where), await _troubled(asking, view)):
-            for title, text in part:
-                terminal.out(f"{title:10} {text}")
-        for title, text in await _possible(asking, where):
-            terminal.out(f"{title:10} {text}")
+        view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=LINES), HistoryView)).lines
+        remarks = REMARKS.get(view.kind)
+        newest, run = await _newest(asking, path)
+        told = [
+            *_because(view, lines),
+            *(await _waiting(asking, path, run) if run else [("running", "nothing")]),
+            *_linked(asking, path, newest, "watch it" if run else "see it"),
+            *(await remarks(asking, view) if remarks else []),
+            *await _troubled(asking, view),
+            *(_meanwhile(path) if run else await _possible(asking, view)),
+        ]
+    terminal.out(f"{path} is {view.status}, since {when(view.changed_at)}")
+    for title, text in told:
+        terminal.out(terminal.clean(f"{title:10} {text}"))
     return Exit.DONE
 
 
 def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]]:
     """What brought it there: the last change, who wanted it, and what went wrong."""
+    kind = registry.kind(view.kind)
     changes = [line for line in lines if not line.message.startswith("ignored: ")]
     told = []
     if changes:
         last = changes[-1]
+        # Where a group came to is in the message: its own status says only that its members speak for it.
+        over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable)
+        what = "ended" if over else f"took it from {last.source} to {last.to}"
         by = f", asked for by {last.requested_by}" if last.requested_by else ""
         why = f": {last.message}" if last.message else ""
-        told.append(("because", f"{last.action} took it from {last.source} to {last.to}{by}{why}"))
+        told.append(("because", f"{last.action} {what}{by}{why}"))
         if last.reason:
             told.append(("", f"reason given: {last.reason}"))
     if view.error:
@@ -58,31 +77,49 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
     ignored = [line for line in lines if line.message.startswith("ignored: ")]
     if ignored:
         last = ignored[-1]
-        told.append(("ignored", f"{last.actor} said {last.to} at {_when(last.at)}; {last.message}"))
+        told.append(("ignored", f"{last.actor} said {last.to} at {when(last.at)}; {last.message}"))
     return told
 
 
-async def _waiting(asking: Asking, path: str) -> list[tuple[str, str]]:
-    """The action that runs on it, and what that one waits for."""
+async def _newest(
+    asking: Asking, path: str
+) -> tuple[WorkflowExecutionDescription | None, WorkflowExecutionDescription | None]:
+    """The newest action on it; and the same again if it is still running."""
     from temporalio.client import WorkflowExecutionStatus
 
-    run = await asking.running(path)
-    if run is None or run.status is not WorkflowExecutionStatus.RUNNING:
-        return [("running", "nothing")]
+    newest = await asking.running(path)
+    return newest, newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
+
+
+async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
+    """The action that runs on it, and what that one waits for."""
     seen = await asking.progress(path, run.run_id)
     counted = f", {seen.done} of {seen.targets} done, {seen.failed} failed" if seen.targets else ""
-    told = [("running", f"{seen.action} since {_when(run.start_time)}: {seen.step or seen.phase}{counted}")]
-    told += [("waits for", text) for text in _pending(run)]
-    if link := asking.link(path, run.run_id):
-        told.append(("watch it", link))
-    return told
+    told = [("running", f"{seen.action} since {when(run.start_time)}: {seen.step or seen.phase}{counted}")]
+    return [*told, *(("waits for", text) for text in _pending(run))]
+
+
+def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | None, word: str) -> list[tuple[str, str]]:
+    """The newest action in the Web UI."""
+    link = asking.link(path, action.run_id) if action else ""
+    return [(word, link)] if link else []
+
+
+def _meanwhile(path: str) -> list[tuple[str, str]]:
+    """What can be done while an action runs: nothing else is let in."""
+    wait, end = (terminal.command(f"starter {verb} {short(path)}") for verb in ("attach", "cancel"))
+    return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
 
 
 def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
+    """What was given to the workers and has not come back, the same things together."""
+    alike: Counter[str] = Counter()
     for each in run.raw_description.pending_activities:
         again = f", attempt {each.attempt}" if each.attempt > 1 else ""
         failed = f": {brief(each.last_failure.message, 200)}" if each.last_failure.message else ""
-        yield f"{each.activity_type.name}{again}{failed}"
+        alike[f"{each.activity_type.name.replace('_', ' ')}{again}{failed}"] += 1
+    for what, number in alike.items():
+        yield f"{what} ({number} of these)" if number > 1 else what
 
 
 async def _troubled(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
@@ -95,22 +132,30 @@ async def _troubled(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     return told + ([("", f"and {len(wrong) - TROUBLED} more")] if len(wrong) > TROUBLED else [])
 
 
-async def _possible(asking: Asking, path: str) -> list[tuple[str, str]]:
+async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     """What could be asked for now, as begin itself would answer; and what stands in the way."""
-    allowed: list[str] = []
+    kind = registry.kind(view.kind)
+    allowed: list[registry.Verb] = []
     in_the_way: dict[str, None] = {}
-    for verb in registry.kind(kind_of(path)).verbs:
-        if verb.spec is not None:
-            continue  # what it takes is not known here
-        admission = await asking.check(Request(path=path, action=verb.action))
-        if admission.refusal is None:
-            allowed.append(verb.action)
-        elif admission.refusal.category is Category.CONFLICT:
-            in_the_way[admission.refusal.message] = None
+    for verb in kind.verbs:
+        if verb.hidden:
+            continue
+        refusal = await _refusal(asking, Request(path=view.path, action=verb.action))
+        if refusal is None or (refusal.category is Category.INVALID and verb.action in kind.table.allowed(view.phase)):
+            allowed.append(verb)  # invalid: it takes more words, and what else it asks for is not known before
+        elif refusal.category is Category.CONFLICT:
+            in_the_way[refusal.message] = None
     told = [("in the way", message) for message in in_the_way]
-    command = terminal.command(f"starter {kind_of(path)} {allowed[0]} {short(path)}") if allowed else ""
-    return [*told, ("you can", f"{', '.join(allowed)}; such as: {command}" if allowed else "wait, or see its history")]
+    if not allowed:
+        return [*told, ("you can", f"see what happened: {terminal.command(f'starter history {short(view.path)}')}")]
+    first = next((verb for verb in allowed if verb.spec is None), allowed[0])
+    command = terminal.command(f"starter {view.kind} {first.action} {short(view.path)}")
+    return [*told, ("you can", f"{', '.join(verb.action for verb in allowed)}; such as: {command}")]
 
 
-def _when(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}"
+async def _refusal(asking: Asking, request: Request) -> Refused | None:
+    try:
+        admission = await asking.check(request)
+    except Refused as refused:
+        return refused
+    return admission.refusal.error() if admission.refusal else None

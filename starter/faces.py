@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
+from cyclopts import App, Group
 
 from domain.model import ObjectView
 from starter.errors import Exit
 
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+# Under which headings `starter --help` shows the commands.
+OBJECTS, LOOKING, STEERING, RUNNING = (
+    Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
+)
+
 Document = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
+Remarks = Callable[["Asking", ObjectView], Awaitable[list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
 class Face:
-    documents: Mapping[str, Document] = field(default_factory=dict)  # by kind: the shape that its status is printed in
+    """Documents and remarks are by kind: the shape of a printed status, and what `explain` should say besides."""
+
+    documents: Mapping[str, Document] = field(default_factory=dict)
+    remarks: Mapping[str, Remarks] = field(default_factory=dict)
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[Exit]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts

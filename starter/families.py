@@ -15,6 +15,7 @@ FACES: dict[str, Face] = {
 }
 
 DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}
+REMARKS = {kind: remarks for face in FACES.values() for kind, remarks in face.remarks.items()}
 
 for _face in FACES.values():
     EXAMPLES.update(_face.examples)

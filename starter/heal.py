@@ -12,7 +12,7 @@ from domain.paths import short
 from starter import terminal
 from starter.actions import duration
 from starter.errors import Exit
-from starter.output import Output, OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import session
 
 HEADINGS = ("OBJECT", "ACTION", "SINCE", "STATUS", "FINDING", "NOW", "PROVIDER")
@@ -60,7 +60,7 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
         (
             short(each.path),
             each.action,
-            f"{each.since:%Y-%m-%d %H:%M:%SZ}",
+            when(each.since),
             each.status,
             each.finding.value,
             each.to,
@@ -72,9 +72,10 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
     for report in reports:
         counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
         dry = ", dry run" if report.dry_run else ""
-        terminal.say(f"sweep {report.number} at {report.at:%Y-%m-%d %H:%M:%SZ}{dry}: {counts}")
+        terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}")
     if not reports:
         terminal.say("there was no sweep yet; begin one with: starter heal")
     data = [report.model_dump(mode="json") for report in reports]
-    show(Sheet(data, HEADINGS, lines, [each.path for report in reports for each in report.found]), output)
+    paths = [each.path for report in reports for each in report.found]
+    show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above say it
     return Exit.DONE

@@ -16,6 +16,7 @@ from starter.errors import Exit
 from starter.naming import EXAMPLES, example
 from starter.options import flag, needs_file, spec_options, with_options
 from starter.output import OutputOption
+from starter.watching import Watch, watching
 
 Command = Callable[..., Awaitable[Exit]]
 
@@ -26,7 +27,6 @@ SpecFile = Annotated[
     str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True, help="A YAML or JSON file; - is stdin.")
 ]
 Prefix = Annotated[str, Parameter(help="Only objects at or below this path.")]
-Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many.")]
 
 DEFAULT_LIMIT = 1_000
@@ -79,7 +79,8 @@ def _needed(spec: type[BaseModel]) -> list[str]:
 
 def _status(kind: registry.Kind) -> Command:
     async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
-        return await reads.status(kind, expand(target, kind.scope), output, watch)
+        path = expand(target, kind.scope)
+        return await watching(watch, lambda: reads.status(kind, path, output))
 
     parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
     return described(
@@ -88,8 +89,10 @@ def _status(kind: registry.Kind) -> Command:
 
 
 def _list(kind: registry.Kind) -> Command:
-    async def list_them(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
-        return await reads.list_objects(kind, prefix, limit, output)
+    async def list_them(
+        *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+    ) -> Exit:
+        return await watching(watch, lambda: reads.list_objects(kind, prefix, limit, output))
 
     first, inner, _ = example(kind).partition("/")
     words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"

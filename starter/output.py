@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -23,6 +24,7 @@ class Sheet:
     headings: Sequence[str]
     lines: Sequence[Sequence[str]]
     names: Sequence[str]
+    empty: str = "none"  # what a table without lines means, for people
 
 
 def show(sheet: Sheet, output: Output) -> None:
@@ -34,16 +36,39 @@ def show(sheet: Sheet, output: Output) -> None:
     elif output == "name":
         for name in sheet.names:
             terminal.out(name)
+    elif not sheet.lines:
+        if sheet.empty:
+            terminal.say(sheet.empty)
     else:
-        for line in aligned([sheet.headings, *sheet.lines]):
+        for line in fitting(sheet, terminal.width()):
             terminal.out(line)
 
 
+def fitting(sheet: Sheet, width: int | None) -> list[str]:
+    """A table; or, on a terminal that is too narrow for it, the cells of each line one below the other."""
+    table = aligned([sheet.headings, *sheet.lines])
+    if width is None or max(map(len, table)) <= width:
+        return table
+    first, *others = sheet.headings
+    stacked = []
+    for name, *cells in sheet.lines:
+        told = [(f"  {heading}", cell) for heading, cell in zip(others, cells, strict=True) if cell]
+        stacked += [f"{first} {terminal.clean(name)}", *aligned(told)]
+    return stacked
+
+
+def when(at: datetime) -> str:
+    """A moment, as every table has it."""
+    return f"{at:%Y-%m-%d %H:%M:%SZ}"
+
+
 def as_json(data: Any) -> str:
+    """For programs."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def as_yaml(data: Any) -> str:
+    """For people and programs."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

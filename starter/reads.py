@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Sequence
-from datetime import datetime
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from domain import registry, wire
 from domain.errors import Category, Refused
+from domain.machine import NONE
 from domain.model import HistoryView, LocksView, ObjectView, Query
 from domain.paths import name_of, short
 from starter import terminal
 from starter.errors import Exit
 from starter.naming import candidates, prefix
-from starter.output import Output, Sheet, aligned, show
+from starter.output import Output, Sheet, aligned, as_yaml, show, when
 from starter.session import session
 
 if TYPE_CHECKING:
     from starter.asking import Asking
 
-WATCH_SECONDS = 1.0
 HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 
@@ -62,45 +60,31 @@ async def get(path: str, output: Output) -> Exit:
     facts = view.model_dump(mode="json", exclude={"members", "counts", "spec", "info"})
     for line in aligned([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
         terminal.out(line)
+    for name, part in (("spec", view.spec), ("info", view.info)):
+        if part:
+            terminal.out(f"{name}\n{indent(terminal.clean(as_yaml(part)), '  ')}")
     return Exit.DONE
 
 
-Seen = tuple[ObjectView, list[ObjectView]]
-
-
-async def status(kind: registry.Kind, path: str, output: Output, watch: bool = False) -> Exit:
-    """An object and its members, in the family's own shape. Watched: again at each change, until it is gone."""
-    async with session() as asking:
-        seen = await look(asking, kind, path)
-        print_status(kind, seen, output)
-        while watch:
-            sys.stdout.flush()  # somebody may read it through a pipe
-            await asyncio.sleep(WATCH_SECONDS)
-            last, seen = seen, await look(asking, kind, path)
-            if seen != last:
-                terminal.out("")
-                print_status(kind, seen, output)
-    return Exit.DONE
-
-
-async def look(asking: Asking, kind: registry.Kind, path: str) -> Seen:
-    """An object and its members, as they are now."""
-    view = await _view(asking, path)
-    return view, [each async for each in asking.everything(kind.member, path)] if kind.member else []
-
-
-def print_status(kind: registry.Kind, seen: Seen, output: Output) -> None:
-    """In the family's own shape, or as a table for people."""
+async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
+    """An object and its members, in the family's own shape, or as a table for people."""
     from starter.families import DOCUMENTS  # the families' commands read with this module
 
-    view, members = seen
-    path, document = view.path, DOCUMENTS.get(kind.name)
+    async with session() as asking:
+        view = await _view(asking, path)
+        members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
+    document = DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:
-        why = f"  ({view.error})" if view.error else ""
-        terminal.out(f"{short(path)}  {view.status}  target {view.target_action}/{view.target_status}{why}")
+        terminal.out(terminal.clean(_headline(view)))
         terminal.out("")
     show(_sheet(members if kind.member else [view], path, data), output)
+    return Exit.DONE
+
+
+def _headline(view: ObjectView) -> str:
+    going = f"  {view.target_action} to {view.target_status}" if view.target_action != NONE else ""
+    return f"{short(view.path)}  {view.status}{going}" + (f"  ({view.error})" if view.error else "")
 
 
 async def list_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
@@ -126,7 +110,7 @@ async def history(path: str, limit: int, output: Output) -> Exit:
             await _view(asking, path)  # not found is not the same as nothing happened
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
     cells = [
-        (_when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)
+        (when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)
         for line in lines
     ]
     show(Sheet([line.model_dump(mode="json") for line in lines], headings, cells, [path]), output)
@@ -137,9 +121,9 @@ async def locks(path: str, output: Output) -> Exit:
     """Who holds what, at or below a path or everywhere."""
     async with session() as asking:
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
-    cells = [(lock.path, lock.mode, lock.action, lock.owner, _when(lock.since)) for lock in held]
+    cells = [(lock.path, lock.mode, lock.action, lock.owner, when(lock.since)) for lock in held]
     data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
-    show(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names), output)
+    show(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names, "nothing is locked"), output)
     return Exit.DONE
 
 
@@ -153,8 +137,10 @@ def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 
 def _line(view: ObjectView, name: str) -> tuple[str, ...]:
     known = f"{view.status} (stale)" if "stale" in view.info else view.status  # nobody could say lately
-    return (name, known, view.target_action, view.placement, _when(view.changed_at), view.error)
+    target = "" if view.target_action == NONE else view.target_action
+    return (name, known, target, _place(view), when(view.changed_at), view.error)
 
 
-def _when(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}"
+def _place(view: ObjectView) -> str:
+    """Where it is: the cloud and the region of a VM, the node of a machine."""
+    return view.placement or str(view.info.get(registry.kind(view.kind).place) or "")

@@ -24,11 +24,15 @@ CONNECT_SECONDS = 5
 STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
 RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
+_KEPT: ContextVar[Asking | None] = ContextVar("KEPT", default=None)
 
 
 @asynccontextmanager
 async def session() -> AsyncIterator[Asking]:
     """A way to ask, or Unreachable. What Temporal itself says while we ask becomes Unreachable too."""
+    if kept := _KEPT.get():
+        yield kept
+        return
     from temporalio.exceptions import ApplicationError
     from temporalio.service import RPCError
 
@@ -50,6 +54,17 @@ async def session() -> AsyncIterator[Asking]:
         if error.type != wire.TOO_LARGE:
             raise
         raise Refused(Category.INVALID, f"the request is too large: {error.message}", "ask for less at once") from error
+
+
+@asynccontextmanager
+async def lasting() -> AsyncIterator[None]:
+    """One connection for every session within: for those who ask again and again."""
+    async with session() as asking:
+        before = _KEPT.set(asking)
+        try:
+            yield
+        finally:
+            _KEPT.reset(before)
 
 
 def load_settings(**given: object) -> Settings:

@@ -27,11 +27,11 @@ async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
     from workers import logs, process
 
     settings = load_settings()
-    logs.configure("warning", "console")
+    logs.configure("warning", "console", traces=False)
     async with process.stack(settings, port, ui_port) as running:
         stop = process.stopped()
         terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
-        terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}")
+        terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
         terminal.story(f"  try       {terminal.command('starter mci create default/web -f examples/mci-demo.yaml')}")
         terminal.story("  stop      Ctrl-C here; what runs goes on at the next start")
         await stop.wait()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from starter.errors import Problem
 
@@ -13,20 +17,64 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class Line(NamedTuple):
+    """Something that was to be printed: data, or a line for a person."""
+
+    data: bool
+    text: str
+    style: str = ""
+
+
+Lines = list[Line]
+GAP = Line(True, "")
+_HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
+
+
 def out(text: str) -> None:
     """Data."""
+    if (kept := _HELD.get()) is not None:
+        kept.append(Line(True, text))
+        return
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
 def say(text: str = "", style: str = "") -> None:
     """A line for a person, in a style if stderr is a terminal."""
-    people().print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    if (kept := _HELD.get()) is not None:
+        kept.append(Line(False, text, style))
+        return
+    _print(people(), text, style)
 
 
 def story(text: str = "", style: str = "") -> None:
     """A line of a command whose product is words: `demo`, `up` and the like."""
-    _console(sys.stdout).print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=True)
+    _print(_console(sys.stdout), text, style)
     sys.stdout.flush()  # whoever reads a pipe or a file wants it now
+
+
+@contextmanager
+def held() -> Iterator[Lines]:
+    """What is put out and said meanwhile is kept, not printed."""
+    kept: Lines = []
+    before = _HELD.set(kept)
+    try:
+        yield kept
+    finally:
+        _HELD.reset(before)
+
+
+def release(lines: Lines) -> None:
+    """Print what was held."""
+    for line in lines:
+        if line.data:
+            out(line.text)
+        else:
+            say(line.text, line.style)
+
+
+def width() -> int | None:
+    """Columns of the terminal that data goes to; None for pipes and files, in which lines may have any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def people() -> Console:
@@ -62,13 +110,18 @@ def confirmed(question: str) -> bool:
     # Under asyncio Ctrl-C would only be noted, and the prompt would stay.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        people().print(f"{clean(question)} [y/N] ", end="", markup=False, highlight=False)
+        _print(people(), f"{question} [y/N] ", end="")
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
         say()
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def _print(console: Console, text: str, style: str = "", end: str = "\n") -> None:
+    """As it is: no markup, no colours by guess, and `:x:` in a path is no emoji."""
+    console.print(clean(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:

@@ -22,7 +22,7 @@ def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[in
     from rich.text import Text
 
     width, height = size
-    lines = [Text(clean(_head(seen, targets, seconds)), "bold")]
+    lines = [Text(clean(line), "bold") for line in _head(seen, targets, seconds, width)]
     if step:
         lines.append(Text(clean(f"  {step}"), "cyan"))
     room = max(height - len(lines) - 1, 3)
@@ -46,14 +46,14 @@ def done(seen: TreeView, targets: int) -> tuple[int, int]:
     return max(targets - busy, 0), targets
 
 
-def _head(seen: TreeView, targets: int, seconds: float) -> str:
+def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
+    """What it is, and how far; below each other if they do not fit beside each other."""
     ready, total = done(seen, targets)
-    words = [short(seen.object.path), seen.object.status]
-    if total:
-        words.append(f"{ready}/{total} done")
-    if left := _left(ready, total, seconds):
-        words.append(left)
-    return "  ".join(words)
+    name = f"{short(seen.object.path)}  {seen.object.status}"
+    far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _left(ready, total, seconds))))
+    if len(name) + len(far) + 2 < width or not far:
+        return [f"{name}  {far}".rstrip()]
+    return [name, f"  {far}"]
 
 
 def _left(ready: int, total: int, seconds: float) -> str:

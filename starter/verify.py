@@ -39,5 +39,6 @@ async def verify(
         terminal.say(f"{name:4} {promise:50} {'BROKEN' if name in broken else 'kept'}")
     terminal.say("looked at " + ", ".join(f"{number} {what}" for what, number in found.looked_at.items()))
     cells = [(each.invariant, each.path, each.what) for each in found.findings]
-    show(Sheet(found.model_dump(mode="json"), ("PROMISE", "PATH", "WHAT"), cells, [each[1] for each in cells]), output)
+    headings, paths = ("PROMISE", "PATH", "WHAT"), [each.path for each in found.findings]
+    show(Sheet(found.model_dump(mode="json"), headings, cells, paths, "every promise is kept"), output)
     return Exit.FAILED if found.findings else Exit.DONE

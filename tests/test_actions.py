@@ -16,6 +16,8 @@ from domain.model import Result
 from tests.user import User, spec
 from workflows import calls
 
+pytestmark = pytest.mark.stores("sqlite", "postgres")
+
 
 async def test_an_action_goes_from_request_to_outcome_and_leaves_everything_at_rest(user: User) -> None:
     outcome = await user.do(user.mci(), "create", spec=spec())

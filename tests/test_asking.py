@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
-from starter.asking import STARTED_ANYWAY, TASK_FAILED, Asking
+from starter.asking import OVERDUE, STARTED_ANYWAY, TASK_FAILED, Asking
 from starter.errors import Unanswered
 from tests.patience import PATIENCE
 from tests.user import User, spec
 from workers.plugin import plugin
+
+pytestmark = pytest.mark.stores("sqlite", "postgres")
 
 
 def losing(asking: Asking, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
@@ -53,6 +55,25 @@ async def test_an_action_that_runs_is_asked_once_more(
     running = await user.asking.running(user.mci())
     assert running
     assert ticket.run == running.run_id
+    await user.asking.cancel(user.mci())
+    assert (await user.asking.outcome(ticket.path, ticket.run)).result == "cancelled"
+
+
+async def test_an_action_whose_task_is_overdue_is_asked_until_it_can_answer(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losing(user.asking, monkeypatch, f"due to {OVERDUE}.")
+    real, deaf = WorkflowHandle.execute_update, iter([RPCError(OVERDUE, RPCStatusCode.FAILED_PRECONDITION, b"")] * 2)
+
+    async def overdue(handle: Any, *args: Any, **more: Any) -> Any:
+        for error in deaf:
+            raise error
+        return await real(handle, *args, **more)
+
+    monkeypatch.setattr(WorkflowHandle, "execute_update", overdue)
+    ticket = await user.asking.ask(Request(path=user.mci(), action="create", spec=user.groups(option="hold")))
+    assert ticket.admission.grant
+    assert not list(deaf)
     await user.asking.cancel(user.mci())
     assert (await user.asking.outcome(ticket.path, ticket.run)).result == "cancelled"
 

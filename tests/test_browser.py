@@ -10,8 +10,8 @@ import pytest
 from domain.errors import Refused
 from domain.model import Result
 from tests.browser import WebUi, chromium, installed
+from tests.premises import Premises
 from tests.user import User
-from workers.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.skipif(not installed(), reason="there is no Chromium on this machine")
 
@@ -20,8 +20,8 @@ Send = Callable[[WebUi, str, dict[str, Any]], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-async def web(server: EmbeddedServer) -> AsyncIterator[WebUi]:
-    async with chromium(server.ui) as window:
+async def web(on_sqlite: Premises) -> AsyncIterator[WebUi]:
+    async with chromium(on_sqlite.server.ui) as window:
         yield window
 
 

@@ -115,6 +115,22 @@ def decoded(data: str) -> Any:
     return json.loads(base64.b64decode(data)) if data else None
 
 
+async def _told(address: str, home: Path, family: str, most: int) -> Compared:
+    """So many of a family's stories, told and replayed."""
+    client = await Client.connect(address, plugins=[plugin(sandbox=True)], identity="guard")
+    running = Service(client, Settings(home=home, simulated_latency=0, call_timeout=2, patience=2))
+    running.prepare()
+    compared = Compared(client, family, most)
+    async with running.serve(), asyncio.timeout(400):
+        with suppress(Enough):
+            await FAMILIES[family](compared, Asking(client), running)
+    await running.close()
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
+    for history in compared.histories:
+        await replayer.replay_workflow(history)
+    return compared
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # evicted before it began
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")  # the SDK's: it had ended just then
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -130,18 +146,9 @@ async def test_a_story_ends_the_same_when_every_task_replays(
     monkeypatch.setattr(service, "Worker", forgetful)
     monkeypatch.setattr(Service, "_crashing", lambda _self: [Shuffle(random.Random(SEED))])
     server = await embedded.start(tmp_path)
-    client = await Client.connect(server.address, plugins=[plugin(sandbox=True)], identity="guard")
-    running = Service(client, Settings(home=tmp_path, simulated_latency=0, call_timeout=2, patience=2))
-    running.prepare()
-    compared = Compared(client, family, 1_000 if chaos else SHORT)
-    async with running.serve():
-        async with asyncio.timeout(400):
-            with suppress(Enough):
-                await FAMILIES[family](compared, Asking(client), running)
-    await running.close()
-    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
-    for history in compared.histories:
-        await replayer.replay_workflow(history)
-    await server.stop()
+    try:
+        compared = await _told(server.address, tmp_path, family, 1_000 if chaos else SHORT)
+    finally:
+        await server.stop()
     assert compared.differ == []
     assert compared.histories

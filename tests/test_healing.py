@@ -20,6 +20,8 @@ from tests.test_cli.shell import Cli
 from tests.user import User, spec
 from workers.schedule import keep_schedule
 
+pytestmark = pytest.mark.stores("sqlite", "postgres")
+
 NOW = Sweep(limits={ANY: 0})
 LOOK = Sweep(limits={ANY: 0}, dry_run=True)
 

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the real imports; what the pure layer must not do; what files must not be called."""
+"""Who may import whom, read from the real imports; what the pure layer must not do; how files are called, and read."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workers": {"domain", "store", "providers", "activities", "workflows"},
     "starter": {"domain", "activities", "workflows", "workers"},
 }
+LONGEST = 400  # lines of a file
+SAID = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "base"}
 
 # What pure code has no use for: the clock, the world, other threads.
@@ -300,3 +302,27 @@ def test_a_protocol_may_speak_of_waiting() -> None:
 )
 def test_a_question_for_the_kind_is_found(source: str, found: bool) -> None:
     assert bool(kind_checks(Module("store.x", source))) is found
+
+
+def product() -> Iterator[Path]:
+    """Every file of ours that is shipped; steps of the schema are named by their numbers, and said in their files."""
+    for layer in MAY_IMPORT:
+        yield from (file for file in (ROOT / layer).rglob("*.py") if "versions" not in file.parts)
+
+
+def test_every_module_and_whatever_others_may_use_is_said_in_a_line() -> None:
+    silent = []
+    for file in product():
+        tree = ast.parse(file.read_text())
+        public = [each for each in tree.body if isinstance(each, SAID) and not each.name.startswith("_")]
+        silent += [f"{file}: {getattr(each, 'name', 'the module')}" for each in (tree, *public) if not said(each)]
+    assert silent == []
+
+
+def said(part: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    return ast.get_docstring(part) or ""
+
+
+def test_no_file_is_too_long_to_be_read() -> None:
+    files = [*product(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").glob("*.py"), *(ROOT / "bench").glob("*.py")]
+    assert [str(file) for file in files if len(file.read_text().splitlines()) > LONGEST] == []

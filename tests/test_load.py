@@ -6,11 +6,15 @@ import asyncio
 import os
 import random
 
+import pytest
+
 from bench.load import SHORT, users, world
 from bench.rig import Rig
 from domain.model import Query, Verification
 from domain.wire import VERIFY
 from tests.user import User
+
+pytestmark = pytest.mark.stores("postgres")
 
 USERS, SECONDS = 20, 4
 

@@ -9,6 +9,8 @@ from domain.model import Result
 from domain.ports import SHARED
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def test_continue_keeps_what_runs_and_failed_vms_stay_failed_with_error_phase_and_time(user: User) -> None:
     await user.fault("fail", vm="aws-2", verb="create", message="bad luck")

@@ -19,6 +19,8 @@ from tests.patience import PATIENCE
 from tests.test_crashes import Site, site, worker
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 __all__ = ["site"]
 
 EVERYTHING = set(SHARED)

@@ -20,6 +20,8 @@ from domain.mci.messages import wants
 from domain.mci.spec import births
 from domain.model import Request
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 def group(**changes: Any) -> dict[str, Any]:
     return {"name": "front", "subGroupSize": 2, "csp": "aws", "region": "eu-1"} | changes

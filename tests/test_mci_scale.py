@@ -10,6 +10,8 @@ from domain.model import Result
 from store.schema import objects
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def names(user: User) -> list[str]:
     return sorted(vm.path.rsplit(":", 1)[1] for vm in (await user.see(user.mci())).members)

@@ -15,6 +15,8 @@ from providers.simulated.tables import vms
 from starter.mci import steering
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def refresh(user: User, mci: str = "web") -> SurveyReport:
     return await steering.survey(user.asking, Survey(path=user.mci(mci)))

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from domain.model import Result
-from starter.asking import Asking
 from tests.user import User, spec
-from workers import embedded
-from workers.connection import connect
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
 
-
-@pytest.fixture
-async def user(tmp_path: Path, postgres_url: str) -> AsyncIterator[User]:
-    """A user of a stack on PostgreSQL, with a Temporal server of its own: queues have one name everywhere."""
-    server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin(sandbox=True))
-    settings = Settings(home=tmp_path, store_url=postgres_url, cloud_url=postgres_url, simulated_latency=0)
-    service = Service(client, settings)
-    service.prepare()
-    async with service.serve():
-        yield User(Asking(client), service, "pg")
-    await service.close()
-    await server.stop()
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def test_an_mci_lives_its_life_on_postgresql(user: User) -> None:

@@ -8,6 +8,8 @@ from domain.errors import Refused
 from domain.model import Result
 from tests.user import User, spec
 
+pytestmark = pytest.mark.stores("sqlite", "postgres")
+
 
 async def test_delete_terminates_everything_and_leaves_no_record(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from domain.wire import ADMIT, PASSED, PREEMPT
+from domain.wire import ACTIONS_QUEUE, ADMIT, PASSED, PREEMPT
 from tests.user import User
+from workers.families import WORKFLOWS
+from workers.service import Service
 from workflows.shield import UNFIT
 
 
@@ -31,12 +35,22 @@ async def test_an_action_goes_on_after_messages_that_no_handler_can_take(
     assert "EVENT_TYPE_WORKFLOW_TASK_FAILED" not in events
 
 
-async def test_a_workflow_that_is_started_with_too_much_fails_instead_of_waiting_for_ever(
-    user: User, client: Client
+@pytest.mark.parametrize("args", [[], [{}, 2]])
+@pytest.mark.parametrize("kind", WORKFLOWS)
+async def test_a_workflow_that_is_started_with_too_much_or_too_little_fails_instead_of_waiting_for_ever(
+    ns: str, client: Client, stack: Service, kind: type, args: list[Any]
 ) -> None:
+    definition = workflow._Definition.must_from_class(kind)
+    name, heard = str(definition.name), next(iter(definition.signals), PASSED)
     with pytest.raises(WorkflowFailureError) as caught:
-        await client.execute_workflow(
-            "ControlVms", args=[{"path": user.mci(), "action": "suspend"}, 2], id=user.mci("x"), task_queue="actions"
-        )
+        async with asyncio.timeout(60):
+            await client.execute_workflow(
+                name,
+                args=args,
+                id=f"{ns}-unfit",
+                task_queue=ACTIONS_QUEUE,
+                start_signal=str(heard),
+                start_signal_args=[{}],
+            )
     assert isinstance(caught.value.cause, ApplicationError)
-    assert caught.value.cause.type == UNFIT
+    assert (caught.value.cause.type, caught.value.cause.message[:29]) == (UNFIT, "not started as it should be: ")

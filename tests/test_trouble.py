@@ -7,6 +7,8 @@ import pytest
 from domain.model import Result
 from tests.user import User, spec
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 @pytest.mark.parametrize(("bad", "result"), [(1, Result.PARTIAL), (3, Result.PARTIAL), (5, Result.PARTIAL)])
 async def test_when_some_vms_fail_the_others_go_on_and_a_repeat_touches_only_the_failed(

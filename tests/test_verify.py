@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import sqlalchemy as sa
 from temporalio.client import Client, WorkflowExecution
 from temporalio.testing import ActivityEnvironment
@@ -13,6 +14,8 @@ from domain import wire
 from domain.model import Finding, Query, Verification
 from store.schema import actions, history, locks, objects
 from tests.user import User, spec
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def verified(user: User) -> Verification:

@@ -12,6 +12,7 @@ from workers.settings import Settings
 
 
 def main() -> None:
+    """Run it."""
     asyncio.run(work(Settings(), ALL_QUEUES))
     sys.stdout.flush()
     sys.stderr.flush()

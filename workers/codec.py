@@ -23,6 +23,8 @@ MAX_BODY = 8 * 1024 * 1024
 
 
 class CodecServer(ThreadingHTTPServer):
+    """Answers the Web UI on this machine, one thread for each request."""
+
     daemon_threads = True  # a client that says nothing does not keep us from ending
 
     def __init__(self, port: int, codec: Encryption, origins: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from activities.healing import Inspect
 from activities.verifying import Audit
+from domain.ports import AtOnce
 from workers import edge, leases, machines, mci, systems
 from workers.parts import Parts
 from workflows.heal import Heal
@@ -40,6 +41,12 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
     """Who can say what objects are outside, kind by kind: a family that can has a function of this name."""
     asked = [getattr(family, "inspectors", None) for family in FAMILIES]
     return {kind: inspect for ask in asked if ask for kind, inspect in ask(parts).items()}
+
+
+def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
+    """Work that is tried in the step that admits it, by kind and action: a family may have a function of this name."""
+    asked = [getattr(family, "at_once", None) for family in FAMILIES]
+    return {which: work for ask in asked if ask for which, work in ask(parts).items()}
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:

@@ -13,6 +13,7 @@ from activities.leases import Firing, Hands, LeaseReading
 from activities.leases.tenancy import Tenancy
 from activities.verifying import Audit
 from domain.leases.spec import Limits
+from domain.ports import AtOnce
 from domain.wire import ACTIONS_QUEUE
 from providers.leases import SimulatedHosts
 from store.leases import LeaseReads, SqlLeases
@@ -57,9 +58,7 @@ class LeaseSettings(BaseSettings):
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
     parts.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
-    store = SqlLeases(parts.database)
-    hands = Hands(store, hosts(parts), parts.settings.patience)
-    firing = Firing(parts.client, store)
+    hands, firing = _hands(parts), Firing(parts.client, SqlLeases(parts.database))
     reading = LeaseReading(LeaseReads(parts.database))
     return {
         ACTIONS_QUEUE: [
@@ -67,6 +66,16 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
             *(reading.read_lease, reading.read_leases, reading.read_calendar),
         ]
     }
+
+
+def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
+    """Hosts are mostly handed over and taken back in no time."""
+    hands = _hands(parts)
+    return {("lease", "start"): hands.start, ("lease", "end"): hands.end}
+
+
+def _hands(parts: Parts) -> Hands:
+    return Hands(SqlLeases(parts.database), hosts(parts), parts.settings.patience)
 
 
 def audits(parts: Parts) -> list[Audit]:

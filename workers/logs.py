@@ -12,10 +12,12 @@ from temporalio import activity, workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from domain.errors import brief
+
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
 
-def configure(level: str = "info", style: str = "json") -> None:
+def configure(level: str = "info", style: str = "json", traces: bool = True) -> None:
     """Everything, Temporal's own lines included, as one JSON object per line (or for people) on stderr."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -23,7 +25,7 @@ def configure(level: str = "info", style: str = "json") -> None:
         structlog.stdlib.ExtraAdder(),
         add_action,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
+        structlog.processors.format_exc_info if traces else in_a_line,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -45,6 +47,16 @@ def configure(level: str = "info", style: str = "json") -> None:
     logging.getLogger("alembic").setLevel("WARNING")
     for name in ("boto3", "botocore", "urllib3"):  # they would log every request, with what authorises it
         logging.getLogger(name).setLevel("WARNING")
+
+
+def in_a_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """What went wrong in a line, for people who watch: what became of it is told by the action itself."""
+    if isinstance(raised := event.pop("exc_info", None), tuple) and raised[1] is not None:
+        event["error"] = brief(f"{type(raised[1]).__name__}: {raised[1]}", 200)
+    event["event"] = str(event.get("event", "")).partition(" ({")[0]
+    for repeated in ("temporal_activity", "temporal_workflow"):  # what is said beside, and much more
+        event.pop(repeated, None)
+    return event
 
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -19,6 +19,8 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class Parts:
+    """What families make their activities of."""
+
     client: Client
     settings: Settings
     database: Database  # of the inventory

@@ -29,6 +29,7 @@ from workers.settings import Settings
 
 ENCODING = b"binary/encrypted"
 KEY_ID = "encryption-key-id"
+WHY = "unreadable-because"  # on what a worker could not decrypt; never sent
 NONCE_BYTES = 12
 KEY_BYTES = 32
 
@@ -50,9 +51,14 @@ class BoundedConverter(PydanticPayloadConverter):
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        if any(payload.metadata.get("encoding") == ENCODING for payload in payloads):
-            raise UnreadablePayload("it is encrypted, and RATCHET_KEYS_FILE is not set here")
-        return super().from_payloads(payloads, type_hints)
+        """Whoever takes anything is told what cannot be decrypted; for anybody else it is an error."""
+        sealed = [payload for payload in payloads if payload.metadata.get("encoding") == ENCODING]
+        if not sealed:
+            return super().from_payloads(payloads, type_hints)
+        why = sealed[0].metadata.get(WHY, b"it is encrypted, and RATCHET_KEYS_FILE is not set here").decode()
+        if type_hints == [Any]:
+            return [wire.Unreadable(why)]
+        raise UnreadablePayload(why)
 
 
 class Keys(BaseModel):
@@ -103,7 +109,7 @@ class Encryption(PayloadCodec):
     def _opened(self, payload: Payload) -> Payload:
         from cryptography.exceptions import InvalidTag
 
-        name = payload.metadata[KEY_ID].decode(errors="replace")
+        name = payload.metadata.get(KEY_ID, b"").decode(errors="replace")
         if name not in self._ciphers:
             raise UnreadablePayload(
                 f"it was encrypted with the key {name[:63]!r}, which RATCHET_KEYS_FILE does not have"
@@ -113,6 +119,29 @@ class Encryption(PayloadCodec):
             return Payload.FromString(self._ciphers[name].decrypt(nonce, sealed, name.encode()))
         except (InvalidTag, ValueError) as error:  # ValueError: not even long enough
             raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
+
+
+class Patient(PayloadCodec):
+    """A codec for workers: what cannot be decrypted is left as it is, for whoever reads it to say so.
+
+    The SDK would fail the task of the workflow and try again, for ever: anybody who may signal could stop an action.
+    """
+
+    def __init__(self, strict: PayloadCodec) -> None:
+        self._strict = strict
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await self._strict.encode(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [await self._opened(payload) for payload in payloads]
+
+    async def _opened(self, payload: Payload) -> Payload:
+        try:
+            [opened] = await self._strict.decode([payload])
+            return opened
+        except UnreadablePayload as error:
+            return Payload(metadata={**payload.metadata, WHY: str(error).encode()}, data=payload.data)
 
 
 class UnreadablePayload(ValueError):
@@ -129,6 +158,12 @@ def converter(settings: Settings) -> DataConverter:
         payload_codec=Encryption(load(settings.keys_file)),
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
+
+
+def patient(payloads: DataConverter) -> DataConverter:
+    """The same for workers."""
+    codec = payloads.payload_codec
+    return replace(payloads, payload_codec=Patient(codec)) if codec else payloads
 
 
 def load(name: str) -> Keys:

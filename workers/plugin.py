@@ -11,7 +11,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from workers.logs import ActionInLogs
-from workers.payloads import converter
+from workers.payloads import converter, patient
 from workers.settings import Settings
 from workflows.shield import Shield
 
@@ -23,7 +23,7 @@ def plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> Simp
     """The payloads and the workflow runner, for clients and workers alike."""
     return SimplePlugin(
         "ratchet",
-        data_converter=payloads or converter(Settings.model_construct()),
+        data_converter=patient(payloads or converter(Settings.model_construct())),
         workflow_runner=lambda _given: runner(sandbox),
         interceptors=[Shield(), ActionInLogs()],
         workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever

@@ -31,6 +31,7 @@ class Stack:
     client: Client
     address: str
     ui: str
+    http: str
 
 
 async def work(settings: Settings, queues: Sequence[str]) -> None:
@@ -61,7 +62,7 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
                 server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)
             )
             async with _service(client, settings) as service, service.serve():
-                yield Stack(client, server.address, server.ui)
+                yield Stack(client, server.address, server.ui, server.http)
         finally:
             await server.stop()
 

@@ -36,7 +36,7 @@ from store.migrate import migrate, newest, version
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, audits, beside, inspectors
+from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, inspectors
 from workers.parts import Parts
 from workers.schedule import keep_schedule
 from workers.settings import Settings, redacted
@@ -140,7 +140,7 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory, self._allowed),
+            ActionWrites(self.inventory, self._allowed, at_once(self.parts)),
             Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )

@@ -70,6 +70,7 @@ def traced(settings: Settings, name: str) -> Iterator[None]:
 
 
 def flush(settings: Settings) -> None:
+    """Send what was not sent yet."""
     if settings.traces:
         _provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
 

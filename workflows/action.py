@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -142,6 +142,8 @@ class Action(ABC):
             measuring.refused(request, admission.refusal)
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
+        if admission.outcome and admission.grant:  # all of it could be done at once
+            return await self._close(measuring.ended(admission.outcome))
         if admission.outcome:  # the same request was made before, and this is what became of it
             return await self._close(admission.outcome)
         assert admission.grant
@@ -237,16 +239,12 @@ class Action(ABC):
     def _list_as(self, percent: int) -> None:
         """What lists of workflows show. Each time costs an event and a write to the server's index."""
         seen = self._progress
-        workflow.upsert_search_attributes(
-            [
-                PATH.value_set(seen.path),  # these three are there already, unless somebody started us plainly
-                KIND.value_set(kind_of(seen.path)),
-                ACTION.value_set(seen.action),
-                PHASE.value_set(seen.phase),
-                PROVIDERS.value_set(self._providers),
-                PROGRESS.value_set(percent),
-            ]
-        )
+        news: list[SearchAttributeUpdate[Any]] = [PHASE.value_set(seen.phase), PROGRESS.value_set(percent)]
+        if self._providers:
+            news.append(PROVIDERS.value_set(self._providers))
+        if workflow.info().typed_search_attributes.get(PATH) is None:  # somebody started us plainly
+            news += [PATH.value_set(seen.path), KIND.value_set(kind_of(seen.path)), ACTION.value_set(seen.action)]
+        workflow.upsert_search_attributes(news)
 
 
 async def _is_over() -> bool:

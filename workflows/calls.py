@@ -109,8 +109,7 @@ async def open_line(path: str) -> None:
 
 async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
     """Write the end of the action and release its locks."""
-    left = {name: getattr(done, name) for name in Done.model_fields}
-    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, at=workflow.now(), **left)
+    ending = Ending.of(grant, result, done, workflow.now())
     return await workflow.execute_local_activity_method(
         ActionWrites.finish, ending, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -39,6 +39,8 @@ class _Shielded(WorkflowInboundInterceptor):
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
+        if isinstance(workflow.instance(), StandIn):
+            return
         if why := unfit(_known("signals", input.signal), input.args):
             workflow.logger.warning("signal %s dropped: %s", input.signal, why)
             return
@@ -51,6 +53,21 @@ class _Shielded(WorkflowInboundInterceptor):
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
         _refuse(input)
         return await super().handle_update_handler(input)
+
+
+class Informed:
+    """A workflow that learns what it is about before it hears anything (`workflow.init`).
+
+    The SDK makes it before any interceptor is asked, and a wrong number of arguments would fail that task for ever. So
+    there is a stand-in, until the shield says what is wrong.
+    """
+
+    def __new__(cls, *args: Any) -> Self:
+        return cast(Self, StandIn()) if unfit(cls.__init__, args) else super().__new__(cls)
+
+
+class StandIn:
+    """Of a workflow that could not be made: it hears nothing."""
 
 
 def _refuse(input: HandleUpdateInput) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from activities.pulse import pulse
 from activities.reading import answer
 from domain import registry, wire
 from domain.errors import ProviderError, Rejected, brief
-from domain.leases import names
+from domain.leases import ends, names
 from domain.leases.dates import stamp
 from domain.leases.tables import BEFORE_END, END, START
 from domain.leases.views import (
@@ -42,7 +43,7 @@ from domain.leases.views import (
     Want,
 )
 from domain.limits import TASK_TIMEOUT
-from domain.model import Query, Request
+from domain.model import Done, Grant, Query, Request
 from domain.paths import kind_of, short
 
 SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
@@ -53,6 +54,8 @@ ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
 class Reads(Protocol):
+    """Leases and calendars, as readers see them."""
+
     async def lease(self, path: str) -> LeaseView: ...
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
@@ -89,6 +92,27 @@ class Hands:
         again = [each.reservation for each, end in zip(wanted, ends, strict=True) if end is None]
         return Handed(errors=errors, again=again)
 
+    async def start(self, grant: Grant) -> Done | Grant:
+        """A start whose reservations are all on hosts, unless one of them needs patience."""
+        if not _on_hosts(grant):
+            return grant
+        handed = await self._of(work := ends.to_start(grant), Want.ALL)
+        if handed.again:
+            return ends.tried(grant)
+        return _left(ends.started(grant, handed.errors), "started", handed.errors, work)
+
+    async def end(self, grant: Grant) -> Done | Grant:
+        """The same for an end."""
+        if not _on_hosts(grant):
+            return grant
+        handed = await self._of(work := ends.to_end(grant), Want.NOTHING)
+        if handed.again:
+            return ends.tried(grant)
+        return _left(ends.ended(grant, handed.errors), "ended", handed.errors, work)
+
+    async def _of(self, work: Sequence[ends.Work], want: Want) -> Handed:
+        return await self.try_hand_over(HandOver(reservations=[each["path"] for each in work], want=want))
+
     async def _try(self, holding: Holding, nothing: bool) -> str | None:
         """What is wrong, if anything; None: it needs more patience."""
         try:
@@ -113,6 +137,16 @@ class Hands:
                     return brief(error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 10)
+
+
+def _on_hosts(grant: Grant) -> bool:
+    """Is all of a lease on hosts, and nothing wrong with it?"""
+    return not ends.in_doubt(grant) and all(each["resource_type"] in ends.ON_HOSTS for each in ends.to_start(grant))
+
+
+def _left(done: Done, what: str, errors: ends.Errors, work: Sequence[ends.Work]) -> Done:
+    """What a start or an end leaves, and whether it failed."""
+    return done.model_copy(update={"failed": True, "message": ends.partly(what, errors, work)}) if errors else done
 
 
 def _done(holding: Holding, nothing: bool) -> str:

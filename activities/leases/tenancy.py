@@ -14,12 +14,16 @@ PAGE = 200
 
 
 class Leases(Protocol):
+    """What should be held."""
+
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
     async def stretches(self, prefix: str) -> list[HostLine]: ...
 
 
 class Tenant(Protocol):
+    """Who holds a host."""
+
     @property
     def host(self) -> str: ...
 
@@ -28,6 +32,8 @@ class Tenant(Protocol):
 
 
 class Books(Protocol):
+    """Where it is written who was given what."""
+
     async def tenants(self, prefix: str) -> Sequence[Tenant]:
         """Who holds which host, for reservations at or below a path."""
         ...

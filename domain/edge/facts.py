@@ -29,14 +29,20 @@ class Fact(Model):
 
 
 class ConnectFact(Fact):
+    """A CRM says that it is there."""
+
     said: CrmConnect
 
 
 class AnswerFact(Fact):
+    """A CRM says what became of an object."""
+
     said: CrmResponse
 
 
 class LostFact(Fact):
+    """A CRM is not heard any more, or said goodbye."""
+
     said: CrmDisconnect
     noticed: bool = True  # by ourselves; else a CRM said goodbye, and has to prove who it is
 
@@ -101,6 +107,8 @@ class Item(Model):
 
 
 class Inventoried(Model):
+    """What should be on a cloudlet."""
+
     items: list[Item]
 
 
@@ -113,10 +121,14 @@ class Refuge(Model):
 
 
 class Refuges(Model):
+    """Where apps can go when their cloudlet is in maintenance."""
+
     apps: list[Refuge]
 
 
 class PolicyQuestion(Model):
+    """What a policy wants to know before it acts."""
+
     policy: str  # its path
     auto_provision: AutoProvision | None = None
     auto_scale: AutoScale | None = None

@@ -12,6 +12,8 @@ from domain.model import Model, ShortText, Word
 
 
 class Trouble(StrEnum):
+    """What a CRM can be told to do wrong."""
+
     FAIL = "fail"  # answers with an error
     SILENT = "silent"  # never answers
     SLOW = "slow"  # takes `seconds` longer
@@ -44,4 +46,6 @@ class CrmFault(Model):
 
 
 class CrmFaults(Model):
+    """The script of a CRM that misbehaves."""
+
     faults: list[CrmFault] = Field(default=[], max_length=1_000)

@@ -15,6 +15,8 @@ from domain.machine import NONE, Ruling, StateTable
 
 
 class Effect(StrEnum):
+    """What an answer does."""
+
     MOVES = "moves"  # a row is taken
     ERROR = "error"  # a row is taken, to an error
     ENDS = "ends"  # a row is taken, to where the action wants to be
@@ -24,6 +26,8 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Heard:
+    """What was made of an answer, and why."""
+
     effect: Effect
     to: str = ""
     why: str = ""

@@ -19,6 +19,7 @@ from domain.errors import brief
 from domain.machine import NONE
 from domain.model import Model
 from domain.paths import ObjectPath
+from domain.wire import Unreadable
 
 # Workflow types.
 CHANGE_INSTANCE = "ChangeInstance"
@@ -102,6 +103,8 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
+    """Several requests to a CRM."""
+
     requests: list[CrmRequest]
 
 
@@ -218,6 +221,8 @@ class CrmConnect(FromOutside):
 
 
 class CrmDisconnect(FromOutside):
+    """A CRM says that it leaves."""
+
     notify_id: int
     reason: Short = ""
     proof: Proof = ""
@@ -247,6 +252,8 @@ class Ignored(Model):
 
 
 class IgnoredMany(Model):
+    """Messages that changed nothing, to be kept in the history."""
+
     messages: list[Ignored]
     at: datetime
 
@@ -256,6 +263,8 @@ Said = TypeVar("Said", bound=FromOutside)
 
 def understood(kind: type[Said], raw: object) -> Said | str:
     """The message, or what is wrong with it."""
+    if isinstance(raw, Unreadable):
+        return brief(f"not understood: {raw}")
     try:
         said = kind.model_validate(raw)
         said._raw = dict(raw) if isinstance(raw, dict) else {}

@@ -47,6 +47,8 @@ class Override(StrEnum):
 
 
 class Spec(BaseModel):
+    """Frozen, and strict about what it does not know."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -83,34 +85,48 @@ class CloudletSpec(Spec):
 
 
 class UpgradeSpec(Spec):
+    """To which version."""
+
     version: Version = Field(description="The version to upgrade to.")
 
 
 class KeySpec(Spec):
+    """The public key of a CRM's token; empty takes it away."""
+
     key: PublicKey = _KEY
 
 
 class MaintenanceSpec(Spec):
+    """Whether apps are brought elsewhere first."""
+
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
 class ClusterSpec(Spec):
+    """A cluster as it should be."""
+
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
     flavor: Text = Field("small", description="Size of a node.")
     override: Override = _OVERRIDE
 
 
 class AppSpec(Spec):
+    """An app as it should be."""
+
     image: Text = Field("nginx:stable", description="What to run.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
     override: Override = _OVERRIDE
 
 
 class OverrideSpec(Spec):
+    """How far to go without the CRM."""
+
     override: Override = _OVERRIDE
 
 
 class DeleteClusterSpec(OverrideSpec):
+    """How a cluster is to go."""
+
     cascade: bool = Field(False, description="Delete its apps first.")
 
 

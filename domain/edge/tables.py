@@ -12,6 +12,8 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Status(StrEnum):
+    """What a cloudlet, a cluster or an app can be."""
+
     OFFLINE = "Offline"
     INIT = "Init"
     INIT_OK = "InitOk"

@@ -33,6 +33,7 @@ def clock_id(pool: str) -> str:
 
 
 def event_path(lease: str, name: str) -> str:
+    """The path of an event of a lease."""
     return f"{lease}:event:{name}"
 
 

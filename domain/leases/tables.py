@@ -12,6 +12,8 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Lease(StrEnum):
+    """What a lease can be."""
+
     CREATING = "CREATING"
     PENDING = "PENDING"
     STARTING = "STARTING"
@@ -24,6 +26,8 @@ class Lease(StrEnum):
 
 
 class Reservation(StrEnum):
+    """What a reservation can be."""
+
     PENDING = "pending"
     ACTIVE = "active"
     DELETED = "deleted"
@@ -31,6 +35,8 @@ class Reservation(StrEnum):
 
 
 class Event(StrEnum):
+    """What an event can be."""
+
     UNDONE = "UNDONE"
     IN_PROGRESS = "IN_PROGRESS"
     DONE = "DONE"
@@ -38,6 +44,8 @@ class Event(StrEnum):
 
 
 class Host(StrEnum):
+    """What a host can be."""
+
     ADDING = "ADDING"
     UP = "UP"
     FAILING = "FAILING"

@@ -109,6 +109,8 @@ class Schedule(Protocol):
 
 
 class ReservationView(Model):
+    """What a lease holds, and whether anything of it is missing."""
+
     id: str
     status: str
     resource_type: str
@@ -122,6 +124,8 @@ class ReservationView(Model):
 
 
 class EventView(Model):
+    """When something happens to a lease, and what became of it."""
+
     name: str
     status: str
     due: datetime
@@ -144,6 +148,8 @@ class LeaseView(Model):
 
 
 class LeasesView(Model):
+    """A page of leases."""
+
     leases: list[LeaseView]
 
 
@@ -167,12 +173,16 @@ class Stretch(Model):
 
 
 class HostLine(Model):
+    """A host in the calendar, and who holds it when."""
+
     host: str
     status: str
     stretches: list[Stretch] = []
 
 
 class CalendarView(Model):
+    """A pool from when to when."""
+
     pool: str
     start: datetime
     end: datetime

@@ -78,6 +78,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=MACHINE,
         scope=("account", "cloudspace", "machine"),
+        place="node",
         verbs=(
             Verb("create", OPERATE, "A new machine, running.", specs.NewMachine),
             _DEPLOY,
@@ -99,6 +100,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=DISK,
         scope=("account", "disk"),
+        place="machine",
         verbs=(
             Verb("create", OPERATE, "A new disk, detached.", specs.NewDisk),
             _DEPLOY,

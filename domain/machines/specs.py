@@ -10,6 +10,7 @@ from domain.errors import Refused
 from domain.paths import check_name
 
 DEFAULT_RETENTION_DAYS = 7.0
+MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
 
 
 def _named(text: str) -> str:
@@ -33,74 +34,108 @@ Days = Annotated[float, Field(ge=0, le=3650)]
 
 
 class Spec(BaseModel):
+    """Frozen, and strict about what it does not know."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Described(Spec):
+class New(Spec):
+    """What a new object is given. It is kept whole, with what was not said."""
+
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class NewAccount(Described):
+class NewAccount(New):
+    """A new account."""
+
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
 
-class Modelled(Described):
+class Modelled(New):
+    """What can be kept as a record alone, until it is deployed."""
+
     virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
 
 
 class NewCloudspace(Modelled):
-    pass
+    """A new cloudspace."""
 
 
 class NewMachine(Modelled):
+    """A new machine."""
+
     image: Name = Field(description="The image that it starts from.")
-    memory: int = Field(1, ge=1, le=4096, description="GiB of its node's memory.")
+    memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
     node: Name | None = Field(None, description="Where it should run; else where there is most room.")
 
 
 class NewDisk(Modelled):
+    """A new disk."""
+
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class NewImage(Modelled):
+    """A new image."""
+
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
-class NewNode(Described):
-    memory: int = Field(64, ge=1, le=65_536, description="GiB that machines may use.")
+class NewNode(New):
+    """A new node."""
+
+    memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class Delete(Spec):
+    """Into the recycle bin."""
+
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
 class DeleteAll(Delete):
+    """Into the recycle bin, with what lives in it."""
+
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Destroy(Spec):
+    """For good."""
+
     bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
 
 
 class DestroyAll(Destroy):
+    """For good, with what lives in it."""
+
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Migrate(Spec):
+    """To another node."""
+
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
 class WithDisk(Spec):
+    """Which disk."""
+
     disk: Name = Field(description="A disk of the same account.")
 
 
 class AddDisk(WithDisk):
+    """A disk that is made and attached at once."""
+
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class WithMachine(Spec):
+    """Which machine."""
+
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
 class Maintain(Spec):
+    """What becomes of a node's machines."""
+
     mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")

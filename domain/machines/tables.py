@@ -14,6 +14,8 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Status(StrEnum):
+    """What an object of this family can be."""
+
     VIRTUAL = "VIRTUAL"
     DEPLOYING = "DEPLOYING"
     RUNNING = "RUNNING"

@@ -15,6 +15,8 @@ BACKEND = "Backend"  # the actor: what runs the services says how they are
 
 
 class State(StrEnum):
+    """What a system, or a part of one, can be."""
+
     PENDING = "pending"
     FAILED = "failed"
     DELETING = "deleting"

@@ -21,6 +21,8 @@ STATES: dict[str, VmState] = {
 
 
 class Step(StrEnum):
+    """What to do about an instance next."""
+
     ORDER = "order"  # tell EC2 now
     WAIT = "wait"    # it is on its way, or not yet able to be told
     DONE = "done"    # it is what it should be
@@ -70,6 +72,8 @@ def step(verb: str, state: VmState) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
+    """What we need to know of an instance."""
+
     cloud_id: str
     state: VmState
     address: str

@@ -38,6 +38,8 @@ class Task:
 
 
 class Machines:
+    """VMs as EC2 instances."""
+
     def __init__(self, ec2: Ec2, network: Network, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._network = network

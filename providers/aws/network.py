@@ -39,6 +39,8 @@ class Home:
 
 
 class Network:
+    """What the VMs of a region share: network, security group, key."""
+
     def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._options = options

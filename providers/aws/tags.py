@@ -28,6 +28,7 @@ def of_vm(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
 
 
 def of_shared(owner: str, what: str, token: str) -> Tags:
+    """Tags of what VMs share."""
     return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token}
 
 

@@ -35,6 +35,8 @@ class GatheringFailed(Exception):
 
 
 class Agent:
+    """The reference CRM: it connects, works, and answers."""
+
     def __init__(
         self,
         client: Client,

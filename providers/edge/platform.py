@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path T
 
 
 class Platform:
+    """What is on the site, in a file that outlives the CRM."""
+
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         self.file = file

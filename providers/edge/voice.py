@@ -21,6 +21,8 @@ _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RP
 
 
 class Voice:
+    """How a CRM speaks to us: by signals."""
+
     def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
         self._client = client
         self._cloudlet = cloudlet

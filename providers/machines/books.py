@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from domain.errors import Rejected
 from domain.machines.port import ABSENT, MOVES, Facts, Order
+from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
 
 USING_MEMORY = ("running", "paused")
@@ -91,7 +92,7 @@ def _place(thing: Thing) -> str:
 def _create_machine(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
     if old.state != ABSENT:
         return old
-    image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", 1))
+    image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", MACHINE_MEMORY))
     if find(connection, f"image:{image}").state != "ready":
         raise Rejected(f"image {image} is not ready to be used")
     network = order.path.rpartition(":machine:")[0]
@@ -137,7 +138,7 @@ def _destroy_image(connection: sa.Connection, new: Thing, old: Thing, order: Ord
 
 
 def _new_node(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
-    return replace(new, memory=int(order.spec.get("memory", 0))) if old.state == ABSENT else old
+    return replace(new, memory=int(order.spec.get("memory", NODE_MEMORY))) if old.state == ABSENT else old
 
 
 def _decommission(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:

@@ -11,6 +11,13 @@ from domain.faults import Fault
 from domain.ports import Order, Transactions
 from providers.simulated.tables import clouds, faults
 
+_RULES = (
+    sa.select(faults.c.id, faults.c.rule, faults.c.left)
+    .where(faults.c.csp.in_(sa.bindparam("csps", expanding=True)))
+    .order_by(faults.c.id)
+    .with_for_update()
+)
+
 
 @dataclass(slots=True)
 class Rule:
@@ -34,9 +41,8 @@ class Rules:
     @classmethod
     def read(cls, connection: sa.Connection, csp: str) -> Rules:
         """The rules for one cloud, locked: another cloud may be using up the same rule."""
-        query = sa.select(faults.c.id, faults.c.rule, faults.c.left)
-        mine = query.where(faults.c.csp.in_(("*", csp))).order_by(faults.c.id).with_for_update()
-        return cls([Rule(id, Fault.model_validate_json(rule), left) for id, rule, left in connection.execute(mine)])
+        found = connection.execute(_RULES, {"csps": ["*", csp]})
+        return cls([Rule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
 
     def strike(self, verb: str, region: str, order: Order, after: int) -> Rule | None:
         """The first rule after number `after` that meets this call, used once."""

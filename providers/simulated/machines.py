@@ -162,10 +162,12 @@ class Machines:
 
 
 def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:
+    """VMs by their paths, as the cloud knows them."""
     return [Vm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
 
 
 def no_such_vm(region: str, order: Order) -> Rejected:
+    """The cloud's words for a VM that it does not know."""
     return Rejected(f"no such VM in {region}: {order.cloud_id or order.path}")
 
 
@@ -177,10 +179,12 @@ def below(prefix: str) -> sa.ColumnElement[bool]:
 
 
 def key(csp: str, order: Order) -> str:
+    """The cloud's own number of the VM that an order is about."""
     return order.cloud_id or cloud_id_for(csp, order.token)
 
 
 def cloud_id_for(csp: str, token: str) -> str:
+    """The cloud's own number for a VM."""
     return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
 
 

@@ -79,6 +79,7 @@ _SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
 
 
 def create_tables(connection: sa.Connection) -> None:
+    """Make the tables, if they are not there."""
     metadata.create_all(connection)
 
 

@@ -41,6 +41,8 @@ class Routes:
 
 
 class Front:
+    """The one address of a service, before its instances."""
+
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self.open: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ from domain.edge import KINDS
 from domain.edge.tables import POLICY
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
-from starter.faces import Face
+from starter.faces import STEERING, Face
 from starter.kinds import described
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
@@ -17,7 +17,7 @@ POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs i
 def extend(app: App) -> None:
     """Commands besides the verbs that are made from the tables."""
     app.command(crm.app)
-    app.command(demand)
+    app.command(demand, group=STEERING)
     cloudlet = app["cloudlet"]
     del cloudlet["status"]
     cloudlet.command(tree.status)
@@ -28,6 +28,7 @@ def extend(app: App) -> None:
 
 FACE = Face(
     documents={"cloudlet": tree.cloudlet_document},
+    remarks={"cloudlet": tree.remarks},
     extend=extend,
     demo=demo.demo,
     examples={"org": "acme", "cloudlet": "berlin", "cluster": "c1", "app": "shop", "policy": "follow", "version": "v2"},

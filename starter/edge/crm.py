@@ -20,13 +20,14 @@ from domain.paths import ancestors, expand, kind_of, short
 from domain.wire import READ_OBJECT, companion
 from starter import terminal
 from starter.errors import Exit
+from starter.faces import RUNNING
 from starter.kinds import Target, spec_in
 from starter.session import load_settings, session
 
 if TYPE_CHECKING:
     from starter.asking import Asking
 
-app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its stead.")
+app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its stead.", group=RUNNING)
 
 Cloudlet = Annotated[str, Parameter(help="Which cloudlet: org/name, or its path.")]
 SCOPE = ("org", "cloudlet")

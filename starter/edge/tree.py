@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from domain import wire
 from domain.model import ObjectView, Query
@@ -11,18 +11,26 @@ from domain.paths import expand, name_of, parent_of, short
 from starter import terminal
 from starter.errors import Exit
 from starter.kinds import Target
-from starter.output import OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
+from starter.watching import Watch, watching
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
 
 SCOPE = ("org", "cloudlet")
 
 
-async def status(target: Target, /, *, output: OutputOption = "table") -> Exit:
+async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """A cloudlet with its clusters and apps, as a tree.
 
     Example: starter cloudlet status acme/berlin
     """
     path = expand(target, SCOPE)
+    return await watching(watch, lambda: _status(path, output))
+
+
+async def _status(path: str, output: Output) -> Exit:
     async with session() as asking:
         cloudlet = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
         inside = [view async for view in asking.everything("cluster", path)]
@@ -66,12 +74,23 @@ def _instance(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
 
 def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
     """The tree as lines of text."""
-    crm = cloudlet.info.get("crm") or {}
-    connected = f"CRM {crm['version']}, notify-id {crm['notify_id']}" if crm.get("connected") else "no CRM connected"
-    told = [f"{short(cloudlet.path)}  {_state(cloudlet)}  ({connected})"]
+    told = [f"{short(cloudlet.path)}  {_state(cloudlet)}  ({_crm(cloudlet)})"]
     told += _branches(cloudlet.path, inside, "")
     told += [f"!! orphan on the cloudlet, unknown to us: {path}" for path in cloudlet.info.get("orphans", [])]
     return told
+
+
+async def remarks(_asking: Asking, cloudlet: ObjectView) -> list[tuple[str, str]]:
+    """Who does the work there, if anybody; and how to get one."""
+    if (cloudlet.info.get("crm") or {}).get("connected"):
+        return [("on site", _crm(cloudlet))]
+    command = terminal.command(f"starter crm run --cloudlet {short(cloudlet.path)}")
+    return [("on site", f"{_crm(cloudlet)}; a reference CRM: {command}")]
+
+
+def _crm(cloudlet: ObjectView) -> str:
+    crm = cloudlet.info.get("crm") or {}
+    return f"CRM {crm['version']}, notify-id {crm['notify_id']}" if crm.get("connected") else "no CRM connected"
 
 
 def _branches(above: str, inside: Sequence[ObjectView], indent: str) -> list[str]:

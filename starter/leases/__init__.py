@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from domain.leases import names
 from domain.leases.dates import stamp
 from domain.leases.views import CalendarQuery, CalendarView, LeasesView, LeaseView
-from domain.model import Query
+from domain.model import ObjectView, Query
 from domain.paths import expand, short
 from starter import terminal
 from starter.errors import Exit
 from starter.faces import Face
-from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, Target
+from starter.kinds import DEFAULT_LIMIT, Command, Limit, Prefix, Target, described
 from starter.leases.calendar import drawn
 from starter.leases.demo import demo
 from starter.naming import prefix
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
+from starter.watching import Watch, watching
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
 
 SCOPE = ("project", "lease")
 PAGE = 100
@@ -30,12 +34,17 @@ From = Annotated[str, Parameter(name="--start", help="now, +2h, 2026-12-01 09:00
 To = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
 
 
-async def show_lease(target: Target, /, *, output: OutputOption = "table") -> Exit:
-    """One lease: its dates, what it holds, and whether anything of that is missing.
+def _showing(word: str) -> Command:
+    async def show_lease(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+        path = expand(target, SCOPE)
+        return await watching(watch, lambda: _show(path, output))
 
-    Example: starter lease show p1/demo
-    """
-    lease = await _lease(target)
+    what = "One lease: its dates, what it holds, and whether anything of that is missing."
+    return described(show_lease, what, f"lease {word} p1/demo")
+
+
+async def _show(path: str, output: Output) -> Exit:
+    lease = await _lease(path)
     if output == "table":
         for line in _headline(lease):
             terminal.out(line)
@@ -49,12 +58,17 @@ async def show_lease(target: Target, /, *, output: OutputOption = "table") -> Ex
     return Exit.DONE
 
 
-async def events(target: Target, /, *, output: OutputOption = "table") -> Exit:
+async def events(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """When a lease starts, when its end is announced, and when it ends; and what became of that.
 
     Example: starter lease events p1/demo
     """
-    lease = await _lease(target)
+    path = expand(target, SCOPE)
+    return await watching(watch, lambda: _events(path, output))
+
+
+async def _events(path: str, output: Output) -> Exit:
+    lease = await _lease(path)
     lines = [(each.name, each.status, stamp(each.due), each.error) for each in lease.events]
     data = [each.model_dump(mode="json") for each in lease.events]
     paths = [names.event_path(lease.path, each.name) for each in lease.events]
@@ -62,12 +76,18 @@ async def events(target: Target, /, *, output: OutputOption = "table") -> Exit:
     return Exit.DONE
 
 
-async def list_leases(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, output: OutputOption = "table") -> Exit:
+async def list_leases(
+    *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+) -> Exit:
     """Every lease there is, with its dates.
 
     Example: starter lease list --prefix p1
     """
-    found = await _leases(prefix, limit)
+    return await watching(watch, lambda: _list(prefix, limit, output))
+
+
+async def _list(where: str, limit: int, output: Output) -> Exit:
+    found = await _leases(where, limit)
     headings = ("LEASE", "NAME", "STATUS", "START", "END", "HOLDS", "FLAGS")
     lines = [
         (short(each.path), each.name, each.status, stamp(each.start), stamp(each.end), _sum(each), _degraded(each))
@@ -79,19 +99,25 @@ async def list_leases(*, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, outp
 
 
 async def calendar(
-    *, pool: Pool = "main", start: From = "", end: To = "", limit: Limit = 200, output: OutputOption = "table"
+    *,
+    pool: Pool = "main",
+    start: From = "",
+    end: To = "",
+    limit: Limit = 200,
+    watch: Watch = False,
+    output: OutputOption = "table",
 ) -> Exit:
     """Who holds which host when, drawn: a line for each host, a letter for each lease.
 
     Example: starter lease calendar --pool main --end +2d
     """
     query = CalendarQuery(pool=pool, start=start, end=end, limit=max(1, min(limit, 2_000)))
+    return await watching(watch, lambda: _calendar(query, output))
+
+
+async def _calendar(query: CalendarQuery, output: Output) -> Exit:
     async with session() as asking:
         view = await asking.read(names.READ_CALENDAR, query, CalendarView)
-    return _show_calendar(view, output)
-
-
-def _show_calendar(view: CalendarView, output: Output) -> Exit:
     if output != "table":
         paths = [f"pool:{view.pool}:host:{line.host}" for line in view.hosts]
         show(Sheet(view.model_dump(mode="json"), (), [], paths), output)
@@ -103,10 +129,19 @@ def _show_calendar(view: CalendarView, output: Output) -> Exit:
     return Exit.DONE
 
 
-async def _lease(target: str) -> LeaseView:
-    path = expand(target, SCOPE)
+async def _lease(path: str) -> LeaseView:
     async with session() as asking:
         return await asking.read(names.READ_LEASE, Query(path=path), LeaseView)
+
+
+async def remarks(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+    """From when to when, what is held, and whether anything of that is missing."""
+    lease = await asking.read(names.READ_LEASE, Query(path=view.path), LeaseView)
+    told = [("term", f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}")]
+    for each in lease.reservations:
+        missing = f": {_flags(each)}" if _flags(each) else ""
+        told.append(("holds", f"{_holds(each.hosts, each.mci) or 'nothing'}, reservation {each.id}{missing}"))
+    return told
 
 
 async def _leases(where: str, limit: int) -> list[LeaseView]:
@@ -155,7 +190,9 @@ def _degraded(lease: LeaseView) -> str:
 
 def _extend(app: App) -> None:
     lease = app["lease"]
-    lease.command(show_lease, name="show")
+    del lease["status"]
+    for word in ("show", "status"):
+        lease.command(_showing(word), name=word)
     lease.command(events)
     lease.command(calendar)
     del lease["list"]
@@ -164,6 +201,7 @@ def _extend(app: App) -> None:
 
 FACE = Face(
     extend=_extend,
+    remarks={"lease": remarks},
     demo=demo,
     examples={"project": "p1", "lease": "demo", "pool": "main", "host": "h1", "end": "+2h", "event": "end_lease"},
 )

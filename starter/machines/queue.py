@@ -14,11 +14,13 @@ from domain.limits import TASK_TIMEOUT
 from domain.locks import EXCLUSIVE, Mode
 from domain.model import LineOrder, LocksView, LockView, Query
 from domain.paths import short
-from starter import reads, terminal
+from starter import reads
 from starter.errors import Exit
+from starter.faces import LOOKING
 from starter.kinds import Target
-from starter.output import Output, OutputOption, Sheet, show
+from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import session
+from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
     from starter.asking import Asking
@@ -26,34 +28,28 @@ if TYPE_CHECKING:
 AT_ONCE = 20
 HEADINGS = ("OBJECT", "PLACE", "ACTION", "BY", "HIDDEN", "SINCE")
 
-app = App(name="queue", help="Who acts on an object, and who waits behind.")
+app = App(name="queue", help="Who acts on an object, and who waits behind.", group=LOOKING)
 
 
 @app.command(name="list")
-async def list_queues(*, output: OutputOption = "table") -> Exit:
+async def list_queues(*, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """Every queue that has something in it, in the order in which it is worked through.
 
     A queue begins with the first request on an object, and is gone when it is empty.
 
     Example: starter queue list
     """
-    async with session() as asking:
-        held = await _locks(asking, "")
-    return _show(held, output)
+    return await watching(watch, lambda: _queues("", output))
 
 
 @app.command(name="show")
-async def show_queue(path: Target, /, *, output: OutputOption = "table") -> Exit:
+async def show_queue(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """The queue of one object. Actions on an attached disk stand in its machine's queue.
 
     Example: starter queue show acme/dev/db
     """
     where = await reads.locate(path)
-    async with session() as asking:
-        held = [lock for lock in await _locks(asking, where) if lock.path == where]
-    if not held:
-        terminal.say(f"nothing is under way on {short(where)}, and nobody waits")
-    return _show(held, output)
+    return await watching(watch, lambda: _queues(where, output))
 
 
 @app.command
@@ -81,6 +77,14 @@ async def terminate(
     async with session() as asking:
         paths = dict.fromkeys(lock.path for lock in await _locks(asking, where))
         return _drained(await _drain(asking, list(paths)), output)
+
+
+async def _queues(where: str, output: Output) -> Exit:
+    """Of one object, or all of them."""
+    async with session() as asking:
+        held = [lock for lock in await _locks(asking, where) if where in ("", lock.path)]
+    nothing = f"nothing is under way on {short(where)}, and nobody waits" if where else "nobody waits anywhere"
+    return _show(held, output, nothing)
 
 
 async def _locks(asking: Asking, where: str) -> list[LockView]:
@@ -116,22 +120,20 @@ async def _drain(asking: Asking, paths: list[str]) -> dict[str, int]:
     return dict(zip(paths, await asyncio.gather(*map(one, paths)), strict=True))
 
 
-def _show(held: Iterable[LockView], output: Output) -> Exit:
+def _show(held: Iterable[LockView], output: Output, nothing: str) -> Exit:
     cells, data, places = [], [], dict[str, int]()
     for lock in held:
         place = places[lock.path] = places.get(lock.path, 0) + 1
         word = "closed" if lock.mode == Mode.CLOSED else "runs" if place == 1 else "waits"
         hidden = "yes" if lock.mode == Mode.HIDDEN_X else ""
-        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, f"{lock.since:%Y-%m-%d %H:%M:%SZ}"))
+        cells.append((short(lock.path), word, lock.action, lock.owner, hidden, when(lock.since)))
         data.append({**lock.model_dump(mode="json"), "place": place})
-    show(Sheet(data, HEADINGS, cells, list(places)), output)
+    show(Sheet(data, HEADINGS, cells, list(places), nothing), output)
     return Exit.DONE
 
 
 def _drained(ends: dict[str, int], output: Output) -> Exit:
-    if not ends:
-        terminal.say("there is no queue")
     cells = [(short(path), "gone", str(number)) for path, number in ends.items()]
     data = [{"path": path, "waited_for": number} for path, number in ends.items()]
-    show(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends)), output)
+    show(Sheet(data, ("OBJECT", "QUEUE", "WAITED FOR"), cells, list(ends), "there is no queue"), output)
     return Exit.DONE

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from starter import demo
+from typing import TYPE_CHECKING
+
+from domain.mci.messages import CONTINUE, WITHDRAW
+from domain.mci.tables import Phase
+from domain.model import ObjectView
+from domain.paths import short
+from starter import demo, terminal
 from starter.faces import Face
 from starter.mci.commands import extend
 from starter.mci.documents import mci_document, vm_document
 
+if TYPE_CHECKING:
+    from starter.asking import Asking
+
+
+async def remarks(_asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+    """An MCI that holds waits for a word; which, and how it is said."""
+    if view.phase != Phase.PREPARED:
+        return []
+    words = [terminal.command(f"starter mci {word} {short(view.path)}") for word in (CONTINUE, WITHDRAW)]
+    return [("holding", f"go on: {words[0]}; give up: {words[1]}")]
+
+
 FACE = Face(
     documents={"mci": mci_document, "vm": vm_document},
+    remarks={"mci": remarks},
     extend=extend,
     demo=demo.mci,
     examples={"subGroup": "front"},

@@ -11,10 +11,11 @@ from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyRepo
 from domain.paths import expand
 from starter import actions, reads, terminal
 from starter.errors import Exit
-from starter.kinds import Command, Target, Watch, described
+from starter.kinds import Command, Target, described
 from starter.naming import user
 from starter.output import OutputOption, Sheet, show
 from starter.session import session
+from starter.watching import Watch, watching
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
@@ -49,7 +50,7 @@ async def status(
     path = _path(target)
     if refresh:
         _tell(await _survey(Survey(path=path)))
-    return await reads.status(registry.kind("mci"), path, output, watch)
+    return await watching(watch, lambda: reads.status(registry.kind("mci"), path, output))
 
 
 async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
@@ -64,7 +65,8 @@ async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: Outpu
         *(("orphan", each) for each in report.orphans),
         *(("not asked", each) for each in report.errors),
     ]
-    show(Sheet(report.model_dump(mode="json"), ("FOUND", "WHAT"), lines, [_path(target)]), output)
+    sheet = Sheet(report.model_dump(mode="json"), ("FOUND", "WHAT"), lines, [_path(target)], "records and clouds agree")
+    show(sheet, output)
     _tell(report)
     return Exit.PARTLY if report.errors else Exit.DONE
 

@@ -16,6 +16,7 @@ from starter.errors import Exit
 from starter.kinds import SpecFile, spec_in
 from starter.output import OutputOption
 from starter.systems import views
+from starter.watching import Watch, watching
 
 SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
 TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
@@ -54,20 +55,22 @@ async def deploy(
     return await actions.act(registry.kind_at(target), target, "deploy", options, spec)
 
 
-async def status(system: SystemName, /, *, output: OutputOption = "table") -> Exit:
+async def status(system: SystemName, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """The state of a system and of each of its services.
 
     Example: starter system status shop -o json
     """
-    return await views.status(system_path(system), output)
+    path = system_path(system)
+    return await watching(watch, lambda: views.status(path, output))
 
 
-async def deploys(system: SystemName, /, *, output: OutputOption = "table") -> Exit:
+async def deploys(system: SystemName, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
     """The deploys and teardowns of a system, and how far each of them is.
 
     Example: starter system deploys shop
     """
-    return await views.deploys(system_path(system), output)
+    path = system_path(system)
+    return await watching(watch, lambda: views.deploys(path, output))
 
 
 async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOption = "yaml") -> Exit:
@@ -78,12 +81,13 @@ async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOpt
     return await views.definition(at(system_path(system), path), output)
 
 
-async def graph(system: SystemName, /) -> Exit:
+async def graph(system: SystemName, /, *, watch: Watch = False) -> Exit:
     """The tree of a system with the state of everything in it, and who holds locks on it.
 
     Example: starter system graph shop
     """
-    return await views.graph(system_path(system))
+    path = system_path(system)
+    return await watching(watch, lambda: views.graph(path))
 
 
 def system_path(text: str) -> str:

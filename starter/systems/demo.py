@@ -57,6 +57,8 @@ class Failure(Exception):
 
 @dataclass
 class Demo:
+    """What the steps of the story share."""
+
     asking: Asking
     path: str
     definition: dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from domain.systems.definition import is_service
 from domain.systems.rules import Facts, tree_path
 from starter import terminal
 from starter.errors import Exit
-from starter.output import Output, Sheet, show
+from starter.output import Output, Sheet, show, when
 from starter.session import session
 
 if TYPE_CHECKING:
@@ -53,6 +52,7 @@ class Tree:
 
 
 async def status(path: str, output: Output) -> Exit:
+    """The state of a system and of its services."""
     async with session() as asking:
         tree = await _tree(asking, path)
     told = {name: getattr(tree.top, name) for name in ("status", "target_action", "error")}
@@ -60,7 +60,7 @@ async def status(path: str, output: Output) -> Exit:
     if output == "table":
         terminal.out(f"{short(path)}  {tree.top.status}\n")
     lines = [
-        (tree_path(view.path), view.status, tree.instances(view.path), _when(view.changed_at), _why(tree, view))
+        (tree_path(view.path), view.status, tree.instances(view.path), when(view.changed_at), _why(tree, view))
         for view in tree.services()
     ]
     show(Sheet(data, ("SERVICE", "STATE", "HEALTHY", "CHANGED", "ERROR"), lines, [path]), output)
@@ -68,13 +68,14 @@ async def status(path: str, output: Output) -> Exit:
 
 
 async def deploys(path: str, output: Output) -> Exit:
+    """What deploys and teardowns have done."""
     async with session() as asking:
         await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)  # not found is not the same as none
         found = [view for kind in ("deploy", "teardown") async for view in asking.everything(kind, path)]
     found.sort(key=lambda view: view.epoch)
     cells = [
         (name_of(view.path), kind_of(view.path), tree_path(view.path), view.status, view.spec.get("by", ""),
-         _when(view.created_at), view.error or view.spec.get("reason", ""))
+         when(view.created_at), view.error or view.spec.get("reason", ""))
         for view in found
     ]  # fmt: skip
     headings = ("NAME", "ACTION", "PATH", "STATE", "BY", "BEGAN", "MESSAGE")
@@ -84,6 +85,7 @@ async def deploys(path: str, output: Output) -> Exit:
 
 
 async def definition(path: str, output: Output) -> Exit:
+    """The definition at a path, as it could be deployed again."""
     async with session() as asking:
         tree = await _tree(asking, path)
     if path != tree.top.path or not (tree.parts or is_service(tree.top.spec) or "parts" in tree.top.spec):
@@ -93,6 +95,7 @@ async def definition(path: str, output: Output) -> Exit:
 
 
 async def graph(path: str) -> Exit:
+    """The tree with states and locks."""
     async with session() as asking:
         tree = await _tree(asking, path)
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
@@ -115,10 +118,6 @@ async def _tree(asking: Asking, path: str) -> Tree:
     parts = [view async for view in asking.everything("part", path) if view.path != path]
     seen = await asking.read(READ_SERVICES, Query(path=path, limit=MOST), ServicesView)
     return Tree(top, parts, {each.path: each for each in seen.services})
-
-
-def _when(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def _service(tree: Tree, view: ObjectView) -> dict[str, Any]:

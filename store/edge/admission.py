@@ -38,6 +38,7 @@ _LIMITS = {"create": "create", "recreate": "create", "update": "update", "delete
 
 
 def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The row of an object; None if it is not there."""
     return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
 
 

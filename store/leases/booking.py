@@ -74,6 +74,7 @@ def place(
 
 
 def wish_of(booking: Mapping[str, Any], units: int) -> Wish:
+    """What a reservation asks for, as the search for hosts wants it."""
     return Wish(
         pool=booking["pool"],
         starts=booking["starts"],

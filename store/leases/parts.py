@@ -25,7 +25,7 @@ _PARTS = (
     .order_by(objects.c.path)
 )
 _TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bindparam("of_lease"))
-_NO_TIMERS = sa.delete(timers).where(timers.c.lease == sa.bindparam("of_lease"))
+_NO_TIMERS = sa.delete(timers).where(timers.c.event.in_(sa.bindparam("events", expanding=True)))
 NEW_TIMERS = sa.insert(timers)
 _NEXT_DUE = sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
 _BOOKED = sa.select(bookings).where(bookings.c.lease == sa.bindparam("of_lease")).order_by(bookings.c.reservation)
@@ -52,12 +52,14 @@ class Parts:
 
 
 def read(connection: sa.Connection, lease: str) -> Parts:
+    """The parts of a lease, as they are kept."""
     rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
     events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
     return Parts([row for row in rows if row["kind"] == "reservation"], events)
 
 
 def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The lease at a path."""
     return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
 
 
@@ -80,12 +82,12 @@ def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, pa
     wanted = _wanted(status, parts) if parts else {}
     there = {str(event): due for event, due in connection.execute(_TIMERS, {"of_lease": lease})}
     names = {event_path(lease, name): name for name in wanted}
-    if {event: wanted[name] for event, name in names.items()} == there:
-        return
-    connection.execute(_NO_TIMERS, {"of_lease": lease})
+    if gone := [event for event, due in there.items() if event not in names or wanted[names[event]] != due]:
+        connection.execute(_NO_TIMERS, {"events": gone})
     lines = [
         {"event": event, "lease": lease, "pool": pool, "name": name, "due": wanted[name]}
         for event, name in names.items()
+        if there.get(event) != wanted[name]
     ]
     if lines:
         connection.execute(NEW_TIMERS, lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -25,12 +26,13 @@ from store.leases.tables import bookings, timers
 from store.riders import Extra, Found, Rider
 
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
+_BOOKING = ("create", "update")  # the others are refused, if at all, before they write
 SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
 
 
 def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
     """May this happen, and what does it take? What a refused request had begun to take is given back."""
-    with connection.begin_nested():
+    with connection.begin_nested() if row.action in _BOOKING else nullcontext():
         return _ADMIT[row.action](connection, claim, spec, found)
 
 
@@ -63,6 +65,7 @@ def admit_event(connection: sa.Connection, claim: Claim, spec: BaseModel | None,
 
 
 def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """After an event the timers of its lease are set anew."""
     path = str(parent_of(grant.path))
     lease = parts.lease_at(connection, path)
     if lease is not None:

@@ -12,12 +12,24 @@ from domain.leases.capacity import Size
 from domain.leases.tables import BEFORE_END, END, EVENTS, START, Lease
 from domain.leases.views import Due, DueList, DueQuery, Holding, Want
 from store.engine import Database
-from store.leases.capacity import JOINING, LEAVING, held, one_at_a_time, size_of
+from store.leases.capacity import JOINING, LEAVING, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 
 PAGE = 500
 _FIRST = {END: 0, BEFORE_END: 1, START: 2}  # at one moment: what ends makes room for what starts
+
+_MINE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
+_CHANGED = sa.update(bookings).where(_MINE).values(version=bookings.c.version + 1)
+_CLOSED = _CHANGED.values(closing=True)
+_BOOKED = sa.select(bookings).where(_MINE).order_by(bookings.c.reservation)
+_HELD = (
+    sa.select(allocations.c.reservation, allocations.c.host, allocations.c.units)
+    .where(
+        allocations.c.reservation.in_(sa.bindparam("these", expanding=True)), allocations.c.phase != sa.bindparam("but")
+    )
+    .order_by(allocations.c.host, allocations.c.id)
+)
 
 
 class SqlLeases:
@@ -69,14 +81,13 @@ def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
 
 def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want) -> list[Holding]:
     """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more."""
-    mine = bookings.c.reservation.in_(reservations)
+    these = {"these": list(reservations)}
     if want is not Want.ALL:
-        closing = {"closing": True} if want is Want.NOTHING else {}
-        connection.execute(sa.update(bookings).where(mine).values(version=bookings.c.version + 1, **closing))
-    rows = connection.execute(sa.select(bookings).where(mine).order_by(bookings.c.reservation)).mappings().all()
+        connection.execute(_CLOSED if want is Want.NOTHING else _CHANGED, these)
+    rows = connection.execute(_BOOKED, these).mappings().all()
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     without = JOINING if want is Want.BEFORE else LEAVING
-    for row in held(connection, allocations.c.reservation.in_(reservations), allocations.c.phase != without):
+    for row in connection.execute(_HELD, {**these, "but": without}).mappings():
         there = places[row["reservation"]]
         there[row["host"]] = there.get(row["host"], 0) + row["units"]
     return [_holding(row, {} if row["closing"] else places[row["reservation"]]) for row in rows]

@@ -22,12 +22,18 @@ REACHED = 0.9
 NOTICED = 10  # seconds
 TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
-NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults", "crm_rejoined"}
+NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *("mci rollback", "mci reconcile", "mci delete by force", "leases slow start", "healing sweep"),
     *("systems create", "systems takeover", "systems roll back", "edge CRM comes back", "edge cluster cancel"),
-    *("edge maintenance", "edge late answer", "edge policy create", "machines line stopped"),
+    *(
+        "edge CRM with a token comes back",
+        "edge maintenance",
+        "edge late answer",
+        "edge policy create",
+        "machines line stopped",
+    ),
     *("machines machine takeover", "machines node maintain"),
 }
 

@@ -38,6 +38,7 @@ from workers.families import WORKFLOWS
 from workers.payloads import Encryption, Keys
 
 SECONDS = timedelta(seconds=20)
+ENDLESS = dict.fromkeys(QUICK, 86_000)  # what waits must not give up by itself meanwhile
 
 # Words that mean something: with something wrong in them. None of them has the proof that the cloudlet asks for.
 SOUND: dict[str, dict[str, Any]] = {
@@ -84,7 +85,7 @@ def raw(data: bytes) -> RawValue:
 async def busy(user: User, home: Path, client: Client) -> AsyncIterator[list[str]]:
     """Workflows that wait: an instance's change, a link, a policy, a held MCI, a clock, a bin."""
     async with edge_of(user, home, client) as edge:
-        ticket = await edge.begun(edge.at("berlin"), "create", spec={"key": edge.token().make(), "patience": QUICK})
+        ticket = await edge.begun(edge.at("berlin"), "create", spec={"key": edge.token().make(), "patience": ENDLESS})
         await edge.start_crm()
         await edge.end(ticket)
         await user.do(edge.at("berlin", "c2"), "create", spec={})
@@ -203,7 +204,7 @@ async def test_temporals_http_api_takes_signals_that_we_can_bear(
     user: User, client: Client, server: embedded.EmbeddedServer, home: Path, many: int
 ) -> None:
     async with edge_of(user, home, client) as edge:
-        ticket = await edge.begun(edge.at("berlin"), "create", spec={"patience": QUICK})
+        ticket = await edge.begun(edge.at("berlin"), "create", spec={"patience": ENDLESS})
         path = edge.at("berlin")
         port = int(server.http.rsplit(":", 1)[-1])
         url = f"/api/v1/namespaces/default/workflows/{path}/signal/{edge_wire.CRM_RESPONSE}"

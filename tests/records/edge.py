@@ -61,6 +61,7 @@ async def _disturbed(recorder: Keeper, edge: Edge) -> None:
     await edge.end(ticket)
     await recorder.keep(cluster, "create-resent")
     assert edge_platform.notify_id
+    await edge.until(edge.at("berlin"), "Ready")  # it takes changes again
     edge.set_faults(fault("silent", times=1))
     ticket = await edge.begun(cluster, "update", spec={"nodes": 2})
     await edge.until(cluster, "UpdateRequested")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from starter import asking as asking_module
 from starter import terminal
 from starter.asking import Asking
 from starter.errors import Exit
-from starter.output import aligned
+from starter.output import Sheet, aligned, fitting
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
 
@@ -49,7 +50,7 @@ async def test_the_status_of_an_mci_has_the_source_systems_shape(cli: Cli, mci: 
 
 async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -> None:
     lines = (await cli(f"mci status {mci}")).out.splitlines()
-    assert lines[0] == f"{mci}  Running:6 (R:6/6)  target None/None"
+    assert lines[0] == f"{mci}  Running:6 (R:6/6)"
     assert [line.split()[0] for line in lines[3:]] == ["back-1", "back-2", "data-1", "front-1", "front-2", "front-3"]
     assert (await cli(f"vm status {mci}/data-1 -o yaml")).out.startswith("id: data-1\n")
 
@@ -66,6 +67,8 @@ async def test_every_page_is_listed_and_a_cut_is_said(
     assert "cut at 3" in some.err
     assert json.loads((await cli(f"list mci --prefix ns:{ns} -o json")).out)[0]["path"] == f"ns:{ns}:mci:web"
     assert (await cli("list mci --prefix nobody -o name")).out == ""
+    nothing = await cli("list mci --prefix nobody")
+    assert (nothing.out, nothing.err) == ("", "none\n")  # no headings over nothing
 
 
 async def test_history_says_who_did_what_and_why(cli: Cli, mci: str) -> None:
@@ -75,6 +78,7 @@ async def test_history_says_who_did_what_and_why(cli: Cli, mci: str) -> None:
         ("suspend", "Running", "Suspending"),
         ("suspend", "Suspending", "Running"),
     ]
+    assert lines[-1]["message"] == "succeeded; MCI is Suspended:6 (R:0/6)"  # its own status does not tell
     assert lines[-1]["reason"] == "night"
     assert lines[-1]["requested_by"]
     assert "night" in (await cli(f"history {mci}")).out
@@ -98,7 +102,10 @@ async def test_get_takes_a_path_or_its_short_form(cli: Cli, mci: str) -> None:
     path = expand(mci, ("ns", "mci"))
     for words in (mci, path):
         assert yaml.safe_load((await cli(f"get {words} -o yaml")).out)["path"] == path
-    assert (await cli(f"get {mci}")).out.splitlines()[0].split() == ["path", path]
+    shown = (await cli(f"get {mci}")).out
+    assert shown.splitlines()[0].split() == ["path", path]
+    assert "\nspec\n  description: A small web shop" in shown
+    assert "\ninfo\n  generation: " in shown
 
 
 @pytest.mark.parametrize("kind", registry.KINDS)
@@ -134,6 +141,24 @@ def test_columns_are_aligned_and_nothing_is_cut() -> None:
     assert aligned([("A", "B"), ("long name", ""), ("x", "y" * 200)])[1:] == ["long name  -", f"x          {'y' * 200}"]
 
 
+def test_a_terminal_that_is_too_narrow_gets_the_cells_below_each_other() -> None:
+    sheet = Sheet([], ("NAME", "STATUS", "ERROR"), [("front-1", "Running", ""), ("b", "Failed", "no room")], [])
+    wide = aligned([sheet.headings, *sheet.lines])
+    assert fitting(sheet, None) == fitting(sheet, len(wide[2])) == wide
+    assert fitting(sheet, 20) == [
+        "NAME front-1",
+        "  STATUS  Running",
+        "NAME b",
+        "  STATUS  Failed",
+        "  ERROR   no room",
+    ]
+
+
+async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
+    told = (await cli("history x/y/z")).err
+    assert "ns:x:mci:y:vm:z" in told
+
+
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
     assert terminal.command("wait for it: starter attach x") == "wait for it: python3 run.py attach x"
@@ -143,9 +168,11 @@ async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None
     await cli(f"mci suspend {mci} --reason", "cheaper at night")
     told = (await cli(f"explain {mci}")).out
     assert "is Suspended:6 (R:0/6), since" in told
-    assert "because    suspend took it from Suspending to Running" in told
+    assert "because    suspend ended, asked for by" in told
+    assert ": succeeded; MCI is Suspended:6 (R:0/6)\n           reason given: cheaper at night\n" in told
     assert "running    nothing" in told
-    assert "you can    resume, terminate, delete; such as: starter mci resume" in told
+    allowed = "resume, terminate, scale-out, scale-in, delete"  # some of them take more words
+    assert f"you can    {allowed}; such as: starter mci resume {mci}" in told
 
 
 async def test_explain_tells_what_a_running_action_waits_for(
@@ -156,10 +183,19 @@ async def test_explain_tells_what_a_running_action_waits_for(
     told = (await cli(f"explain {mci}")).out
     await clouds.relent()
     assert "running    reboot since" in told
-    assert "waits for  operate_vms" in told
-    assert "in the way 409 Conflict" in told
-    assert "you can    wait" in told
+    assert "waits for  operate vms" in told
+    assert f"you can    wait for it: starter attach {mci}; end it: starter cancel {mci}" in told
     assert (await cli(f"attach {mci}")).code == 0
     await clouds.fail("*:vm:data-1")
     await cli(f"mci reboot {mci}")
     assert "trouble    " in (await cli(f"explain {mci}")).out
+
+
+async def test_explain_says_what_an_mci_that_holds_waits_for(cli: Cli, ns: str) -> None:
+    created = await cli(f"mci create {ns}/held --no-wait -f", str(EXAMPLES / "mci-hold.yaml"))
+    assert created.code == Exit.DONE, created.err
+    async with asyncio.timeout(60):
+        while "is Prepared" not in (told := (await cli(f"explain {ns}/held")).out):
+            await asyncio.sleep(0.1)
+    assert f"go on: starter mci continue {ns}/held; give up: starter mci withdraw {ns}/held" in told
+    assert (await cli(f"mci withdraw {ns}/held")).code == Exit.DONE

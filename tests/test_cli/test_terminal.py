@@ -79,6 +79,12 @@ def test_nobody_says_how_long_it_takes_before_it_can_be_known() -> None:
     assert "about 17 min left" in tree.draw(HALF, 6, 500, "", (100, 40)).plain
 
 
+def test_on_a_narrow_terminal_how_far_it_is_goes_below() -> None:
+    wide, narrow = (tree.draw(HALF, 6, 500, "", (columns, 40)).plain.splitlines() for columns in (100, 50))
+    assert narrow[1].strip() == "2/6 done  about 17 min left"
+    assert wide[0] == "  ".join(line.strip() for line in narrow[:2])
+
+
 def test_what_a_cloud_says_cannot_move_the_cursor() -> None:
     rude = seen(("aws/r0", {"Running": 1}))
     trouble = Trouble(path="ns:default:mci:web:vm:a-1", status="Running", error="\x1b[2Jboo", at=NOW)

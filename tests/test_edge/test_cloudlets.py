@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from domain.model import Result
 from tests.test_edge.kit import Edge, fault, words
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def test_maintenance_keeps_everybody_out_until_it_ends(edge: Edge) -> None:

@@ -53,6 +53,10 @@ async def test_a_cloudlet_is_shown_as_a_tree(edge: Edge, capsys: pytest.CaptureF
         ("c1", ["blog", "shop"]),
         ("c2", []),
     ]
+    assert await run(["explain", f"{org}/berlin"]) == 0
+    assert f"on site    CRM v1, notify-id {await edge.notify_id()}\n" in capsys.readouterr().out
+    assert await run(["explain", f"{org}/berlin/c1"]) == 0
+    assert "you can    update; such as: starter cluster update " in capsys.readouterr().out  # no delete: it has apps
     assert await run(["cluster", "delete", f"{org}/berlin/c1"]) == 3
     assert "add --cascade" in capsys.readouterr().err
     assert await run(["cluster", "delete", f"{org}/berlin/c1", "--cascade", "-y"]) == 0

@@ -20,6 +20,8 @@ from providers.edge.work import Works
 from tests.test_edge.kit import Edge, fault, words
 from tests.test_edge.test_hearing import by_the_table
 
+pytestmark = pytest.mark.stores("postgres")
+
 SPECS: dict[str, Any] = {"create": {}, "update": {"nodes": 3}, "delete": None}
 
 

@@ -15,6 +15,8 @@ from starter.command import run
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault
 
+pytestmark = pytest.mark.stores("postgres")
+
 SITES = [{"cloudlet": "berlin", "cluster": "c1"}, {"cloudlet": "munich", "cluster": "c1"}]
 
 

@@ -23,6 +23,8 @@ from domain.edge.tables import CLUSTER
 from domain.machine import NONE
 from tests.test_edge.test_tables import INSTANCE
 
+pytestmark = pytest.mark.stores("postgres")
+
 NOW = 7  # the current notify-id
 
 # What a CRM says in the course of each action, well and badly.

@@ -10,6 +10,8 @@ from domain.model import Result
 from tests.patience import PATIENCE
 from tests.test_edge.kit import Edge, fault, words
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def test_an_app_lives_from_create_to_delete_by_the_rows_and_their_actors(edge: Edge) -> None:
     await edge.up(latency=0.05)

@@ -3,33 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from domain.model import Result
-from starter.asking import Asking
-from tests.test_edge.kit import Edge, edge_of, fault
-from tests.user import User
-from workers import embedded
-from workers.connection import connect
-from workers.plugin import plugin
-from workers.service import Service
-from workers.settings import Settings
+from tests.test_edge.kit import Edge, fault
 
-
-@pytest.fixture
-async def edge(tmp_path: Path, postgres_url: str) -> AsyncIterator[Edge]:
-    """A stack on PostgreSQL, with a Temporal server of its own: queues have one name everywhere."""
-    server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin(sandbox=True))
-    service = Service(client, Settings(home=tmp_path, store_url=postgres_url, cloud_url=postgres_url))
-    service.prepare()
-    async with service.serve(), edge_of(User(Asking(client), service, "edgepg"), tmp_path, client) as found:
-        yield found
-    await service.close()
-    await server.stop()
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def test_a_cloudlet_lives_its_life_on_postgresql(edge: Edge) -> None:

@@ -30,6 +30,10 @@ async def test_a_lease_is_booked_shown_drawn_changed_and_deleted(cli: Cli, tenan
     shown = (await cli(f"lease show {pool}/l1")).out.splitlines()
     assert shown[0] == f"{pool}/l1  ACTIVE"
     assert shown[-1].split() == ["r1", "active", "physical:host", "h1", "-", "-"]
+    assert (await cli(f"lease status {pool}/l1")).out.splitlines() == shown
+    explained = (await cli(f"explain {pool}/l1")).out
+    assert "holds      h1, reservation r1\n" in explained
+    assert "you can    update, end, delete; such as: starter lease " in explained
     events = (await cli(f"lease events {pool}/l1")).out
     assert [line.split()[:2] for line in events.splitlines()[1:]] == [
         ["start_lease", "DONE"],

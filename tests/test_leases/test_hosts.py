@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import sqlalchemy as sa
 
 from domain import wire
 from domain.model import Query, Verification
 from providers.leases import tenants
 from tests.test_leases.tenant import HOUR, Tenant
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def verified(tenant: Tenant) -> list[tuple[str, str]]:

@@ -15,6 +15,8 @@ from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
 from tests.user import User
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 async def test_a_lease_is_created_started_announced_and_ended(tenant: Tenant) -> None:
     await tenant.add_hosts("h1", "h2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import TimeSkipper
 
@@ -11,6 +12,8 @@ from domain import wire
 from domain.machines import BIN, BIN_ROLE
 from domain.machines.model import InBin
 from tests.test_machines.estate import Estate
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 class Clock:

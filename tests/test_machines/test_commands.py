@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from domain.paths import name_of
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.test_machines.estate import Estate
@@ -36,6 +37,20 @@ async def test_the_life_of_a_machine_in_words(estate: Estate, cli: Cli) -> None:
     assert (await cli(f"machine attach-disk {name}/dev/db --disk nope")).code == 6
     assert (await cli(f"cloudspace delete {name}/dev")).code == 3
     assert (await cli(f"cloudspace delete {name}/dev --cascade")).code == 0
+
+
+async def test_what_is_not_said_of_a_new_object_is_kept_as_it_is_usual(estate: Estate, cli: Cli) -> None:
+    await estate.with_space()
+    await estate.with_image()
+    node, machine = estate.node(1), estate.machine()
+    assert (await cli(f"node create {node}")).code == 0
+    assert json.loads((await cli(f"get {node} -o json")).out)["spec"]["memory"] == 64
+    made = await cli(f"machine create {machine} --image {estate.name} --node {name_of(node)} --memory 64")
+    assert made.code == 0, made.err  # the node itself has as much
+    assert (await cli(f"machine status {machine}")).out.splitlines()[1].split()[3] == name_of(node)
+    disk = f"{estate.account}:disk:d1"
+    assert (await cli(f"disk create {disk}")).code == 0
+    assert json.loads((await cli(f"get {disk} -o json")).out)["spec"]["size"] == 10
 
 
 async def test_queues_are_listed_shown_stopped_and_terminated(estate: Estate, cli: Cli) -> None:

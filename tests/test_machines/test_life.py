@@ -14,6 +14,8 @@ from domain.machine import NONE, Actor, Row, Ruling
 from domain.machines import TABLES
 from tests.test_machines.estate import Estate
 
+pytestmark = pytest.mark.stores("postgres")
+
 KINDS = list(TABLES)
 MODELLED = {"machine": "VIRTUAL", "cloudspace": "VIRTUAL", "disk": "MODELED", "image": "VIRTUAL"}
 _numbers = count(1)

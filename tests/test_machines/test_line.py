@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from domain import wire
 from domain.errors import Category
 from domain.model import LineOrder, Result
 from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def migrating(estate: Estate, seconds: float = 60) -> str:

@@ -9,6 +9,8 @@ import pytest
 from domain.errors import Refused
 from tests.test_machines.estate import Estate
 
+pytestmark = pytest.mark.stores("postgres")
+
 
 @pytest.fixture
 async def full(estate: Estate) -> Estate:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from domain.model import Result
 from tests.test_machines.estate import Estate
+
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def test_deleting_a_cloudspace_is_refused_while_machines_live_in_it_unless_cascading(estate: Estate) -> None:

@@ -12,6 +12,7 @@ import pytest
 from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
+from domain.machines.port import Order
 from domain.model import Ending, Result
 from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate
@@ -171,6 +172,21 @@ async def test_an_action_terminated_at_any_step_is_healed_and_reported(
     assert await swept(estate) == []
     assert await estate.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
     await estate.at_rest()
+
+
+async def test_what_a_terminated_creation_left_outside_is_told_and_taken_up_when_asked_for_again(
+    estate: Estate,
+) -> None:
+    node = f"node:{estate.name}-late"
+    await estate.hang(node, "create")
+    await estate.admitted(node, "create", memory=10)
+    await estate.hanging(node)
+    await estate.hypervisor.perform("create", Order(node, "node", "as it came to be", {"memory": 10}))
+    await estate.asking.client.get_workflow_handle(node).terminate("an operator")
+    [found] = await swept(estate)
+    assert (found.path, found.finding, found.to, found.provider) == (node, Finding.HEALED, "None", "enabled")
+    assert await estate.to(node, "create", memory=10) == "ENABLED"
+    assert (await estate.hypervisor.describe(node)).state == "enabled"
 
 
 async def test_a_terminated_migration_is_healed_and_no_status_ever_showed_it(estate: Estate) -> None:

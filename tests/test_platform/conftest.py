@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from store.engine import Database
+from tests.premises import fresh_database
 from tests.test_platform.nursery import Nursery
 from tests.test_platform.site import Site
 from workers import embedded
 from workers.connection import connect
 from workers.plugin import plugin
-
-_numbers = count(1)
-
-
-def fresh_database(postgres_url: str) -> str:
-    """An empty database in the session's PostgreSQL."""
-    name = f"site_{next(_numbers)}"
-    url = sa.make_url(postgres_url)
-    engine = sa.create_engine(
-        url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
-    )
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    return url.set(database=name).render_as_string(hide_password=False)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,8 +13,11 @@ import pytest
 import sqlalchemy as sa
 from temporalio.client import Client
 
+from domain.edge.messages import DEMAND, LOOP
 from domain.model import Request, Result
+from domain.wire import companion
 from starter.asking import Asking
+from store.inventory import SqlInventory
 from tests.test_platform.conftest import opened
 from tests.test_platform.nursery import Nursery
 from tests.test_platform.site import ROOT, Site
@@ -124,6 +128,28 @@ async def test_temporal_sees_neither_what_is_asked_nor_why(guarded: Guarded) -> 
 async def test_a_command_without_the_key_is_told_so(guarded: Guarded) -> None:
     code, said = await guarded.run("root", "get", "web/shop", RATCHET_KEYS_FILE="")
     assert (code, "it is encrypted, and RATCHET_KEYS_FILE is not set here" in said) == (5, True), said
+
+
+async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_nothing(guarded: Guarded) -> None:
+    site, path = guarded.site, "org:web:policy:follow"
+    rule = {"app": "shop", "cloudlets": [{"cloudlet": "berlin", "cluster": "c1"}], "min_active": 0}
+    request = Request(path=path, action="create", spec={"auto_provision": rule}, requested_by="root")
+    ticket = await site.asking.ask(request)
+    assert (await site.asking.outcome(path, ticket.run)).status == "Active"
+    theirs = write(site.home / "theirs.yaml", "new", new=NEW)
+    stranger = await connect(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
+    loop, inventory = companion(path, LOOP), SqlInventory(site.database)
+    await stranger.get_workflow_handle(loop).signal(DEMAND, {"cloudlet": "berlin", "clients": 9})
+    async with asyncio.timeout(60):
+        while not (ignored := [line.message for line in await inventory.history(path, 9) if line.actor == "Demand"]):
+            await asyncio.sleep(0.05)
+    assert "encrypted with the key 'new', which RATCHET_KEYS_FILE does not have" in ignored[0]
+    handle = site.client.get_workflow_handle(loop)
+    assert (await handle.query("memory"))["clients"] == {}
+    await handle.signal(DEMAND, {"cloudlet": "berlin", "clients": 7})
+    async with asyncio.timeout(60):
+        while (await handle.query("memory"))["clients"] != {"berlin": 7}:
+            await asyncio.sleep(0.05)
 
 
 async def test_keys_are_rotated_while_an_action_runs(guarded: Guarded) -> None:

@@ -24,7 +24,7 @@ from starter.asking import PAGE, Asking
 from store.schema import objects
 from tests.user import User
 from workers.codec import CodecServer, serving
-from workers.payloads import ENCODING, Encryption, Keys, UnreadablePayload, converter, load
+from workers.payloads import ENCODING, Encryption, Keys, UnreadablePayload, converter, load, patient
 from workers.settings import Settings
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (7, 11))
@@ -83,6 +83,22 @@ async def test_without_keys_an_encrypted_value_says_that_it_is_encrypted(tmp_pat
     assert await sealing.decode(sealed) == ["hunter2"]
     with pytest.raises(UnreadablePayload, match="it is encrypted, and RATCHET_KEYS_FILE is not set here"):
         await converter(Settings(home=tmp_path)).decode(sealed)
+
+
+async def test_a_worker_is_told_what_it_cannot_decrypt_only_where_anything_is_taken(tmp_path: Path) -> None:
+    def of(name: str, **keys: str) -> DataConverter:
+        return converter(Settings(home=tmp_path, keys_file=write(tmp_path / name, name, **keys)))
+
+    [foreign], [ours] = await of("a", a=OLD).encode(["hunter2"]), await of("b", b=NEW).encode(["hunter3"])
+    worker = patient(of("b", b=NEW))
+    assert await worker.decode([ours], [Any]) == ["hunter3"]
+    [told] = await worker.decode([foreign], [Any])
+    assert (type(told), "encrypted with the key 'a'" in told) == (wire.Unreadable, True)
+    for hints in (None, list[type]([str]), list[type]([dict])):
+        with pytest.raises(UnreadablePayload, match="encrypted with the key 'a', which RATCHET_KEYS_FILE does not"):
+            await worker.decode([foreign], hints)
+    [untold] = await patient(converter(Settings(home=tmp_path))).decode([foreign], [Any])
+    assert untold == "it is encrypted, and RATCHET_KEYS_FILE is not set here"
 
 
 async def test_the_texts_of_failures_are_sealed_too(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from starter.errors import Exit
 from store.engine import Database
 from store.migrate import migrate
-from tests.test_platform.conftest import fresh_database, opened
+from tests.premises import fresh_database
+from tests.test_platform.conftest import opened
 from tests.test_platform.nursery import Nursery
 from tests.test_platform.site import Site
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,14 @@ import sqlalchemy as sa
 from store.engine import Database
 from store.migrate import migrate
 from store.schema import metadata
+from tests.premises import fresh_database
 from tests.test_store.scene import Scene
-
-_numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def empty_postgres(postgres_url: str) -> Callable[[], str]:
-    """Makes databases without tables. They are not in UTC, as a server of the world may not be."""
-    engine = sa.create_engine(
-        sa.make_url(postgres_url).set(drivername="postgresql+psycopg"),
-        isolation_level="AUTOCOMMIT",
-        poolclass=sa.NullPool,
-    )
-
-    def make() -> str:
-        name = f"store_{next(_numbers)}"
-        with engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE {name}")
-            connection.exec_driver_sql(f"ALTER DATABASE {name} SET timezone TO 'Asia/Seoul'")
-        return sa.make_url(postgres_url).set(database=name).render_as_string(hide_password=False)
-
-    return make
+    """Makes databases without tables."""
+    return lambda: fresh_database(postgres_url)
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from domain.model import Result
+from domain.model import Request, Result
 from starter.asking import Asking
+from starter.errors import Unanswered
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
+
+pytestmark = pytest.mark.stores("postgres")
 
 TREE = system(service("web"), system(service("b"), service("bc"), service("c"), name="a"))
 TWO = {**RUN, "command": ["two"]}
@@ -98,6 +102,23 @@ async def test_above_below_and_at_the_same_path_deploys_conflict_and_name_each_o
     shop.let_go()
     assert {(await first).result, (await second).result} == {Result.SUCCEEDED}
     assert len(await shop.records()) == 4  # those that were refused left nothing
+
+
+async def test_a_busy_path_is_refused_also_when_nobody_can_say_which_deploy_it_is(shop: Shop) -> None:
+    class Unheard(Asking):
+        async def read(self, *_what: Any, **_how: Any) -> Any:
+            raise Unanswered("the worker could not answer")
+
+    shop.hold("/web")
+    first = await shop.begin("/web", RUN)
+    request = Request(path=shop.at("/web"), action="deploy", spec={"definition": TWO})
+    ticket = await Unheard(shop.asking.client).ask(request)
+    assert ticket.admission.refusal
+    assert ticket.admission.refusal.message.startswith(
+        f"409 Conflict: other action currently happening on {request.path}"
+    )
+    shop.let_go()
+    assert (await first).result is Result.SUCCEEDED
 
 
 async def test_a_teardown_excludes_everything_and_leaves_an_empty_system(shop: Shop) -> None:

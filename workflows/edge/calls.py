@@ -69,6 +69,7 @@ async def ignore(*messages: Ignored) -> None:
 
 
 async def connected(cloudlet: str, said: CrmConnect) -> Connected:
+    """A CRM is there: kept."""
     text = statement(wire.CRM_CONNECT, cloudlet, said.raw)
     fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
@@ -77,6 +78,7 @@ async def connected(cloudlet: str, said: CrmConnect) -> Connected:
 
 
 async def answered(cloudlet: str, said: CrmResponse) -> Told:
+    """A CRM's answer, judged and kept."""
     text = statement(wire.CRM_RESPONSE, cloudlet, said.raw)
     fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
@@ -105,12 +107,14 @@ async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
 
 
 async def refuges(cloudlet: str) -> Refuges:
+    """Where the apps of a cloudlet can go."""
     return await workflow.execute_local_activity_method(
         EdgeActivities.failover_plan, cloudlet, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
 async def facts(asked: PolicyQuestion) -> Facts:
+    """What the inventory knows about a policy's question."""
     return await workflow.execute_local_activity_method(
         EdgeActivities.policy_facts, asked, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )

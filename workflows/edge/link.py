@@ -37,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import kind_of
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
+    from workflows.shield import Informed
 
 BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
 TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
@@ -54,7 +55,9 @@ class LinkState(Model):
 
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
-class CloudletLink:
+class CloudletLink(Informed):
+    """The companion of a cloudlet: its CRM connects here, and answers that no action awaits go here."""
+
     OUTLIVES_BUILDS = True
 
     @workflow.init

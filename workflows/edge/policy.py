@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.action import Action
     from workflows.edge import calls
     from workflows.edge.cloudlet import act
+    from workflows.shield import Informed
 
 
 class LoopState(Model):
@@ -79,7 +80,7 @@ class KeepPolicy(Action):
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
-class FollowDemand:
+class FollowDemand(Informed):
     """Hears demand, and every interval does what the policy says about it."""
 
     OUTLIVES_BUILDS = True

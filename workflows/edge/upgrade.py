@@ -27,6 +27,8 @@ _BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
 @workflow.defn(name=wire.UPGRADE_CLOUDLET)
 class UpgradeCloudlet(OnCloudlet):
+    """A second CRM is started, takes over, and ends the first."""
+
     def __init__(self) -> None:
         super().__init__()
         self._next: Address | None = None

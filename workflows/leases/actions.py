@@ -9,16 +9,16 @@ from __future__ import annotations
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from domain.leases import names
+    from domain.leases import ends, names
+    from domain.leases.ends import Errors, Work
     from domain.leases.names import event_path
-    from domain.leases.tables import END, START, Event, Lease, Reservation
+    from domain.leases.tables import Lease
     from domain.leases.views import Want
     from domain.machine import NONE
     from domain.model import Done, Grant, Move, Outcome, Request
-    from domain.paths import name_of
     from workflows.action import Action, Failed
     from workflows.leases import calls
-    from workflows.leases.plugins import Errors, Work, end_all, start_all
+    from workflows.leases.plugins import end_all, start_all
 
 CUT_OFF = "cut off before it was known what became of it"
 
@@ -32,7 +32,7 @@ class _OnLease(Action):
 
     def _check(self, grant: Grant) -> None:
         """A lease whose parts contradict it goes to ERROR, never silently on."""
-        if wrong := grant.details.get("contradiction"):
+        if wrong := ends.in_doubt(grant):
             raise Failed(f"its parts cannot be reconciled: {wrong}", Done(to=Lease.ERROR))
 
     def _errors(self, work: list[Work]) -> Errors:
@@ -69,7 +69,7 @@ class UpdateLease(_OnLease):
             await calls.wake_clock(grant.details["pool"])
         changing = grant.details.get("hand_over", [])
         if changing and (errors := (await calls.hand_over(changing)).errors):
-            raise Failed(f"the size cannot change: {_listed(errors)}")
+            raise Failed(f"the size cannot change: {ends.listed(errors)}")
         return Done(moves=[Move.model_validate(move) for move in grant.details.get("sizes", [])])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
@@ -80,7 +80,10 @@ class UpdateLease(_OnLease):
 
 @workflow.defn(name=names.START_LEASE)
 class StartLease(_OnLease):
-    """Start every reservation. Those that start stay active, whatever becomes of the others."""
+    """Start every reservation. Those that start stay active, whatever becomes of the others.
+
+    If all of them are on hosts and are handed over at once, that is done in the step that admits the start.
+    """
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -88,26 +91,20 @@ class StartLease(_OnLease):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check(grant)
-        work: list[Work] = grant.details["reservations"]
+        work = ends.to_start(grant)
         await start_all(work, self._known)
-        left = self._left(grant, work)
-        if errors := self._errors(work):
-            raise Failed(_partly("started", errors, work), left)
+        left = ends.started(grant, errors := self._errors(work))
+        if errors:
+            raise Failed(ends.partly("started", errors, work), left)
         return left
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        return self._left(grant, grant.details["reservations"])
-
-    def _left(self, grant: Grant, work: list[Work]) -> Done:
-        errors = self._errors(work)
-        moves = [_moved(each["path"], errors, Reservation.ACTIVE) for each in work]
-        status = Event.ERROR if len(errors) == len(work) else Event.DONE
-        return Done(moves=[*moves, Move(path=event_path(grant.path, START), to=status, action="start")])
+        return ends.started(grant, self._errors(ends.to_start(grant)))
 
 
 @workflow.defn(name=names.END_LEASE)
 class EndLease(_OnLease):
-    """End every reservation and give everything back."""
+    """End every reservation and give everything back. At once, in the same way as a start."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -115,21 +112,15 @@ class EndLease(_OnLease):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check(grant)
-        work = _begun(grant)
+        work = ends.to_end(grant)
         await end_all(work, self._known)
-        left = self._left(grant, work)
-        if errors := self._errors(work):
-            raise Failed(_partly("ended", errors, work), left)
+        left = ends.ended(grant, errors := self._errors(work))
+        if errors:
+            raise Failed(ends.partly("ended", errors, work), left)
         return left
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        return self._left(grant, _begun(grant))
-
-    def _left(self, grant: Grant, work: list[Work]) -> Done:
-        errors = self._errors(work)
-        moves = [_moved(each["path"], errors, Reservation.DELETED) for each in work]
-        status = Event.ERROR if errors else Event.DONE
-        return Done(moves=[*moves, Move(path=event_path(grant.path, END), to=status, action="end")])
+        return ends.ended(grant, self._errors(ends.to_end(grant)))
 
 
 @workflow.defn(name=names.DELETE_LEASE)
@@ -144,7 +135,7 @@ class DeleteLease(_OnLease):
         work: list[Work] = grant.details["reservations"]
         await end_all(work, self._known)
         if errors := {path: error for path, error in self._known.items() if error}:
-            raise Failed(f"not everything could be taken back: {_listed(errors)}")
+            raise Failed(f"not everything could be taken back: {ends.listed(errors)}")
         events = [event_path(grant.path, name) for name in grant.details["events"]]
         return Done(moves=[Move(path=path, to=NONE) for path in [*(each["path"] for each in work), *events]])
 
@@ -172,22 +163,4 @@ class ChangeHost(Action):
     async def perform(self, request: Request, grant: Grant) -> Done:
         changed: list[str] = grant.details.get("hand_over", [])
         errors = (await calls.hand_over(changed)).errors if changed else {}
-        return Done(message=f"could not be handed over: {_listed(errors)}" if errors else "")
-
-
-def _begun(grant: Grant) -> list[Work]:
-    """Reservations that hold something, or may."""
-    return [each for each in grant.details["reservations"] if each["status"] in (Reservation.ACTIVE, Reservation.ERROR)]
-
-
-def _moved(path: str, errors: Errors, good: str) -> Move:
-    return Move(path=path, to=Reservation.ERROR if path in errors else good, error=errors.get(path, ""))
-
-
-def _partly(what: str, errors: Errors, work: list[Work]) -> str:
-    return f"{len(work) - len(errors)} of {len(work)} reservations {what}: {_listed(errors)}"
-
-
-def _listed(errors: Errors) -> str:
-    shown = [f"{name_of(path)}: {error}" for path, error in list(errors.items())[:5]]
-    return "; ".join(shown) + (f"; and {len(errors) - 5} more" if len(errors) > 5 else "")
+        return Done(message=f"could not be handed over: {ends.listed(errors)}" if errors else "")

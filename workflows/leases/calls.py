@@ -18,9 +18,9 @@ ONCE = RetryPolicy(maximum_attempts=1)
 HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
 
 
-async def hand_over(reservations: list[str], want: Want = Want.ALL) -> Handed:
+async def hand_over(reservations: list[str], want: Want = Want.ALL, tried: bool = False) -> Handed:
     """Bring reservations to what they should hold: quickly if that can be, else with patience."""
-    first = await _try(HandOver(reservations=reservations, want=want))
+    first = Handed(again=reservations) if tried else await _try(HandOver(reservations=reservations, want=want))
     if not first.again:
         return first
     rest = await _patiently(HandOver(reservations=first.again, want=want))
@@ -63,12 +63,14 @@ async def wake_clock(pool: str) -> None:
 
 
 async def due_events(query: DueQuery) -> DueList:
+    """What is due in a pool, and when the next thing is."""
     return await workflow.execute_local_activity_method(
         Firing.due_events, query, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
 async def fire_events(events: DueList) -> Fired:
+    """Start what is due."""
     return await workflow.execute_activity_method(
         Firing.fire_events,
         events,

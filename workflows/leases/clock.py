@@ -25,6 +25,8 @@ LONG_HISTORY = 4_000
 
 @workflow.defn(name=names.LEASE_CLOCK)
 class LeaseClock:
+    """The companion of a pool: it starts, announces and ends its leases."""
+
     OUTLIVES_BUILDS = True
 
     def __init__(self) -> None:

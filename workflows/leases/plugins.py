@@ -19,13 +19,12 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from domain import registry, wire
     from domain.errors import Category, brief
+    from domain.leases import ends
+    from domain.leases.ends import Errors, Work
     from domain.leases.views import Want
     from domain.limits import TASK_TIMEOUT
     from domain.model import ObjectView, Outcome, Query, Refusal, Request, Result
     from workflows.leases import calls
-
-Work = dict[str, Any]  # a reservation: its path, its type, and what that type needs
-Errors = dict[str, str]  # by reservation
 
 BUSY_PAUSE = timedelta(seconds=5)
 BUSY_TRIES = 60
@@ -47,10 +46,14 @@ class OnHosts:
     """Whole hosts, and instances on hosts."""
 
     async def start(self, work: Sequence[Work]) -> Errors:
-        return (await calls.hand_over([each["path"] for each in work])).errors
+        return await self._hand_over(work, Want.ALL)
 
     async def end(self, work: Sequence[Work]) -> Errors:
-        return (await calls.hand_over([each["path"] for each in work], Want.NOTHING)).errors
+        return await self._hand_over(work, Want.NOTHING)
+
+    async def _hand_over(self, work: Sequence[Work], want: Want) -> Errors:
+        tried = all(each.get(ends.TRIED) for each in work)
+        return (await calls.hand_over([each["path"] for each in work], want, tried)).errors
 
 
 class OnMcis:
@@ -84,7 +87,7 @@ class OnMcis:
 
 
 ON_HOSTS, ON_MCIS = OnHosts(), OnMcis()
-PLUGINS: dict[str, Plugin] = {"physical:host": ON_HOSTS, "virtual:instance": ON_HOSTS, "mci": ON_MCIS}
+PLUGINS: dict[str, Plugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS), "mci": ON_MCIS}
 
 
 async def start_all(work: Sequence[Work], done: Errors) -> None:
@@ -93,6 +96,7 @@ async def start_all(work: Sequence[Work], done: Errors) -> None:
 
 
 async def end_all(work: Sequence[Work], done: Errors) -> None:
+    """End every part of a lease."""
     await asyncio.gather(*(_group(plugin.end, group, done) for plugin, group in _grouped(work)))
 
 

@@ -15,6 +15,8 @@ from domain.wire import companion
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
+from workers.crm import token_of
+from workers.settings import Settings
 
 ROOT = "org:{ns}"
 CLOUDLET, OTHER = ":cloudlet:berlin", ":cloudlet:munich"
@@ -45,11 +47,12 @@ def there(*below: str) -> Told:
     return make
 
 
-def bring_up(below: str) -> Act:
+def bring_up(below: str, keyed: bool = False) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
-        ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience})
+        key = {"key": token_of(Settings(home=world.home), cloudlet).make()} if keyed else {}
+        ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience, **key})
         world.crms.start(world.client, cloudlet)
         return await world.end(ticket)
 
@@ -99,6 +102,23 @@ async def reconnect(world: World, path: str) -> Outcome:
     await until(world, cloudlet, lambda seen: seen.status == "Offline")
     world.crms.start(world.client, cloudlet)
     return seen_as(await until(world, cloudlet, lambda seen: seen.status == "Ready"))
+
+
+async def keyed(world: World, path: str) -> None:
+    """A cloudlet whose CRM has to prove who it is."""
+    assert (await bring_up(CLOUDLET, keyed=True)(world, path)).status == "Ready"
+
+
+async def rejoin(world: World, path: str) -> Outcome:
+    """The CRM goes with a request that it never answered; the next one proves who it is, and answers."""
+    cloudlet, cluster = f"{path}{CLOUDLET}", f"{path}{CLUSTER}"
+    ticket = await world.ask(cluster, "create")
+    await until(world, cluster, lambda seen: seen.status == "CreateRequested")
+    await world.crms.end(cloudlet, "v1")
+    await until(world, cloudlet, lambda seen: seen.status == "Offline")
+    world.crms.start(world.client, cloudlet)
+    world.crms.set_faults(cloudlet, [])
+    return await world.end(ticket)
 
 
 async def late_answer(world: World, path: str) -> Outcome:
@@ -221,6 +241,8 @@ STORIES = (
     story("app update", APP, act(APP, "update", replicas=2), WITH_APP, status="Ready", told=("create", "update")),
     story("app delete", APP, act(APP, "delete"), WITH_APP, status="None", told=("create", "delete")),
     story("CRM comes back", CLOUDLET, reconnect, IN_CLUSTER, status="Ready", plain=False),
+    story("CRM with a token comes back", CLUSTER, rejoin, keyed, broken(":c1", "create", "silent"), status="Ready",
+          told=("create",), plain=False),
     story("late answer", CLUSTER, late_answer, IN_CLUSTER, status="Ready", told=("create",)),
     story("policy create", POLICY, create_policy, IN_CLUSTER, after=(without_policy,), status="Active"),
     story("policy update", POLICY, update_policy, IN_CLUSTER, policy, after=(without_policy,), status="Active"),

@@ -1,0 +1,128 @@
+"""Starts and ends that take no time are done in the step that admits them; whatever else happens is as ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from activities.inventory import ActionWrites
+from activities.leases import Hands
+from domain.leases.dates import stamp
+from domain.leases.views import Holding
+from domain.model import Admission, Claim, Request, Result
+from domain.ports import AtOnce
+from store.leases import SqlLeases
+from tests.test_leases.tenant import Tenant
+from tests.test_store.scene import Scene
+
+START = datetime(2026, 3, 1, 9, tzinfo=UTC)
+LEASE = "project:p1:lease:l1"
+BROKEN = "a bug of whoever hands over"
+
+
+class Site:
+    """Whoever hands hosts over: counts its orders, and breaks when it is told to."""
+
+    def __init__(self) -> None:
+        self.orders: list[str] = []
+        self.broken = False
+
+    async def hold(self, holding: Holding) -> None:
+        self.orders.append(holding.reservation)
+        if self.broken:
+            raise RuntimeError(BROKEN)
+
+
+@dataclass
+class Desk:
+    scene: Scene
+    site: Site
+
+    def writes(self) -> ActionWrites:
+        hands = Hands(SqlLeases(self.scene.database), self.site, 1)
+        work: dict[tuple[str, str], AtOnce] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
+        return ActionWrites(self.scene.inventory, at_once=work)
+
+    async def begin(self, action: str, run: str, **spec: str) -> Admission:
+        request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
+        return await self.writes().begin(Claim(request=request, run=run, at=START))
+
+    async def told(self) -> list[tuple[str, str, str]]:
+        return [(line.action, line.source, line.to) for line in await self.scene.inventory.history(LEASE, 100)]
+
+
+@pytest.fixture
+async def desk(scene: Scene) -> Desk:
+    """A lease that is about to start."""
+    host = await scene.grant("pool:main:host:h1", "add", spec={})
+    await scene.finish(host)
+    dates = {"start": stamp(START), "end": stamp(START + timedelta(hours=2))}
+    lease = await scene.grant(LEASE, "create", spec={"hosts": 1, **dates})
+    await scene.finish(lease)
+    return Desk(scene, Site())
+
+
+async def test_a_start_that_is_asked_for_again_after_a_crash_gives_the_same_outcome_and_writes_nothing_twice(
+    desk: Desk,
+) -> None:
+    first = await desk.begin("start", "run", due=stamp(START))
+    before = await desk.scene.dump()
+    again = await desk.begin("start", "run", due=stamp(START))
+    assert first == again
+    assert await desk.scene.dump() == before
+    assert first.outcome
+    assert (first.outcome.result, first.outcome.status) == (Result.SUCCEEDED, "ACTIVE")
+    assert (await desk.told())[2:] == [("start", "PENDING", "STARTING"), ("start", "STARTING", "ACTIVE")]
+
+
+async def test_a_start_that_breaks_is_left_to_its_workflow_and_not_to_the_retries_of_begin(desk: Desk) -> None:
+    desk.site.broken = True
+    admission = await desk.begin("start", "run", due=stamp(START))
+    assert admission.grant
+    assert admission.outcome is None
+    assert (await desk.told())[2:] == [("start", "PENDING", "STARTING")]
+    assert len(desk.site.orders) == 1
+
+
+async def test_a_start_that_is_refused_orders_nothing(desk: Desk) -> None:
+    admission = await desk.begin("start", "run", due=stamp(START + timedelta(hours=1)))
+    assert admission.refusal
+    assert not desk.site.orders
+
+
+async def test_an_end_of_what_has_ended_orders_nothing(desk: Desk) -> None:
+    await desk.begin("start", "run", due=stamp(START))
+    await desk.begin("end", "run-2")
+    assert len(desk.site.orders) == 2
+    again = await desk.begin("end", "run-3")
+    assert again.grant
+    assert (again.outcome, len(desk.site.orders)) == (None, 2)
+
+
+async def test_a_start_and_an_end_are_one_step_each_for_temporal(tenant: Tenant) -> None:
+    await tenant.add_hosts("h1")
+    await tenant.create(start="now", end="+2h")
+    await tenant.until_status("ACTIVE")
+    assert await _markers(tenant) == 1
+    assert (await tenant.do(tenant.lease(), "end")).status == "TERMINATED"
+    assert await _markers(tenant) == 1
+    await tenant.at_rest()
+
+
+async def test_what_needs_patience_is_tried_quickly_once_and_then_patiently(tenant: Tenant) -> None:
+    await tenant.add_hosts("h1")
+    await tenant.fault("unavailable", "h1", verb="create", times=1)
+    await tenant.create(start="now", end="+2h")
+    await tenant.until_status("ACTIVE")
+    history = await tenant.asking.client.get_workflow_handle(tenant.lease()).fetch_history()
+    names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+    assert [name for name in names if name] == ["lease_hand_over"]
+    assert await _markers(tenant) == 2  # begin and finish
+    await tenant.at_rest()
+
+
+async def _markers(tenant: Tenant) -> int:
+    history = await tenant.asking.client.get_workflow_handle(tenant.lease()).fetch_history()
+    return len([event for event in history.events if event.HasField("marker_recorded_event_attributes")])
