@@ -109,6 +109,33 @@ async def test_crmv1_cleans_up_when_an_upgrade_that_was_terminated_is_repaired(e
     await repaired(edge, "v1")
 
 
+async def test_a_crm_that_takes_over_while_the_cloudlet_is_repaired_is_brought_up(edge: Edge) -> None:
+    path = await upgrade_terminated(edge)
+    await connected(edge, await edge.start_crm(version="v2"))
+    await unheard(edge, path)
+    await heal(edge)
+    edge.set_faults(fault("silent", version="v1"))
+    ticket = await edge.begun(path, "repair")
+    await crmv1_ends(edge)
+    assert (await edge.end(ticket)).status == "Ready"
+    assert (await crm(edge))["version"] == "v2"
+    await edge.at_rest()
+
+
+async def unheard(edge: Edge, path: str) -> None:
+    """CRMv2 has said that it is Ready, and the action that it was meant for is dead."""
+    link = edge.client.get_workflow_handle(companion(path, wire.LINK))
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            sent = [
+                each.signal_external_workflow_execution_initiated_event_attributes.signal_name
+                for each in (await link.fetch_history()).events
+            ]
+            if wire.CRM_RESPONSE in sent:
+                return
+            await asyncio.sleep(0.02)
+
+
 async def test_a_stranger_is_not_heard_after_an_upgrade_that_was_terminated(edge: Edge) -> None:
     path = await upgrade_terminated(edge)
     await heal(edge)

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import CloudletTerms, Refuge
     from domain.edge.hearing import Effect, Listener
-    from domain.edge.messages import Address, CrmRequest, CrmResponse, Reconnected, Verb, joined
+    from domain.edge.messages import Address, CrmRequest, CrmResponse, Lost, Reconnected, Verb, joined
     from domain.edge.tables import CLOUDLET, GONE, Party, S
     from domain.errors import brief
     from domain.limits import TASK_TIMEOUT
@@ -119,6 +119,8 @@ class BringUpCloudlet(OnCloudlet):
                 await self._acknowledge(grant, said)
             elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
                 break
+            elif isinstance(said, Lost) and (other := self._terms.next) and said.version != other.version:
+                await calls.send(other, order(grant, other, Verb.RECONNECT))  # it took over in the meantime
         assert self._address
         await calls.everything(self._address)
         await self.close_mail()
