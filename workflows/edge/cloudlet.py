@@ -92,6 +92,7 @@ def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
 
 
 def undo_upgrade(grant: Grant, to: Address, version: str) -> CrmRequest:
+    """To CRMv1: clean up whatever there is of the CRM of this version."""
     return order(grant, to, Verb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
