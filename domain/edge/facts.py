@@ -94,6 +94,7 @@ class CloudletTerms(Model):
     """What a cloudlet's action was granted."""
 
     address: Address | None = None  # the CRM that is connected
+    next: Address | None = None  # another one, left by an upgrade that did not end well
     patience: Patience = Patience()
     spec: dict[str, Any] = {}
 

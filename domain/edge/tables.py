@@ -147,6 +147,7 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     Row("resend",    S.UPDATE_ERROR,         None,  SAME,            actor=V1),         # it serves on; the state stays
     *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
       for source in _UPGRADING),
+    Row("cut off",   S.READY,                None,  S.UPDATE_ERROR,  actor=CONTROLLER),  # and CRMv2 is there
 ), passing=(S.UPDATING,))  # InitOk is not: a CRM that connects by itself may stay there while it gathers
 
 POLICY = StateTable("policy", "Policy", (

@@ -89,6 +89,8 @@ class Agent:
         if self._stop.is_set():
             return
         await self._gather()
+        if self._stop.is_set():  # we are being cleaned up: who would be left?
+            return
         await self._handover.take_over()
         await self._voice.say(self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version})
         self._log.info("ready", notify_id=self.notify_id, instances=len(self._platform.things()))
@@ -210,7 +212,8 @@ class Agent:
         """Start the CRM of the other version; if it does not take over, clean up and serve on."""
         version = str(request.spec.get("version", ""))
         if request.undo:
-            await self._handover.clean_up(version)
+            if not self._stop.is_set():  # else it has taken over, and ends us
+                await self._handover.clean_up(version)
             return
         await self._answer(request, {"state": "Updating"})
         why = await self._handover.start(version)

@@ -19,7 +19,7 @@ from domain.errors import Category, Refused, brief
 from domain.machine import Actor, Row
 from domain.model import Claim, Grant, Outcome
 from domain.paths import ancestors, parent_of, short
-from store.recording import LINES, line
+from store.recording import LINES, line, merged
 from store.riders import Extra, Found, Rider
 from store.schema import objects
 
@@ -29,7 +29,9 @@ _INSIDE = (
     .where(objects.c.parent == sa.bindparam("at_path"))
     .order_by(objects.c.path)
 )
-_GONE_OFFLINE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"), objects.c.status == S.READY.value)
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
+
+Crm = dict[str, Any] | None  # what is kept of a connection
 
 MAX_CASCADE = 500
 _LIMITS = {"create": "create", "recreate": "create", "update": "update", "delete": "delete"}
@@ -67,7 +69,8 @@ def admit_cloudlet(connection: sa.Connection, claim: Claim, spec: BaseModel | No
         assert isinstance(spec, CloudletSpec)
         kept = spec.model_dump(mode="json")
         _can_check(spec.key)
-        return Extra(details=_cloudlet_terms(None, spec), spec=kept)
+        there = address_of(found) if found else None  # left by a create that was cut off
+        return Extra(details=_cloudlet_terms(there, spec), spec=kept)
     address = address_of(found)
     if isinstance(spec, UpgradeSpec):
         _may_upgrade(found, address, spec)
@@ -85,11 +88,13 @@ def admit_cloudlet(connection: sa.Connection, claim: Claim, spec: BaseModel | No
             f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
             f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
         )
-    return Extra(details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"])))
+    return Extra(
+        details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"]), address_of(found, "next"))
+    )
 
 
-def _cloudlet_terms(address: Address | None, spec: CloudletSpec) -> dict[str, Any]:
-    terms = CloudletTerms(address=address, patience=spec.patience, spec=spec.model_dump(mode="json"))
+def _cloudlet_terms(address: Address | None, spec: CloudletSpec, other: Address | None = None) -> dict[str, Any]:
+    terms = CloudletTerms(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
     return terms.model_dump(mode="json")
 
 
@@ -213,12 +218,37 @@ def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | N
 
 
 def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """An action kept the cloudlet while its CRM went away: now it is told as it is."""
+    """An action kept the cloudlet while CRMs came and went: now it is told as it is."""
     found = find(connection, grant.path)
-    if found is None or found["status"] != S.READY or address_of(found):
+    if found is None:
         return
-    connection.execute(_GONE_OFFLINE, {"at_path": grant.path, "status": S.OFFLINE.value, "changed_at": at})
-    told = line(grant.path, at, Actor.CONTROLLER, "lost", S.READY, S.OFFLINE, grant.epoch, "its CRM is gone")
+    crm, other = found["info"].get("crm"), found["info"].get("next")
+    repaired = found["status"] == S.READY and grant.action == "repair"
+    if found["status"] == S.READY and grant.action == "upgrade" and other:  # or it would have said what became of it
+        why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
+        _turn(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
+    elif found["status"] == S.READY and not address_of(found):
+        _turn(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
+    if other:
+        kept = grant.action in ("upgrade", "repair") and not repaired  # not with a new key: it would have to prove it
+        crm, other = heirs(crm, other) if kept else (crm, None)
+        info = merged(found["info"], {"crm": crm, "next": other})
+        connection.execute(_CHANGE, {"at_path": grant.path, "info": info})
+    if repaired and crm:  # it may have brought up the other one
+        connection.execute(_CHANGE, {"at_path": grant.path, "spec": {**found["spec"], "version": crm["version"]}})
+
+
+def heirs(crm: Crm, other: Crm) -> tuple[Crm, Crm]:
+    """Who serves, and who is to take over, when no upgrade decides it any more: whoever is there."""
+    if not other or not other.get("connected"):
+        return crm, None
+    return (crm, other) if crm and crm.get("connected") else (other, None)
+
+
+def _turn(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
+    change = {"status": to.value, "changed_at": at, **({"error": why} if to is S.UPDATE_ERROR else {})}
+    connection.execute(_CHANGE, {"at_path": grant.path, **change})
+    told = line(grant.path, at, Actor.CONTROLLER, action, S.READY, to, grant.epoch, why)
     connection.execute(LINES, told)
 
 

@@ -22,7 +22,7 @@ from domain.locks import Mode, wanted
 from domain.machine import NONE, Actor, Ruling
 from domain.paths import check_path
 from store.claims import serialise
-from store.edge.admission import address_of, cloudlet_of, find
+from store.edge.admission import address_of, cloudlet_of, find, heirs
 from store.reading import below
 from store.recording import LINES, line, merged
 from store.schema import locks, objects
@@ -99,7 +99,7 @@ def connected(
     record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": at.isoformat()}
     if site.key:
         record["reported"] = _of_running(site, said.instances)
-    site.write({role: record})
+    site.write({role: record, **({"next": None} if role == "crm" and _is_next(site, said) else {})})
     standing = Standing.OWNED if site.owner else _acknowledge(site)
     if role == "crm":
         _reconcile(site, said.instances)
@@ -142,16 +142,22 @@ def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:
         return f"notify-id {said.notify_id} is not newer than {site.current()}"
     doing = site.found["target_action"] if site.owner else ""
     expected = site.crm().get("version") or site.found["spec"].get("version", "v1")
-    if doing == "upgrade" or doing == "repair" or said.version == expected:
+    if doing == "upgrade" or doing == "repair" or said.version == expected or _is_next(site, said):
         return ""
     return f"version {said.version} connected, but the cloudlet runs {expected}: upgrade it instead"
+
+
+def _is_next(site: _Cloudlet, said: CrmConnect) -> bool:
+    """Is it the CRM that an upgrade has brought, which was then cut off?"""
+    return said.version == site.crm("next").get("version")
 
 
 def _role(site: _Cloudlet, said: CrmConnect) -> str:
     """During an upgrade there are two: the one that serves, and the one that is to take over."""
     assert site.found
     upgrading = site.owner and site.found["target_action"] == "upgrade"
-    return "next" if upgrading and said.version != site.crm().get("version") else "crm"
+    beside = not site.owner and _is_next(site, said) and site.crm().get("connected")
+    return "next" if (upgrading or beside) and said.version != site.crm().get("version") else "crm"
 
 
 def _acknowledge(site: _Cloudlet) -> Standing:
@@ -208,6 +214,8 @@ def answered(connection: sa.Connection, path: str, said: CrmResponse, at: dateti
     if why := doubt(site.key):
         _ignore(site, said, why)
         return Told(refused=why)
+    if said.status == S.READY and said.notify_id == site.crm("next").get("notify_id"):
+        site.write({"crm": site.crm("next"), "next": None})  # it has ended the one before
     if site.found is None or said.notify_id != site.crm().get("notify_id"):
         _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
         return Told()
@@ -242,6 +250,9 @@ def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime
     if site.found is None or not role or not site.crm(role).get("connected"):
         return Told()
     site.write({role: {**site.crm(role), "connected": False}})
+    if not site.owner and site.crm("next"):
+        crm, other = heirs(site.crm(), site.crm("next"))
+        site.write({"crm": crm, "next": other})
     if not site.owner and site.step(S.OFFLINE, Actor.CONTROLLER):
         site.tell(Actor.CONTROLLER, "lost", site.status, S.OFFLINE, said.reason or "its CRM is gone")
         site.write({}, status=S.OFFLINE)

@@ -61,6 +61,7 @@ UPGRADE = {
     ("UpdateRequested", "Controller", "UpdateError"),  # ours: nobody answered in time
     ("Updating", "Controller", "UpdateError"),
     ("InitOk", "Controller", "UpdateError"),
+    ("Ready", "Controller", "UpdateError"),  # ours: it was terminated when CRMv2 had connected
 }
 BRING_UP = {
     ("Offline", "CRM", "Init"),

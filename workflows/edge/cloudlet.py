@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import CloudletTerms, Refuge
     from domain.edge.hearing import Effect, Listener
-    from domain.edge.messages import Address, CrmRequest, CrmResponse, Reconnected, Verb, joined
+    from domain.edge.messages import Address, CrmRequest, CrmResponse, Lost, Reconnected, Verb, joined
     from domain.edge.tables import CLOUDLET, GONE, Party, S
     from domain.errors import brief
     from domain.limits import TASK_TIMEOUT
@@ -91,6 +91,11 @@ def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
     return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
 
 
+def undo_upgrade(grant: Grant, to: Address, version: str) -> CrmRequest:
+    """To CRMv1: clean up whatever there is of the CRM of this version."""
+    return order(grant, to, Verb.UPGRADE, version=version).model_copy(update={"undo": True})
+
+
 @workflow.defn(name=wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(OnCloudlet):
     """Create and repair: a CRM connects, is acknowledged, gathers, and is Ready."""
@@ -105,6 +110,8 @@ class BringUpCloudlet(OnCloudlet):
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
         self.show(step=what)
         if self._address:  # there is one already: it is asked to introduce itself again
+            if other := self._terms.next:  # and to clean up what is left of an upgrade
+                await calls.send(self._address, undo_upgrade(grant, self._address, other.version))
             await self._tell_crm(grant, Verb.RECONNECT)
             self._address = None
         while True:
@@ -113,6 +120,8 @@ class BringUpCloudlet(OnCloudlet):
                 await self._acknowledge(grant, said)
             elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
                 break
+            elif isinstance(said, Lost) and (other := self._terms.next) and said.version != other.version:
+                await calls.send(other, order(grant, other, Verb.RECONNECT))  # it took over in the meantime
         assert self._address
         await calls.everything(self._address)
         await self.close_mail()

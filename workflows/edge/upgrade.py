@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.action import Failed
     from workflows.calls import advance
     from workflows.edge import calls
-    from workflows.edge.cloudlet import OnCloudlet, order
+    from workflows.edge.cloudlet import OnCloudlet, undo_upgrade
 
 _BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
@@ -62,10 +62,10 @@ class UpgradeCloudlet(OnCloudlet):
         if self._status and self._status != S.UPDATE_ERROR:
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
-            await calls.send(self._address, self._cleanup(grant, self._address))
+            await calls.send(self._address, undo_upgrade(grant, self._address, self._target))
         await self._hear_the_rest(grant)
         await self.close_mail()
-        return Done(info={"next": None})
+        return Done()  # what is left of CRMv2 is told by its connection
 
     async def _hear_the_rest(self, grant: Grant) -> None:
         """CRMv1 says that it is Ready again: it serves on, but that mends nothing."""
@@ -77,9 +77,6 @@ class UpgradeCloudlet(OnCloudlet):
                 serves = actor == Party.V1 and said.status == S.READY
                 why = "it serves on; the state stays" if serves else f"under {self._status}"
                 await self.ignore(grant.path, said.state, why, actor)
-
-    def _cleanup(self, grant: Grant, to: Address) -> wire.CrmRequest:
-        return order(grant, to, Verb.UPGRADE, version=self._target).model_copy(update={"undo": True})
 
     async def _hear(self, grant: Grant, cap: datetime) -> object:
         """The next message of either CRM; each one gives them more time, up to the cap."""
