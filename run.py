@@ -21,7 +21,7 @@ AT_ONCE = (
     "--dist",
     "loadfile",
     "--no-loadscope-reorder",
-)  # tests wait more than they reckon: three processes for two cores
+)  # tests wait more than they reckon: four processes for two cores
 PROGRAM = ("embedded", "postgres", "aws", "tui", "encryption", "tracing")  # for those who use it
 TOOLS = ("dev",)  # for those who change it: the same, and a hundred megabytes more
 CHECKS = ("ruff check .", "ruff format --check .", "mypy")

@@ -8,7 +8,7 @@ from domain.errors import Refused
 from domain.model import Result
 from tests.user import User, spec
 
-pytestmark = pytest.mark.stores("sqlite", "postgres")
+pytestmark = pytest.mark.stores("postgres")
 
 
 async def test_delete_terminates_everything_and_leaves_no_record(user: User) -> None:

@@ -26,7 +26,7 @@ from providers.edge.work import Works, crash
 
 # How long to wait for the controller before introducing ourselves again: a cloudlet may be created just after its CRM.
 FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
-HEARD_SECONDS = 30.0  # so long the controller waits for us to take the session up
+HEARD_SECONDS = 10.0  # for the ack of a controller that has heard us, however busy it is
 BEAT_SECONDS = 1.0
 
 

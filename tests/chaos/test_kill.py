@@ -25,8 +25,15 @@ TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
-    *("mci rollback", "mci reconcile", "mci delete by force", "leases slow start", "healing sweep"),
-    *("systems create", "systems takeover", "systems roll back", "edge CRM comes back", "edge cluster cancel"),
+    *("mci rollback", "mci reconcile", "mci delete by force", "leases slow start", "leases delete"),
+    *(
+        "healing sweep",
+        "systems create",
+        "systems takeover",
+        "systems roll back",
+        "edge CRM comes back",
+        "edge cluster cancel",
+    ),
     *(
         "edge CRM with a token comes back",
         "edge maintenance",
