@@ -26,22 +26,9 @@ NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *("mci rollback", "mci reconcile", "mci delete by force", "leases slow start", "leases delete"),
-    *(
-        "healing sweep",
-        "systems create",
-        "systems takeover",
-        "systems roll back",
-        "edge CRM comes back",
-        "edge cluster cancel",
-    ),
-    *(
-        "edge CRM with a token comes back",
-        "edge maintenance",
-        "edge late answer",
-        "edge policy create",
-        "machines line stopped",
-    ),
-    *("machines machine takeover", "machines node maintain"),
+    *("healing sweep", "systems create", "systems takeover", "systems roll back", "edge CRM comes back"),
+    *("edge cluster cancel", "edge CRM with a token comes back", "edge maintenance", "edge late answer"),
+    *("edge policy create", "machines line stopped", "machines machine takeover", "machines node maintain"),
 }
 
 
