@@ -34,7 +34,7 @@ PAGE = 1_000
 
 
 class EdgeActivities:
-    """What cloudlets, clusters and apps need of the world outside."""
+    """Requests to CRMs, and what their messages and policies need of the inventory."""
 
     def __init__(self, inventory: EdgeInventory, ports: Mapping[str, Crm]) -> None:
         self._inventory = inventory

@@ -27,7 +27,7 @@ def doubt(key: str, text: str, proof: str) -> str:
 
 
 def fits(key: str, text: str, proof: str) -> bool:
-    """Was this signed with the key that belongs to it?"""
+    """Was this text signed by the owner of this public key? A key or a proof that cannot be read does not fit."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(proof, validate=True), text.encode("utf-8", "surrogatepass"))

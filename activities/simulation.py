@@ -21,7 +21,7 @@ class Faulty(Protocol):
 
 
 class Simulation:
-    """The faults of the simulated clouds."""
+    """Changes the fault script of the simulated clouds, and tells what it is."""
 
     def __init__(self, cloud: Faulty) -> None:
         self._cloud = cloud

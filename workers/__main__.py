@@ -12,7 +12,7 @@ from workers.settings import Settings
 
 
 def main() -> None:
-    """Run it."""
+    """Serve every queue until SIGTERM or SIGINT."""
     asyncio.run(work(Settings(), ALL_QUEUES))
     sys.stdout.flush()
     sys.stderr.flush()

@@ -23,7 +23,7 @@ MAX_BODY = 8 * 1024 * 1024
 
 
 class CodecServer(ThreadingHTTPServer):
-    """Answers the Web UI on this machine, one thread for each request."""
+    """The endpoint: one thread for each request. `origins`: whose pages may ask in a browser."""
 
     daemon_threads = True  # a client that says nothing does not keep us from ending
 

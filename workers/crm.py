@@ -106,7 +106,7 @@ def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
 
 
 def main() -> None:
-    """Run a CRM until it is told to stop."""
+    """Run the CRM that the command line asks for, and end the process with its exit code."""
     parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
     parser.add_argument("--cloudlet", required=True, type=check_path)
     parser.add_argument("--version", default="v1")

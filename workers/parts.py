@@ -19,7 +19,7 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class Parts:
-    """What families make their activities of."""
+    """What families are given to make their activities, audits and hooks of."""
 
     client: Client
     settings: Settings

@@ -70,7 +70,7 @@ def traced(settings: Settings, name: str) -> Iterator[None]:
 
 
 def flush(settings: Settings) -> None:
-    """Send what was not sent yet."""
+    """Send the spans that are still to be sent, if there are traces at all."""
     if settings.traces:
         _provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
 

@@ -25,7 +25,7 @@ def ended(outcome: Outcome) -> Outcome:
 
 
 def refused(request: Request, refusal: Refusal) -> None:
-    """Count a refusal."""
+    """Count a request that was refused, and log the reason."""
     told = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
     _count(metrics.REFUSALS, told)
     _say("refused", action=request.action, category=refusal.category.value, reason=refusal.message)

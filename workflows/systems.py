@@ -56,7 +56,7 @@ class _OnSystem(Action):
 
 
 def work_of(grant: Grant, undo: bool = False) -> Work:
-    """What an activity has to do for a grant."""
+    """A granted action as its activities are told of it; `undo` is its way back."""
     details = grant.details
     backend, record = str(details["backend"]), str(details.get("record", ""))
     born = grant.came_from == NONE

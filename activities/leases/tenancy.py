@@ -14,7 +14,7 @@ PAGE = 200
 
 
 class Leases(Protocol):
-    """What should be held."""
+    """The inventory's side: leases, page by page, and what they have booked, host by host."""
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
@@ -22,7 +22,7 @@ class Leases(Protocol):
 
 
 class Tenant(Protocol):
-    """Who holds a host."""
+    """A line of the books: a host, and the reservation that holds it."""
 
     @property
     def host(self) -> str: ...
@@ -32,7 +32,7 @@ class Tenant(Protocol):
 
 
 class Books(Protocol):
-    """Where it is written who was given what."""
+    """The other side: what is held, as whoever hands hosts over has it."""
 
     async def tenants(self, prefix: str) -> Sequence[Tenant]:
         """Who holds which host, for reservations at or below a path."""

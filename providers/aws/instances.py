@@ -72,7 +72,7 @@ def step(verb: str, state: VmState) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What we need to know of an instance."""
+    """The part of EC2's description of an instance that we use."""
 
     cloud_id: str
     state: VmState

@@ -38,7 +38,7 @@ class Task:
 
 
 class Machines:
-    """VMs as EC2 instances."""
+    """The VMs of one region: carries out orders, and tells what there is."""
 
     def __init__(self, ec2: Ec2, network: Network, options: AwsOptions) -> None:
         self._ec2 = ec2

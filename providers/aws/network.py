@@ -39,7 +39,7 @@ class Home:
 
 
 class Network:
-    """What the VMs of a region share: network, security group, key."""
+    """Makes, finds and removes what the VMs of one region share."""
 
     def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
         self._ec2 = ec2

@@ -28,7 +28,7 @@ def of_vm(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
 
 
 def of_shared(owner: str, what: str, token: str) -> Tags:
-    """Tags of what VMs share."""
+    """The tags of something that VMs share: in place of a path they say what it is."""
     return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token}
 
 

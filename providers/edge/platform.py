@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path T
 
 
 class Platform:
-    """What is on the site, in a file that outlives the CRM."""
+    """What is on the cloudlet, what its CRM remembers, and what is to go wrong, in one file."""
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

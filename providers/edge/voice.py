@@ -21,7 +21,7 @@ _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RP
 
 
 class Voice:
-    """How a CRM speaks to us: by signals."""
+    """A CRM's signals: signed if it has a token, and repeated until Temporal takes or refuses them."""
 
     def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
         self._client = client

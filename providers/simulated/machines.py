@@ -162,7 +162,7 @@ class Machines:
 
 
 def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:
-    """VMs by their paths, as the cloud knows them."""
+    """The VMs that meet all of these conditions."""
     return [Vm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
 
 
@@ -179,12 +179,12 @@ def below(prefix: str) -> sa.ColumnElement[bool]:
 
 
 def key(csp: str, order: Order) -> str:
-    """The cloud's own number of the VM that an order is about."""
+    """The cloud id of the VM that an order is about: the one it names, or else the one its token makes."""
     return order.cloud_id or cloud_id_for(csp, order.token)
 
 
 def cloud_id_for(csp: str, token: str) -> str:
-    """The cloud's own number for a VM."""
+    """The cloud id of the VM that a token makes: the same token always makes the same VM."""
     return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
 
 

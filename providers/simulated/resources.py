@@ -112,7 +112,7 @@ def path_of(region: str, resource: Resource) -> str:
 
 
 def id_for(csp: str, resource: Resource) -> str:
-    """The cloud's own number for something shared."""
+    """The cloud id of the resource that a token makes: the same token always makes the same one."""
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 

@@ -41,7 +41,7 @@ class Routes:
 
 
 class Front:
-    """The one address of a service, before its instances."""
+    """Passes every connection to an instance that takes it. `open`: the connections that are under way."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes

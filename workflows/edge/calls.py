@@ -69,7 +69,7 @@ async def ignore(*messages: Ignored) -> None:
 
 
 async def connected(cloudlet: str, said: CrmConnect) -> Connected:
-    """A CRM is there: kept."""
+    """A CRM has connected: the inventory accepts or refuses it."""
     text = statement(wire.CRM_CONNECT, cloudlet, said.raw)
     fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
@@ -78,7 +78,7 @@ async def connected(cloudlet: str, said: CrmConnect) -> Connected:
 
 
 async def answered(cloudlet: str, said: CrmResponse) -> Told:
-    """A CRM's answer, judged and kept."""
+    """A CRM speaks of the cloudlet itself: the inventory judges it, or names the action whose business it is."""
     text = statement(wire.CRM_RESPONSE, cloudlet, said.raw)
     fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
     return await workflow.execute_local_activity_method(
@@ -107,7 +107,7 @@ async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
 
 
 async def refuges(cloudlet: str) -> Refuges:
-    """Where the apps of a cloudlet can go."""
+    """For each Ready app of a cloudlet: where else it can run, if anywhere."""
     return await workflow.execute_local_activity_method(
         EdgeActivities.failover_plan, cloudlet, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )

@@ -70,7 +70,7 @@ async def due_events(query: DueQuery) -> DueList:
 
 
 async def fire_events(events: DueList) -> Fired:
-    """Start what is due."""
+    """Start the actions of these events and see them through for a moment. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
         Firing.fire_events,
         events,

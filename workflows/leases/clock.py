@@ -25,7 +25,7 @@ LONG_HISTORY = 4_000
 
 @workflow.defn(name=names.LEASE_CLOCK)
 class LeaseClock:
-    """The companion of a pool: it starts, announces and ends its leases."""
+    """The companion of a pool: it fires the events of its leases when they are due."""
 
     OUTLIVES_BUILDS = True
 

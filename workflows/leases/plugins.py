@@ -96,7 +96,7 @@ async def start_all(work: Sequence[Work], done: Errors) -> None:
 
 
 async def end_all(work: Sequence[Work], done: Errors) -> None:
-    """End every part of a lease."""
+    """End reservations, in the same way."""
     await asyncio.gather(*(_group(plugin.end, group, done) for plugin, group in _grouped(work)))
 
 

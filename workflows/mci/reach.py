@@ -24,7 +24,7 @@ PROBLEMS_SHOWN = 5
 
 
 async def record(activity: Callable[[Any, Any], Awaitable[Any]], order: Any) -> Any:
-    """Run an activity that touches nothing but the store."""
+    """Run an activity that asks no cloud: a local one, as quick as the store."""
     return await workflow.execute_local_activity_method(
         activity, order, start_to_close_timeout=calls.STORE_ATTEMPT, retry_policy=calls.STORE_RETRY
     )
@@ -37,7 +37,7 @@ async def on_cloud(
     what: str,
     patience: timedelta = PREPARE_PATIENCE,
 ) -> Any:
-    """Ask something of a cloud, on its own queue."""
+    """Run an activity on the queue of a place's cloud. A cancel waits until nothing of it is in flight."""
     return await workflow.execute_activity_method(
         activity,
         order,
@@ -68,7 +68,7 @@ async def everywhere(
 
 
 async def validated(each: Wants) -> Findings:
-    """Do the clouds know what the spec names?"""
+    """Does the cloud of a place offer what is wanted there? If it does not answer in time, that is not clear."""
     try:
         found: Findings = await on_cloud(
             PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE
@@ -81,6 +81,6 @@ async def validated(each: Wants) -> Findings:
 
 
 def told(problems: Sequence[str]) -> str:
-    """The first problems, as one text."""
+    """The first problems as one text, and how many more there are."""
     more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
     return "; ".join(problems[:PROBLEMS_SHOWN]) + more
