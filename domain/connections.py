@@ -173,7 +173,7 @@ class ConnectionView(Model):
 
 
 class ConnectionsView(Model):
-    """What readers get: every connection, never its credentials."""
+    """The connections that were asked for; of credentials only where they were found."""
 
     connections: list[ConnectionView]
 

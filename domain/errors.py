@@ -33,7 +33,7 @@ class RatchetError(Exception):
 
 
 class Refused(RatchetError):
-    """The request was wrong now; asking again gives the same answer."""
+    """The request is wrong now; nothing was changed; a retry gives the same answer."""
 
     def __init__(self, category: Category, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -43,23 +43,23 @@ class Refused(RatchetError):
 
 
 class StoreUnavailable(RatchetError):
-    """The store cannot be used at the moment."""
+    """The inventory cannot be reached; a retry helps."""
 
 
 class ProviderError(RatchetError):
-    """A cloud, or whoever else does the work, did not do as told."""
+    """A call to a cloud, or to whoever else does the work, went wrong."""
 
 
 class Rejected(ProviderError):
-    """It said no, for good."""
+    """The provider says no for good; a retry gives the same answer."""
 
 
 class NoCapacity(Rejected):
-    """There is no room, or no quota left, in the place."""
+    """There is no room for more in that region, or the quota is used up."""
 
 
 class Throttled(ProviderError):
-    """Too many calls; it may have said when to come back."""
+    """Too many calls; a retry helps, after `retry_after` seconds if the provider said so."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -67,11 +67,11 @@ class Throttled(ProviderError):
 
 
 class Unavailable(ProviderError):
-    """It did not take the call: nothing was done."""
+    """The provider did not take the call; a retry helps."""
 
 
 class UnknownOutcome(ProviderError):
-    """The answer got lost: it may have been done, or not."""
+    """The call may or may not have been carried out; look before doing anything."""
 
 
 def brief(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:

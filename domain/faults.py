@@ -30,7 +30,7 @@ FaultVerb = Literal[
 
 
 class Kind(StrEnum):
-    """What a simulated cloud can be told to do wrong."""
+    """What a simulated cloud, or another simulated provider, can be told to do wrong."""
 
     FAIL = "fail"  # Rejected
     CAPACITY = "capacity"  # NoCapacity: create finds no room in the region

@@ -21,7 +21,7 @@ FINDINGS_KEPT = 500  # in one report; all are counted
 
 
 class Finding(StrEnum):
-    """What a sweep found out about an object under way."""
+    """What a sweep made of a suspect."""
 
     HEALED = "healed"  # nobody owned it: brought back
     WOULD_HEAL = "would heal"  # the same, in a dry run

@@ -27,7 +27,7 @@ class Actor(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a state table."""
+    """`action` takes an object from `source`, by way of `during`, to `then`, or to `otherwise` if it fails."""
 
     action: str
     source: str
@@ -46,7 +46,7 @@ class Row:
 
 
 class Ruling(StrEnum):
-    """What the table says to a request."""
+    """What the table says to an action or a step."""
 
     GO = "go"
     ALREADY = "already"

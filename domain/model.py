@@ -348,7 +348,7 @@ class ObjectsView(Model):
 
 
 class HistoryView(Model):
-    """A page of an object's history."""
+    """The last changes of an object, oldest first."""
 
     lines: list[HistoryLine]
 
@@ -365,7 +365,7 @@ class LockView(Model):
 
 
 class LocksView(Model):
-    """Locks that are held."""
+    """Locks, those that still wait in line included."""
 
     locks: list[LockView]
 

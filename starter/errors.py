@@ -10,7 +10,7 @@ from domain.model import Result
 
 
 class Exit(IntEnum):
-    """What a command can end with."""
+    """The exit codes, for scripts."""
 
     DONE = 0
     FAILED = 1
@@ -65,7 +65,7 @@ class Unreachable(RatchetError):
 
 
 class NoWorker(Unreachable):
-    """Nobody would take the work."""
+    """No worker polls the queue, so nothing was started."""
 
     what = "no worker: nothing was started"
     hint = "start one with: starter worker (or everything at once: starter up)"

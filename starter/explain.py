@@ -100,7 +100,7 @@ async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription)
 
 
 def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | None, word: str) -> list[tuple[str, str]]:
-    """The newest action in the Web UI."""
+    """Where the newest action is in the Web UI; nothing if there is no action or no Web UI."""
     link = asking.link(path, action.run_id) if action else ""
     return [(word, link)] if link else []
 

@@ -58,17 +58,17 @@ def fitting(sheet: Sheet, width: int | None) -> list[str]:
 
 
 def when(at: datetime) -> str:
-    """A moment, as every table has it."""
+    """A moment in UTC, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def as_json(data: Any) -> str:
-    """For programs."""
+    """JSON, indented, with letters of every language as they are."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def as_yaml(data: Any) -> str:
-    """For people and programs."""
+    """YAML, with the keys in the order in which they came."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)

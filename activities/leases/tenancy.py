@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from itertools import pairwise
 from typing import Protocol
 
 from domain.leases.tables import Reservation, contradiction
@@ -56,7 +55,7 @@ class Tenancy:
             findings += _related(lease)
             known |= {f"{lease.path}:reservation:{each.id}" for each in lease.reservations}
             wanted |= _wanted(lease)
-        findings += _doubled(await self._leases.stretches(prefix))
+        findings += doubled(await self._leases.stretches(prefix))
         findings += [Finding("I3", path, f"should hold {host}, and does not") for host, path in sorted(wanted - held)]
         findings += [
             Finding("I3", path, f"holds {host}, and should not" if path in known else f"is gone, but holds {host}")
@@ -88,10 +87,12 @@ def _wanted(lease: LeaseView) -> set[tuple[str, str]]:
     }
 
 
-def _doubled(hosts: Sequence[HostLine]) -> Iterable[Finding]:
+def doubled(hosts: Sequence[HostLine]) -> Iterable[Finding]:
     """Whole hosts that two leases have at the same time."""
     for line in hosts:
         whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
-        for earlier, later in pairwise(whole):
-            if later.start < earlier.end:
-                yield Finding("I3", line.host, f"is booked twice: {earlier.lease} and {later.lease}")
+        last = None  # of those so far, the one that ends last
+        for each in whole:
+            if last and each.start < last.end:
+                yield Finding("I3", line.host, f"is booked twice: {last.lease} and {each.lease}")
+            last = each if last is None else max(last, each, key=lambda one: one.end)

@@ -35,13 +35,13 @@ class ConnectFact(Fact):
 
 
 class AnswerFact(Fact):
-    """A CRM says what became of an object."""
+    """A CRM says what became of its cloudlet itself; answers about instances go to their actions."""
 
     said: CrmResponse
 
 
 class LostFact(Fact):
-    """A CRM is not heard any more, or said goodbye."""
+    """A connection is gone: we noticed it, or its CRM said goodbye."""
 
     said: CrmDisconnect
     noticed: bool = True  # by ourselves; else a CRM said goodbye, and has to prove who it is
@@ -121,13 +121,13 @@ class Refuge(Model):
 
 
 class Refuges(Model):
-    """Where apps can go when their cloudlet is in maintenance."""
+    """The apps of a cloudlet that goes into maintenance, each with where it can go."""
 
     apps: list[Refuge]
 
 
 class PolicyQuestion(Model):
-    """What a policy wants to know before it acts."""
+    """A policy asks how its world is: which policy, and what it is about."""
 
     policy: str  # its path
     auto_provision: AutoProvision | None = None

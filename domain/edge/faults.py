@@ -46,6 +46,6 @@ class CrmFault(Model):
 
 
 class CrmFaults(Model):
-    """The script of a CRM that misbehaves."""
+    """A file of rules for one CRM, in the order in which they are tried."""
 
     faults: list[CrmFault] = Field(default=[], max_length=1_000)

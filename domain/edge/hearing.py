@@ -15,7 +15,7 @@ from domain.machine import NONE, Ruling, StateTable
 
 
 class Effect(StrEnum):
-    """What an answer does."""
+    """What a CRM's message does to an action."""
 
     MOVES = "moves"  # a row is taken
     ERROR = "error"  # a row is taken, to an error
@@ -26,7 +26,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Heard:
-    """What was made of an answer, and why."""
+    """What a message does: which status it leads `to`, or `why` it is ignored."""
 
     effect: Effect
     to: str = ""

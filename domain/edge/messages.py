@@ -221,7 +221,7 @@ class CrmConnect(FromOutside):
 
 
 class CrmDisconnect(FromOutside):
-    """A CRM says that it leaves."""
+    """A CRM says that it leaves, or its link has noticed that it is gone."""
 
     notify_id: int
     reason: Short = ""

@@ -47,7 +47,7 @@ class Override(StrEnum):
 
 
 class Spec(BaseModel):
-    """Frozen, and strict about what it does not know."""
+    """Frozen; a field that it does not know is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -85,7 +85,7 @@ class CloudletSpec(Spec):
 
 
 class UpgradeSpec(Spec):
-    """To which version."""
+    """Which version of the CRM is to take the cloudlet over."""
 
     version: Version = Field(description="The version to upgrade to.")
 
@@ -125,7 +125,7 @@ class OverrideSpec(Spec):
 
 
 class DeleteClusterSpec(OverrideSpec):
-    """How a cluster is to go."""
+    """Whether its apps go first, and how far to go without the CRM."""
 
     cascade: bool = Field(False, description="Delete its apps first.")
 

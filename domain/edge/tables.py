@@ -12,7 +12,7 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Status(StrEnum):
-    """What a cloudlet, a cluster or an app can be."""
+    """The statuses of cloudlets, clusters, apps and policies."""
 
     OFFLINE = "Offline"
     INIT = "Init"

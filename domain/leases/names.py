@@ -33,7 +33,7 @@ def clock_id(pool: str) -> str:
 
 
 def event_path(lease: str, name: str) -> str:
-    """The path of an event of a lease."""
+    """An event is an object below its lease, by one of the names in `tables.EVENTS`."""
     return f"{lease}:event:{name}"
 
 

@@ -12,7 +12,7 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Lease(StrEnum):
-    """What a lease can be."""
+    """The statuses of a lease."""
 
     CREATING = "CREATING"
     PENDING = "PENDING"
@@ -26,7 +26,7 @@ class Lease(StrEnum):
 
 
 class Reservation(StrEnum):
-    """What a reservation can be."""
+    """The statuses of a reservation."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -35,7 +35,7 @@ class Reservation(StrEnum):
 
 
 class Event(StrEnum):
-    """What an event can be."""
+    """The statuses of an event; the names of events are in `EVENTS`."""
 
     UNDONE = "UNDONE"
     IN_PROGRESS = "IN_PROGRESS"
@@ -44,7 +44,7 @@ class Event(StrEnum):
 
 
 class Host(StrEnum):
-    """What a host can be."""
+    """The statuses of a host."""
 
     ADDING = "ADDING"
     UP = "UP"

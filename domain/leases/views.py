@@ -109,7 +109,7 @@ class Schedule(Protocol):
 
 
 class ReservationView(Model):
-    """What a lease holds, and whether anything of it is missing."""
+    """One reservation of a lease: on which hosts, and whether any are missing or new since the start."""
 
     id: str
     status: str
@@ -181,7 +181,7 @@ class HostLine(Model):
 
 
 class CalendarView(Model):
-    """A pool from when to when."""
+    """Who holds the hosts of a pool, from when to when; `left_out` hosts were too many to show."""
 
     pool: str
     start: datetime

@@ -34,7 +34,7 @@ Days = Annotated[float, Field(ge=0, le=3650)]
 
 
 class Spec(BaseModel):
-    """Frozen, and strict about what it does not know."""
+    """Frozen; a field that it does not know is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class New(Spec):
 
 
 class NewAccount(New):
-    """A new account."""
+    """A new account, and how long what is deleted in it can be restored."""
 
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
@@ -58,11 +58,11 @@ class Modelled(New):
 
 
 class NewCloudspace(Modelled):
-    """A new cloudspace."""
+    """A new cloudspace: a network with its firewall."""
 
 
 class NewMachine(Modelled):
-    """A new machine."""
+    """A new machine: its image, its memory, and where it should run."""
 
     image: Name = Field(description="The image that it starts from.")
     memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
@@ -70,55 +70,55 @@ class NewMachine(Modelled):
 
 
 class NewDisk(Modelled):
-    """A new disk."""
+    """A new disk, by its size."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class NewImage(Modelled):
-    """A new image."""
+    """A new image for machines to start from, by its size."""
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
 class NewNode(New):
-    """A new node."""
+    """A new node, and how much memory it has for machines."""
 
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class Delete(Spec):
-    """Into the recycle bin."""
+    """Into the recycle bin, and for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
 class DeleteAll(Delete):
-    """Into the recycle bin, with what lives in it."""
+    """Into the recycle bin; with `cascade`, what lives in it as well."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Destroy(Spec):
-    """For good."""
+    """For good; with `bin`, only what still lies in the recycle bin under that number."""
 
     bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
 
 
 class DestroyAll(Destroy):
-    """For good, with what lives in it."""
+    """For good; with `cascade`, what lives in it as well."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Migrate(Spec):
-    """To another node."""
+    """To another node: the one that is named, or where there is most room."""
 
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
 class WithDisk(Spec):
-    """Which disk."""
+    """Which disk a machine gets or gives up."""
 
     disk: Name = Field(description="A disk of the same account.")
 
@@ -130,7 +130,7 @@ class AddDisk(WithDisk):
 
 
 class WithMachine(Spec):
-    """Which machine."""
+    """Which machine a disk is attached to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 

@@ -14,7 +14,7 @@ from domain.machine import NONE, SAME, Actor, Row, StateTable
 
 
 class Status(StrEnum):
-    """What an object of this family can be."""
+    """The statuses of accounts, cloudspaces, machines, disks, images and nodes."""
 
     VIRTUAL = "VIRTUAL"
     DEPLOYING = "DEPLOYING"

@@ -15,7 +15,7 @@ BACKEND = "Backend"  # the actor: what runs the services says how they are
 
 
 class State(StrEnum):
-    """What a system, or a part of one, can be."""
+    """The statuses of systems and of their parts."""
 
     PENDING = "pending"
     FAILED = "failed"

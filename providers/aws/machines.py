@@ -92,10 +92,10 @@ class Machines:
         order = task.order
         if verb == "create":
             return not task.told  # told but not seen: EC2's reads are a little behind
-        if task.told:  # a terminated VM is shown for an hour or so
-            task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
-        else:
+        if not task.told:
             task.answer = Rejected(f"no such VM in EC2: {order.cloud_id or order.path}")
+        elif verb == "terminate":  # a terminated VM is shown for an hour or so
+            task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
         return False
 
     async def _tell(self, verb: str, tasks: Sequence[Task]) -> None:
@@ -188,7 +188,7 @@ class Machines:
     def _late(self, task: Task) -> Answer:
         name, waited = task.order.cloud_id or task.order.path, f"after {self._options.wait_seconds:g} s"
         if task.seen is None:
-            return UnknownOutcome(f"EC2 was told to make {name} and shows nothing of it {waited}")
+            return UnknownOutcome(f"EC2 was told about {name} and shows nothing of it {waited}")
         return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
 
 

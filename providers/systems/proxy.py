@@ -53,11 +53,13 @@ class Front:
         self.open.add(task)
         try:
             if upstream := await self._reach():
-                await asyncio.gather(_pump(reader, upstream[1]), _pump(upstream[0], writer))
+                try:
+                    await asyncio.gather(_pump(reader, upstream[1]), _pump(upstream[0], writer))
+                finally:
+                    upstream[1].close()
         finally:
             self.open.discard(task)
-            with suppress(OSError):
-                writer.close()
+            writer.close()
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """An instance that takes the connection: nothing was sent yet, so the next one may be tried."""
@@ -71,13 +73,15 @@ class Front:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Pass on what comes until it ends; then say so to the other side."""
-    with suppress(OSError):
+    """Pass on what comes until it ends; then say so to the other side, which may have more to say."""
+    try:
         while block := await source.read(BLOCK):
             sink.write(block)
             await sink.drain()
         if sink.can_write_eof():
             sink.write_eof()
+    except OSError:  # one side is gone: the other must not wait for it
+        sink.transport.abort()
 
 
 async def serve(port: int, file: Path) -> None:

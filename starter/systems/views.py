@@ -68,7 +68,7 @@ async def status(path: str, output: Output) -> Exit:
 
 
 async def deploys(path: str, output: Output) -> Exit:
-    """What deploys and teardowns have done."""
+    """The deploys and teardowns of a system, oldest first, and how far each of them is."""
     async with session() as asking:
         await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)  # not found is not the same as none
         found = [view for kind in ("deploy", "teardown") async for view in asking.everything(kind, path)]

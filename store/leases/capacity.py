@@ -95,7 +95,7 @@ def held_by(connection: sa.Connection, lease: str) -> list[sa.RowMapping]:
 
 
 def drop(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
-    """Give up what was booked."""
+    """Free what was allocated; the bookings stay."""
     connection.execute(sa.delete(allocations).where(*which))
 
 
@@ -106,7 +106,7 @@ def raise_version(connection: sa.Connection, reservations: Sequence[str]) -> Non
 
 
 def size_of(row: Line) -> Size:
-    """How big a host is, or a unit that is to be put on one."""
+    """The size in a row: of a host, of one unit of a booking, or of all that an allocation takes."""
     return Size(row["vcpus"], row["memory_mb"], row["disk_gb"])
 
 

@@ -52,14 +52,14 @@ class Parts:
 
 
 def read(connection: sa.Connection, lease: str) -> Parts:
-    """The parts of a lease, as they are kept."""
+    """The reservations of a lease in the order of their paths, and its events by name."""
     rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
     events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
     return Parts([row for row in rows if row["kind"] == "reservation"], events)
 
 
 def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """The lease at a path."""
+    """The row of a lease; None if it is not there."""
     return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
 
 

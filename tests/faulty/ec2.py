@@ -111,6 +111,11 @@ class FaultyEc2:
             self._settling = [(0.0, *each[1:]) for each in self._settling]
             self._settle()
 
+    def hide(self, instance: str, seconds: float) -> None:
+        """Reads do not see an instance for a while."""
+        with self._lock:
+            self._born[instance], self.lag_seconds = time.monotonic(), seconds
+
     def end(self, instance: str, reason: str) -> None:
         """EC2 itself gives an instance up."""
         with self._lock:

@@ -96,6 +96,20 @@ async def test_a_terminate_that_only_says_so_is_never_believed(cloud: CloudMaker
     assert "is still running" in str(answer)
 
 
+async def test_a_vm_that_is_not_seen_for_a_moment_is_not_taken_for_gone(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    [vm] = await create(ec2, "a")
+    moto.ec2.settle_seconds = 0.6
+    stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop")))
+    async with asyncio.timeout(PATIENCE):
+        while not moto.ec2.calls_for("StopInstances", vm.cloud_id):
+            await asyncio.sleep(0.005)
+    looks = moto.ec2.calls["DescribeInstances"]
+    moto.ec2.hide(vm.cloud_id, 0.4)
+    assert good([await stopping]).state is VmState.STOPPED
+    assert moto.ec2.calls["DescribeInstances"] > looks + 1, "it was looked for meanwhile"
+
+
 async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     moto.ec2.settle_seconds = 0.5

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from activities.leases.tenancy import doubled
 from domain.errors import Category, Refused
 from domain.leases.capacity import Size, Taken, matches, peak, room
 from domain.leases.dates import parse, stamp
 from domain.leases.spec import HostSpec, LeaseChange, LeaseSpec, Limits, ReservationSpec, Term, changed, term
+from domain.leases.views import HostLine, Stretch
 
 NOW = datetime(2026, 6, 1, 12, 0, 30, 123456, tzinfo=UTC)
 LIMITS = Limits(longest=timedelta(days=30))
@@ -194,3 +196,15 @@ _STRETCHES = st.lists(
 def test_the_peak_is_the_highest_of_all_hours(taken: list[Taken]) -> None:
     by_hour = [sum(one.size.vcpus for one in taken if one.starts <= _at(h) < one.ends) for h in range(32)]
     assert peak(taken).vcpus == max(by_hour)
+
+
+def test_a_host_is_booked_twice_also_by_one_that_lies_within_another() -> None:
+    def stretch(lease: str, start: int, end: int, whole: bool = True) -> Stretch:
+        began = datetime(2030, 1, 1, tzinfo=UTC)
+        hours = {"start": began + timedelta(hours=start), "end": began + timedelta(hours=end)}
+        return Stretch(lease=lease, **hours, units=1, whole=whole)
+
+    inside = [stretch("a", 0, 10), stretch("b", 1, 2), stretch("c", 3, 4), stretch("d", 10, 11)]
+    after = [stretch("a", 0, 1), stretch("b", 1, 2), stretch("c", 1, 2, whole=False)]
+    told = doubled([HostLine(host=name, status="UP", stretches=each) for name, each in (("x", inside), ("y", after))])
+    assert [finding.what for finding in told] == ["is booked twice: a and b", "is booked twice: a and c"]
