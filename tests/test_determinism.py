@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import random
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -126,9 +127,14 @@ async def _told(address: str, home: Path, family: str, most: int) -> Compared:
             await FAMILIES[family](compared, Asking(client), running)
     await running.close()
     replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
-    for history in compared.histories:
-        await replayer.replay_workflow(history)
+    async with replayer.workflow_replay_iterator(_each(compared.histories)) as results:
+        compared.differ += [repr(result.replay_failure) async for result in results if result.replay_failure]
     return compared
+
+
+async def _each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
+    for history in histories:
+        yield history
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # evicted before it began
