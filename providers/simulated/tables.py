@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from providers.tables import create_missing
+
 metadata = sa.MetaData()
 
 # Ranges of paths must sort by bytes on every database.
 PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
 
-CREATION_LOCK = 0x51AC_10D5  # any number that nobody else locks
 
 vms = sa.Table(
     "sim_vms",
@@ -74,10 +75,8 @@ resources = sa.Table(
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Make the tables that are missing. Several processes may do this at once."""
-    if connection.dialect.name == "postgresql":  # its CREATE IF NOT EXISTS fails when two run at the same moment
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(CREATION_LOCK)))
-    metadata.create_all(connection)
+    """Make the tables that are missing."""
+    create_missing(connection, metadata)
 
 
 def lock_cloud(connection: sa.Connection, csp: str) -> int:

@@ -13,6 +13,7 @@ from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
 from domain.systems.rules import Facts
 from providers.systems.grouped import Grouped
+from providers.tables import create_missing
 
 metadata = sa.MetaData()
 Text = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
@@ -79,8 +80,8 @@ _SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Make the tables, if they are not there."""
-    metadata.create_all(connection)
+    """Make the tables that are missing."""
+    create_missing(connection, metadata)
 
 
 @dataclass

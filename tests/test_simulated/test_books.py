@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
+import sqlalchemy as sa
 
 from domain.errors import NoCapacity, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated import SimulatedCloud, create_tables
+from providers.systems import ledger
 from store.engine import Database
 from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders
 
@@ -90,7 +93,8 @@ async def test_two_processes_together_keep_to_the_quota_and_to_one_vm_per_token(
     assert {vm.effects for vm in books} == {1}
 
 
-def test_several_processes_may_make_the_tables_at_once(url: str) -> None:
+@pytest.mark.parametrize("make_tables", [create_tables, ledger.create_tables], ids=["clouds", "services"])
+def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Callable[[sa.Connection], None]) -> None:
     first = Database(url)
     first.run_here(lambda connection: None)  # a new SQLite file does not bear being opened by several at once
     first.close()
@@ -101,7 +105,7 @@ def test_several_processes_may_make_the_tables_at_once(url: str) -> None:
         database = Database(url)
         try:
             start.wait()
-            database.run_here(create_tables)
+            database.run_here(make_tables)
         except BaseException as error:
             errors.append(error)
         finally:
