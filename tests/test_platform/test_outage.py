@@ -22,7 +22,7 @@ from workers.service import Service
 from workers.settings import Settings
 
 AWAY_SECONDS = 4
-BACK_SECONDS = 30
+BACK_SECONDS = 10
 
 
 @pytest.fixture
