@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from temporalio.client import WorkflowHandle
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from bench import signalled as bare
 from bench.rig import Rig, head, in_turns, rig, row, run
-from bench.signalled import QUEUE, WaitForSignal
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
@@ -63,27 +63,29 @@ async def apps(rig: Rig, paths: list[str], turn: int) -> None:
 
 
 async def signalled(rig: Rig, turn: int) -> None:
-    """Start, wait, signal, result: the least that an action must pay that waits for an answer.
+    """Start, wait, signal, result: the least that an action must pay that waits for an answer."""
+    loop, waiting = asyncio.get_running_loop(), defaultdict[str, asyncio.Event](asyncio.Event)
 
-    The signals go out when all have been started: one that came before its workflow waits would save it a task.
-    """
-    names = [f"signal-{turn}-{n}" for n in range(CLOUDLETS * APPS)]
-    started = [rig.client.start_workflow(WaitForSignal.run, 1, id=name, task_queue=QUEUE) for name in names]
-    handles = await asyncio.gather(*started)
+    def waits(name: str) -> None:
+        loop.call_soon_threadsafe(waiting[name].set)  # workflows run in threads of their own
 
-    async def one(handle: WorkflowHandle[WaitForSignal, int]) -> None:
-        await handle.signal(WaitForSignal.answer, 1)
+    bare.waits = waits
+
+    async def one(name: str) -> None:
+        handle = await rig.client.start_workflow(bare.WaitForSignal.run, 1, id=name, task_queue=bare.QUEUE)
+        await waiting[name].wait()
+        await handle.signal(bare.WaitForSignal.answer, 1)
         await handle.result()
 
-    await asyncio.gather(*map(one, handles))
+    await asyncio.gather(*(one(f"signal-{turn}-{n}") for n in range(CLOUDLETS * APPS)))
 
 
 async def main() -> None:
     async with rig(simulated=False) as fast:
         baseline = Worker(
             fast.client,
-            task_queue=QUEUE,
-            workflows=[WaitForSignal],
+            task_queue=bare.QUEUE,
+            workflows=[bare.WaitForSignal],
             build_id="bare",
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Asking:
         self.client = client
         self.ui = ui
         self._polled_until: dict[str, float] = {}
+        self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def link(self, path: str, run: str) -> str:
         """The action in the Web UI; empty if nobody knows where that is."""
@@ -209,14 +211,15 @@ class Asking:
     async def someone_polls(self, queue: str) -> None:
         """NoWorker if nobody would take our work: better than waiting for ever."""
         clock = asyncio.get_running_loop().time
-        if clock() < self._polled_until.get(queue, 0):
-            return
-        deadline = clock() + POLLERS_SECONDS
-        while not await self.pollers(queue):
-            if clock() > deadline:
-                raise NoWorker(queue)
-            await asyncio.sleep(0.1)
-        self._polled_until[queue] = clock() + POLLERS_TRUSTED
+        async with self._looking[queue]:  # many who ask at once look once
+            if clock() < self._polled_until.get(queue, 0):
+                return
+            deadline = clock() + POLLERS_SECONDS
+            while not await self.pollers(queue):
+                if clock() > deadline:
+                    raise NoWorker(queue)
+                await asyncio.sleep(0.1)
+            self._polled_until[queue] = clock() + POLLERS_TRUSTED
 
     async def pollers(self, queue: str) -> int:
         """How many workers Temporal has seen at a queue lately."""

@@ -40,6 +40,7 @@ TUNING = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
     "matching.enableFairness=true",
+    "system.forceSearchAttributesCacheRefreshOnRead=false",
     "frontend.WorkerCommandsEnabled=true",
     "system.enableCancelActivityWorkerCommand=true",
     "frontend.WorkflowTimeSkippingEnabled=true",
