@@ -87,6 +87,8 @@ locks = sa.Table(
 )
 
 # Append-only.
+UNBORN = sa.text("action = 'heal' AND \"to\" = 'None'")  # what healing took back was never there before
+
 history = sa.Table(
     "history",
     metadata,
@@ -100,6 +102,7 @@ history = sa.Table(
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Index("history_of_path", "path", "seq"),
+    sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
 )
 
 # What sweeps of self-healing found. The oldest are forgotten.

@@ -119,6 +119,8 @@ class _Crew:
     async def carry_out(self, verbs: list[str] | None) -> Work:
         if self.view.spec.get("virtual") and self.grant.came_from == NONE:
             return Work(to=S.MODELED if self.kind == "disk" else S.VIRTUAL, message="only modelled")
+        if self.grant.then == NONE:
+            return await self._discard()
         stages = orders.stages(self.kind, self.grant.action, self._came_from())
         for stage in stages if verbs is None else (Own(tuple(verbs)),):
             if isinstance(stage, Own):
@@ -126,6 +128,16 @@ class _Crew:
             else:
                 await self._take_along(stage)
         return self._conclude()
+
+    async def _discard(self) -> Work:
+        """Nothing should be there. What is there may have been made by an action that was cut off."""
+        found = await self._describe(self.view.path)
+        if found.state == ABSENT:
+            return Work(message="nothing was left at the hypervisor")
+        about = {**self._about(self.view), "machine": found.machine}
+        if (await self._clear_away(self.view.path, about)).state != ABSENT:
+            raise Rejected(f"{self.view.path} is {found.state} at the hypervisor, and no order leads away from there")
+        return Work(message=f"was {found.state} at the hypervisor, and was removed")
 
     def _goal(self) -> str | None:
         """Where the object should be at the end. Hidden work has no say in that."""
