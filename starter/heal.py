@@ -29,7 +29,8 @@ async def heal(
 ) -> Exit:
     """Sweep now: what is under way for longer than its limit, and is its workflow running? The dead are brought back.
 
-    An object goes back to the stable status that it had; an action that is slow but alive is left alone.
+    An object goes back to the stable status that it had; an action that is slow but alive is left alone. What a dead
+    creation left outside, without a record, is removed by a sweep ten minutes later, if nobody has taken it up.
 
     Example: starter heal --dry-run
     """

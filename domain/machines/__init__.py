@@ -47,7 +47,7 @@ _ABLE = (
     Verb("enable", OPERATE, "Into use again."),
 )
 
-_DISCARD = Verb("discard", OPERATE, "Remove from the hypervisor what is not known here.")
+_DISCARD = Verb("discard", OPERATE, "For self-healing: remove outside what is not known here.", hidden=True)
 
 KINDS: tuple[Kind, ...] = (
     Kind(

@@ -60,6 +60,7 @@ async def state(estate: Estate, path: str) -> str:
     return (await estate.hypervisor.describe(path)).state
 
 
+@pytest.mark.stores("sqlite", "postgres")
 @pytest.mark.parametrize(("make", "was"), [(left_node, "enabled"), (left_disk, "attached")], ids=["node", "disk"])
 async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_sweep(
     estate: Estate, make: Callable[[Estate], Awaitable[str]], was: str
@@ -127,6 +128,7 @@ async def test_who_asks_for_it_while_it_is_removed_is_told_to_wait(estate: Estat
     assert await state(estate, node) == "enabled"
 
 
+@pytest.mark.stores("sqlite", "postgres")
 async def test_a_removal_that_fails_is_told_and_tried_again(estate: Estate) -> None:
     node = await left_node(estate)
     await swept(estate)
