@@ -1,4 +1,4 @@
-"""What actions that were cut off left outside without a record: a sweep removes it, by normal actions."""
+"""What actions left outside without a record, cut off or unable to undo it: a sweep removes it, by normal actions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELF = "self-healing"  # who asks for removals
 
 
 class Leftovers:
-    """Only what the inventory says was cut off is looked for: what others have made outside is none of our business."""
+    """Only what the history tells of is looked for: what others have made outside is none of our business."""
 
     def __init__(self, client: Client, inventory: Inventory, limits: Mapping[str, float]) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Leftovers:
         self._limits = limits
 
     async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
-        """Those that were left alone for so long that no call of the action that was cut off can be on its way."""
+        """Those that were left alone for so long that no call of the action that made them can be on its way."""
         limits = self._limits if order.grace is None else {ANY: order.grace}
         return [
             each
@@ -44,7 +44,7 @@ class Leftovers:
         told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
         if dry_run:
             return Found(**told, finding=Finding.WOULD_REMOVE, message="looked for outside, and removed")
-        reason = f"{left.action} was cut off, and may have left it outside"
+        reason = f"{left.action} did not succeed, and may have left it outside"
         request = Request(path=left.path, action=_discard(left.path), requested_by=SELF, reason=reason)
         async with room:
             finding, said = await self._removed(request)

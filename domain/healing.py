@@ -45,10 +45,12 @@ class Suspect(Model):
 
 
 class Leftover(Model):
-    """An object that never came into being, because its action was cut off: outside it may be there all the same."""
+    """An object that did not come into being, as its action was cut off or failed: outside it may be there yet.
+
+    An action that fails brings back what it did, but not if the world outside cannot be reached just then."""
 
     path: str
-    action: str  # that was cut off
+    action: str  # the last one that had to do with it
     since: datetime  # nobody has been at it since then
 
 

@@ -39,7 +39,7 @@ _ORPHANED_OBJECTS = (
     .order_by(objects.c.path)
 )
 
-# Objects that healing took back to where they were before, which is nowhere; of each, the last line of its history.
+# Objects that did not come into being: of each, the last line of its history.
 _LAST = (
     sa.select(sa.func.max(history.c.seq))
     .where(history.c.path.in_(sa.select(history.c.path).where(UNBORN)), ~history.c.message.startswith(IGNORED))

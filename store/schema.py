@@ -87,7 +87,8 @@ locks = sa.Table(
 )
 
 # Append-only.
-UNBORN = sa.text("action = 'heal' AND \"to\" = 'None'")  # what healing took back was never there before
+# Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
+UNBORN = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
 
 history = sa.Table(
     "history",

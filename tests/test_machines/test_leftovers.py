@@ -140,6 +140,20 @@ async def test_a_removal_that_fails_is_told_and_tried_again(estate: Estate) -> N
     assert (gone.finding, await state(estate, node)) == (Finding.REMOVED, "absent")
 
 
+async def test_what_a_creation_could_not_undo_is_removed_as_well(estate: Estate) -> None:
+    node = f"node:{estate.name}-late"
+    await estate.hypervisor.perform("create", Order(node, "node", f"{node}, as it came to be", {"memory": 10}))
+    for verb in ("create", "describe"):
+        await estate.fault("fail", node, verb=verb, message="out of order")
+    outcome = await estate.do(node, "create", memory=10)
+    assert (outcome.result, outcome.status) == (Result.FAILED, "None")
+    assert "could not be brought back" in outcome.message
+    await estate.heal_faults()
+    [gone] = await cleared(estate)
+    assert (gone.action, gone.finding, await state(estate, node)) == ("create", Finding.REMOVED, "absent")
+    assert await cleared(estate) == []
+
+
 async def test_a_removal_that_is_terminated_itself_is_made_up_for(estate: Estate) -> None:
     node = await left_node(estate)
     await swept(estate)

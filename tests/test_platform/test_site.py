@@ -17,5 +17,5 @@ async def test_who_waits_for_the_words_of_a_process_that_has_ended_is_told_at_on
     log = tmp_path / "log"
     log.touch()
     worker = Worker(await nursery.start(["worker", "--nonsense"], dict(os.environ), log), log)
-    with pytest.raises(AssertionError, match=r"ended with code 2: .*nonsense"):
+    with pytest.raises(AssertionError, match=r"(?s)ended with code 2: .*nonsense"):
         await worker.until_said('"serving"')

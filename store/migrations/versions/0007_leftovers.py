@@ -1,4 +1,4 @@
-"""Which objects never came into being, to be found without reading all of the history."""
+"""Which objects did not come into being, to be found without reading all of the history."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-unborn = sa.text("action = 'heal' AND \"to\" = 'None'")
+unborn = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
 
 
 def upgrade() -> None:
