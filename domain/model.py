@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from domain.errors import Category, Refused
+from domain.fields import ObjectPath
 from domain.machine import NONE, Actor, Ruling
-from domain.paths import ObjectPath
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 Word = Annotated[str, StringConstraints(max_length=100)]

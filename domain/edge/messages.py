@@ -16,9 +16,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from domain.edge.tables import GONE
 from domain.errors import brief
+from domain.fields import ObjectPath
 from domain.machine import NONE
 from domain.model import Model
-from domain.paths import ObjectPath
 from domain.wire import Unreadable
 
 # Workflow types.

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, key_bytes
-from domain.errors import Refused
-from domain.paths import check_name
+from domain.fields import Name
 
 Text = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
@@ -130,30 +129,17 @@ class DeleteClusterSpec(OverrideSpec):
     cascade: bool = Field(False, description="Delete its apps first.")
 
 
-def _named(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
-
-
 class Site(Spec):
     """Where a policy may place its app."""
 
-    cloudlet: str
-    cluster: str
-
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        _named(self.cloudlet)
-        _named(self.cluster)
-        return self
+    cloudlet: Name
+    cluster: Name
 
 
 class AutoProvision(Spec):
     """Where an app runs, by the number of clients that ask for it there."""
 
-    app: str
+    app: Name
     spec: AppSpec = AppSpec()
     deploy_client_count: int = Field(1, ge=1)
     deploy_interval_count: int = Field(1, ge=1, le=1_000)
@@ -166,7 +152,6 @@ class AutoProvision(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        _named(self.app)
         sites = [site.cloudlet for site in self.cloudlets]
         if len(set(sites)) < len(sites):
             raise ValueError("a cloudlet occurs more than once")
@@ -180,8 +165,8 @@ class AutoProvision(Spec):
 class AutoScale(Spec):
     """How many nodes a cluster has, by the load on it. A target of 0 is not looked at."""
 
-    cloudlet: str
-    cluster: str
+    cloudlet: Name
+    cluster: Name
     min_nodes: int = Field(1, ge=1, le=MAX_NODES)
     max_nodes: int = Field(ge=1, le=MAX_NODES)
     target_cpu: float = Field(0, ge=0, le=100)
@@ -192,8 +177,6 @@ class AutoScale(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        _named(self.cloudlet)
-        _named(self.cluster)
         if self.max_nodes < self.min_nodes:
             raise ValueError(f"max_nodes {self.max_nodes} is less than min_nodes {self.min_nodes}")
         if not (self.target_cpu or self.target_mem or self.target_connections):

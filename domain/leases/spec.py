@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from domain.errors import Category, Refused
+from domain.fields import Name, ObjectPath
 from domain.leases.dates import minute, parse, stamp
-from domain.paths import check_name, check_path
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
@@ -21,18 +21,6 @@ class _Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def _named(check: Any) -> AfterValidator:
-    def validate(text: str) -> str:
-        try:
-            return str(check(text))
-        except Refused as refused:
-            raise ValueError(refused.message) from refused
-
-    return AfterValidator(validate)
-
-
-Name = Annotated[str, _named(check_name)]
-PathOf = Annotated[str, _named(check_path)]
 Text = Annotated[str, Field(max_length=200)]
 When = Annotated[str, Field(max_length=60)]
 Value = Annotated[str, Field(max_length=100)] | int | float | bool
@@ -76,7 +64,7 @@ class MciLease(_Spec):
     """An MCI that lives as long as the lease: created or resumed at the start, ended or suspended at the end."""
 
     resource_type: Literal["mci"]
-    mci: PathOf
+    mci: ObjectPath
     spec: dict[str, Any] | None = None  # of an MCI that is to be created
     on_end: Literal["suspend", "terminate", "delete"] = "terminate"
 

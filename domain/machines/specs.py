@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from domain.errors import Refused
+from domain.fields import Name, valid
 from domain.paths import check_name
 
 DEFAULT_RETENTION_DAYS = 7.0
 MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
-
-
-def _named(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
 
 
 def _machine(text: str) -> str:
@@ -25,11 +18,10 @@ def _machine(text: str) -> str:
     names = text.split("/")
     if len(names) != 2:
         raise ValueError("a machine is written cloudspace/machine, such as dev/db")
-    return "/".join(map(_named, names))
+    return "/".join(map(check_name, names))
 
 
-Name = Annotated[str, AfterValidator(_named)]
-MachineName = Annotated[str, AfterValidator(_machine)]
+MachineName = Annotated[str, valid(_machine)]
 Days = Annotated[float, Field(ge=0, le=3650)]
 
 

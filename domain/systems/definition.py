@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from domain.errors import Refused
-from domain.paths import check_name
+from domain.fields import Name
 
 MAX_PARTS = 5_000
 MAX_INSTANCES = 100
@@ -21,13 +20,6 @@ BackendName = Literal["simulated", "process"]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # an instance gets these from us
-
-
-def _name(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
 
 
 def _variable(text: str) -> str:
@@ -44,7 +36,6 @@ def _no_nul(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_name)]
 Variable = Annotated[str, AfterValidator(_variable)]
 Text = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_no_nul)]
 Command = Annotated[list[Annotated[Word, AfterValidator(_no_nul)]], Field(min_length=1, max_length=100)]
