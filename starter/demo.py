@@ -1,0 +1,104 @@
+"""What the demos of all families share: a stack to play on, and the way in which a story is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from domain.model import Outcome, Request, Result
+from starter import terminal
+from starter.progress import changes, watch
+from starter.session import load_settings, session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking, Ticket
+    from workers.settings import Settings
+
+GLANCE = 0.1  # seconds between looks: short, so that no status goes unseen
+LATENCY = 1.2  # of the demo's own clouds: slow enough to watch
+JITTER = 0.9
+
+
+def heading(number: int, step: str, remark: str = "") -> None:
+    """The beginning of a step."""
+    terminal.story(f"\n{number}. {step}: {remark}" if remark else f"\n{number}. {step}", "bold")
+
+
+def clock(began: float) -> str:
+    """The time since then, as wide in every line."""
+    return f"{time.monotonic() - began:6.2f} s"
+
+
+def what_next(commands: Iterable[str], done: str = "Done. What happened is kept. What to try next:") -> None:
+    """The end of a story, and the beginning of the reader's own."""
+    terminal.story(f"\n{terminal.command(done)}", "bold")
+    for line in commands:
+        terminal.story(f"   {terminal.command(line)}")
+
+
+def free_name(names: Iterable[str]) -> str:
+    """demo-1, or the number after the highest that is in use."""
+    taken = [int(name[5:]) for name in names if name.startswith("demo-") and name[5:].isdecimal()]
+    return f"demo-{max(taken, default=0) + 1}"
+
+
+async def admitted(asking: Asking, request: Request) -> Ticket:
+    """An action that must be let in."""
+    ticket = await asking.ask(request)
+    if ticket.admission.refusal:
+        raise ticket.admission.refusal.error()
+    return ticket
+
+
+async def see(
+    asking: Asking,
+    ticket: Ticket,
+    wanted: Result = Result.SUCCEEDED,
+    say: Callable[[str, str], None] = terminal.story,
+) -> Outcome:
+    """Show the statuses as they change until the action ends."""
+    began = time.monotonic()
+    grant = ticket.admission.grant
+    tell = changes(lambda text: say(f"   {clock(began)}  {text.partition(': ')[2]}", ""))
+    outcome = await watch(asking, ticket.path, ticket.run, grant.targets if grant else 0, tell, GLANCE)
+    style = "bold green" if outcome.result is wanted else "bold red"
+    say(f"   {clock(began)}  {outcome.status}  {outcome.result}", style)
+    return outcome
+
+
+@asynccontextmanager
+async def somewhere() -> AsyncIterator[Asking]:
+    """The stack that runs, here or where TEMPORAL_ADDRESS says; if none does, one of our own for the time being."""
+    from workers import home
+    from workers.connection import configured
+
+    settings = load_settings()
+    elsewhere = configured().get("target_host")
+    if elsewhere or home.in_use(settings.home):
+        async with session() as asking:
+            terminal.story(f"Using the server at {asking.client.service_client.config.target_host}")
+            yield asking
+    else:
+        async with _own() as asking:
+            yield asking
+
+
+@asynccontextmanager
+async def _own() -> AsyncIterator[Asking]:
+    from starter.asking import Asking
+    from workers import logs, process
+
+    settings = _watchable(load_settings())
+    logs.configure("error", "console")
+    terminal.story(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
+    async with process.stack(settings) as running:
+        terminal.story(f"   Temporal {running.address}, Web UI {running.ui}")
+        yield Asking(running.client, running.ui)
+
+
+def _watchable(settings: Settings) -> Settings:
+    """The clouds slow enough to watch, unless somebody set their speed."""
+    speed = {"simulated_latency": LATENCY, "simulated_jitter": JITTER}
+    return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)
