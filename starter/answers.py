@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Result
+from starter.output import when
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -20,7 +21,7 @@ def action_of(run: WorkflowExecutionDescription) -> str:
 
 def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
     """409, naming the winner."""
-    since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
+    since = f" since {when(running.start_time)}" if running else ""
     action = action_of(running) if running else "an action"
     return Refusal(
         category=Category.CONFLICT,

@@ -106,8 +106,8 @@ async def graph(path: str) -> Exit:
     for lock in held:
         if lock.mode == Mode.X:
             locks[lock.path].append(f"{Mode.X} {lock.action} {names.get(epochs.get(lock.path, 0), '')}".rstrip())
-    for path, number in Counter(lock.path for lock in held if lock.mode == Mode.IX).items():
-        locks[path].append(f"{Mode.IX} for {number} below")
+    for locked, number in Counter(lock.path for lock in held if lock.mode == Mode.IX).items():
+        locks[locked].append(f"{Mode.IX} for {number} below")
     for line in _drawn(tree, tree.top, locks, "", ""):
         terminal.out(line)
     return Exit.DONE
