@@ -81,9 +81,12 @@ async def answer(work: Awaitable[T]) -> T:
     try:
         return await work
     except Refused as refused:
-        told = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
         raise ApplicationError(
-            refused.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+            refused.message,
+            Refusal.of(refused),
+            type=wire.REFUSED,
+            non_retryable=True,
+            category=ApplicationErrorCategory.BENIGN,
         ) from refused
     except StoreUnavailable as error:
         raise ApplicationError(str(error), type="StoreUnavailable") from error

@@ -113,7 +113,13 @@ class Refusal(Model):
     hint: str = ""
     holders: list[Holder] = []
 
+    @classmethod
+    def of(cls, refused: Refused) -> Refusal:
+        """The error, as it travels."""
+        return cls(category=refused.category, message=refused.message, hint=refused.hint)
+
     def error(self) -> Refused:
+        """What travelled, as an error again."""
         return Refused(self.category, self.message, self.hint)
 
 
