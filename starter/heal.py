@@ -57,15 +57,7 @@ async def report(
 
 def _tell(reports: list[HealReport], output: Output) -> Exit:
     lines = [
-        (
-            short(each.path),
-            each.action,
-            when(each.since),
-            each.status,
-            each.finding.value,
-            each.to,
-            each.provider,
-        )
+        (short(each.path), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
         for report in reports
         for each in report.found
     ]

@@ -19,7 +19,7 @@ from domain.errors import RatchetError, Refused
 from domain.model import HistoryView, LocksView, ObjectView, Query, Request
 from domain.paths import kind_of, short
 from starter.naming import user
-from starter.terminal import clean
+from starter.terminal import clean, command
 
 if TYPE_CHECKING:
     from starter.asking import Asking
@@ -131,7 +131,7 @@ class Tui(App[None]):
             if ticket.admission.refusal:
                 raise ticket.admission.refusal.error()
         except Refused as refused:
-            self._say(f"{refused.message}\n{refused.hint}", "error")
+            self._say(command(f"{refused.message}\n{refused.hint}"), "error")
         except RatchetError as error:
             self._say(str(error), "error")
         else:
