@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import Name, valid
+from domain.fields import Name, explain, valid
 from domain.model import Model
 from domain.wire import check_csp
 
@@ -206,14 +206,6 @@ def parse(document: object, where: str) -> Connections:
     except ValidationError as error:
         raise Refused(
             Category.INVALID,
-            f"the connections file {where} is not valid: {_reasons(error)}",
+            f"the connections file {where} is not valid: {explain(error, 'file')}",
             "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it",
         ) from None  # the chained error would hold the input
-
-
-def _reasons(error: ValidationError) -> str:
-    found = [
-        f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)
-    ]
-    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")

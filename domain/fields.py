@@ -1,13 +1,13 @@
-"""Fields that many messages and specs have, and how a check of ours guards one."""
+"""Fields that many messages and specs have, how a check of ours guards one, and what is wrong, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationError
 
-from domain.errors import Refused
+from domain.errors import Refused, several
 from domain.paths import check_name, check_path
 
 
@@ -25,3 +25,12 @@ def valid(check: Callable[[str], str]) -> AfterValidator:
 
 Name = Annotated[str, valid(check_name)]
 ObjectPath = Annotated[str, valid(check_path)]
+
+
+def explain(error: ValidationError, whole: str = "spec") -> str:
+    """What pydantic found, as a person would say it: where, and what. Nothing of what was given is quoted."""
+    found = [
+        f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return several(found)

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.machines.orders import Orders
 from activities.pages import every
-from domain.errors import ProviderError, Refused, UnknownOutcome, brief
+from domain.errors import ProviderError, Refused, UnknownOutcome, brief, several
 from domain.machine import NONE
 from domain.machines import orders as plan
 from domain.machines.model import Work
@@ -124,8 +124,7 @@ class Crew:
             failures += [f"{move.path}: {move.error}" for move in landed if move.error]
         self._note(stage, parties)
         if failures:
-            more = f"; and {len(failures) - FAILURES_TOLD} more" if len(failures) > FAILURES_TOLD else ""
-            raise UnknownOutcome("; ".join(failures[:FAILURES_TOLD]) + more)
+            raise UnknownOutcome(several(failures, FAILURES_TOLD))
 
     async def _parties(self, stage: Others) -> list[_Party]:
         views = await self._named() if stage.named else await self._below(stage.kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from temporalio import activity
@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.reading import answer
 from domain import registry, wire
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, several
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
     ENROL,
@@ -77,11 +77,7 @@ class RecordActivities:
         for name in names:
             place = self._directory.find(name)
             if place is None:
-                raise Refused(Category.INVALID, f"there is no connection {name!r}", _some(self._directory.names()))
+                hint = f"connections are: {several(self._directory.names(), SHOWN, ', ')}"
+                raise Refused(Category.INVALID, f"there is no connection {name!r}", hint)
             found[name] = place
         return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"connections are: {', '.join(names[:SHOWN])}{more}"

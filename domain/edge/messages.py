@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from domain.edge.tables import GONE
 from domain.errors import brief
-from domain.fields import ObjectPath
+from domain.fields import ObjectPath, explain
 from domain.machine import NONE
 from domain.model import Model
 from domain.wire import Unreadable
@@ -270,9 +270,7 @@ def understood(kind: type[Said], raw: object) -> Said | str:
         said._raw = dict(raw) if isinstance(raw, dict) else {}
         return said
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        told = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'message'}: {each['msg']}" for each in found[:3])
-        return brief(f"not understood: {told}")
+        return brief(f"not understood: {explain(error, 'message')}")
 
 
 def digest(spec: Mapping[str, Any]) -> str:

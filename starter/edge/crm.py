@@ -15,6 +15,7 @@ from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR, CrmResponse, Ignored, IgnoredMany
 from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
+from domain.fields import explain
 from domain.machine import NONE
 from domain.model import ObjectView, Query
 from domain.paths import ancestors, expand, kind_of, short
@@ -206,5 +207,5 @@ def _faults(file: str) -> tuple[CrmFault, ...]:
     try:
         return tuple(CrmFaults.model_validate(spec_in(file)).faults)
     except ValidationError as error:
-        why = f"the fault script is not valid: {registry.explain(error)}"
+        why = f"the fault script is not valid: {explain(error)}"
         raise Refused(Category.INVALID, why, "there is an example in examples/crm-faults.yaml") from error

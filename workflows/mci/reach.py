@@ -13,7 +13,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
     from domain import wire
-    from domain.errors import brief
+    from domain.errors import brief, several
     from domain.mci.messages import Findings, Visit, Wants
     from domain.model import Grant
     from workflows.calls import patiently
@@ -67,5 +67,4 @@ async def validated(each: Wants) -> Findings:
 
 def told(problems: Sequence[str]) -> str:
     """The first problems as one text, and how many more there are."""
-    more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
-    return "; ".join(problems[:PROBLEMS_SHOWN]) + more
+    return several(problems, PROBLEMS_SHOWN)
