@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
+from activities import refusals
 from domain import wire
 from domain.errors import Refused, StoreUnavailable
 from domain.model import (
@@ -81,12 +82,6 @@ async def answer(work: Awaitable[T]) -> T:
     try:
         return await work
     except Refused as refused:
-        raise ApplicationError(
-            refused.message,
-            Refusal.of(refused),
-            type=wire.REFUSED,
-            non_retryable=True,
-            category=ApplicationErrorCategory.BENIGN,
-        ) from refused
+        raise refusals.refused(Refusal.of(refused)) from refused
     except StoreUnavailable as error:
         raise ApplicationError(str(error), type="StoreUnavailable") from error

@@ -6,6 +6,7 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
+from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Result
@@ -28,13 +29,6 @@ def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
         hint=f"{registry.busy(path)}wait for it: starter attach {path}; or take over: add --force",
     )
-
-
-def refusal_in(cause: BaseException | None) -> Refusal | None:
-    """The refusal that an action or a read closed with, if it was one."""
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        return Refusal.model_validate(cause.details[0])
-    return None
 
 
 def failed(path: str, cause: BaseException | None) -> Outcome:

@@ -19,12 +19,13 @@ from temporalio.client import (
 from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
 from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
-from starter.answers import action_of, conflict, ended, failed, refusal_in
+from starter.answers import action_of, conflict, ended, failed
 from starter.errors import NoWorker, Unanswered
 from starter.launching import MARK, run_of, with_start, within, workflow_id
 from starter.questions import Questions

@@ -17,9 +17,9 @@ from temporalio.client import ActivityFailureError, Client
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
+from activities.refusals import refusal_in
 from domain import wire
 from domain.model import ObjectsView, ObjectView, Query
-from starter.answers import refusal_in
 from starter.errors import NoWorker, TooMuch, Unanswered
 
 T = TypeVar("T", bound=BaseModel)

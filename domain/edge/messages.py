@@ -117,6 +117,10 @@ class Address(Model):
     transport: str = "queue"
     url: str = ""
 
+    def connection(self) -> dict[str, Any]:
+        """As requests and records name it."""
+        return {"notify_id": self.notify_id, "version": self.version}
+
 
 class Post(Model):
     """Requests, and where they go."""

@@ -9,6 +9,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
+    from activities.refusals import refused
     from domain import wire
     from domain.errors import Category, brief
     from domain.machine import NONE, Actor
@@ -17,7 +18,6 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Done, Grant, Move, Outcome, Refusal, Request
     from workflows import calls
     from workflows.action import Failed
-    from workflows.admission import refused
     from workflows.calls import locally
     from workflows.mci.reach import told, validated
     from workflows.mci.vms import OnVms
