@@ -6,7 +6,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.machines.crew import REFUSED_OUTSIDE, Crew
-from activities.machines.orders import Orders, Patience
+from activities.machines.orders import PATIENCE, Orders
+from activities.patience import Patience
 from activities.pulse import pulse
 from domain import machines
 from domain.errors import ProviderError, brief
@@ -17,16 +18,16 @@ from domain.model import Grant, ObjectView, Query
 from domain.paths import name_of
 from domain.ports import Inventory
 
-__all__ = ["MachineActivities", "Patience"]
+__all__ = ["PATIENCE", "MachineActivities"]
 
 
 class MachineActivities:
     """Everything that is done to this family's objects outside."""
 
-    def __init__(self, inventory: Inventory, hypervisor: Hypervisor, patience: Patience | None = None) -> None:
+    def __init__(self, inventory: Inventory, hypervisor: Hypervisor, patience: Patience = PATIENCE) -> None:
         self._inventory = inventory
         self._hypervisor = hypervisor
-        self._patience = patience or Patience()
+        self._patience = patience
 
     @activity.defn(name=machines.OPERATE_OBJECT)
     async def operate_object(self, task: Task) -> Work:

@@ -6,26 +6,17 @@ answered is asked again until patience ends.
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from activities.patience import Patience
+from domain.errors import Rejected
 from domain.machines.port import ABSENT, MOVES, Facts, Hypervisor, Order, way_back
 from domain.model import Grant
 from domain.paths import kind_of
 
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to bear with the hypervisor: one order, all tries of it, and the pauses between them."""
-
-    call: float = 300.0
-    total: float = 900.0
-    first_pause: float = 0.1
-    longest_pause: float = 10.0
+PATIENCE = Patience(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
 @dataclass(frozen=True)
@@ -70,31 +61,10 @@ class Orders:
 
     async def describe(self, path: str) -> Facts:
         """What the hypervisor has there."""
-        try:
-            async with asyncio.timeout(self.patience.call):
-                return await self.hypervisor.describe(path)
-        except TimeoutError as error:
-            raise UnknownOutcome(f"no answer within {self.patience.call:g} s") from error
+        return await self.patience.once(lambda: self.hypervisor.describe(path))
 
     async def give(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> Facts:
         """One order, given again until it is answered or patience ends."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
         order = Order(path, kind_of(path), token, about)
-        deadline, pause = _now() + self.patience.total, self.patience.first_pause
-        while True:
-            try:
-                async with asyncio.timeout(self.patience.call):
-                    return await self.hypervisor.perform(verb, order)
-            except TimeoutError:
-                trouble: ProviderError = UnknownOutcome(f"no answer within {self.patience.call:g} s")
-            except (Throttled, Unavailable, UnknownOutcome) as error:
-                trouble = error
-            if _now() + pause > deadline:
-                raise trouble
-            asked = trouble.retry_after or 0.0 if isinstance(trouble, Throttled) else 0.0
-            await asyncio.sleep(max(asked, random.uniform(pause / 2, pause)))  # noqa: S311  spreads load
-            pause = min(pause * 2, self.patience.longest_pause)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+        return await self.patience.until_answered(lambda: self.hypervisor.perform(verb, order))

@@ -6,7 +6,6 @@ What is ordered is written down before the call: whatever becomes of the answer,
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -16,10 +15,10 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.mci.vms import Patience
+from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Throttled, UnknownOutcome, brief
+from domain.errors import ProviderError, StoreUnavailable, brief
 from domain.mci.messages import (
     PREPARE_PLACE,
     RELEASE_PLACE,
@@ -168,24 +167,7 @@ class PlaceActivities:
     async def _call(self, place: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
         """Call, and call again what was throttled, unavailable or unknown, until patience ends."""
         csp, region = split_placement(place)
-        clock = asyncio.get_running_loop().time
-        deadline, pause = clock() + seconds, self._patience.first_pause
-        while True:
-            asked = 0.0
-            try:
-                async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
-                    return await call()
-            except Rejected:
-                raise
-            except TimeoutError:
-                error: ProviderError = UnknownOutcome(f"no answer within {self._patience.call:g} s")
-            except ProviderError as found:
-                error, asked = found, found.retry_after or 0.0 if isinstance(found, Throttled) else 0.0
-            wait = asked + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
-            if clock() + wait > deadline:
-                raise error
-            await asyncio.sleep(wait)
-            pause = min(pause * 2, self._patience.longest_pause)
+        return await self._patience.until_answered(call, seconds, lambda: self._permits.vms(csp, region))
 
 
 def token_of(place: str, generation: int, what: str) -> str:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from activities.mci.vms import Patience, token_of
+from activities.mci.vms import token_of
+from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
 from domain.errors import ProviderError, Unavailable, brief
