@@ -12,12 +12,11 @@ from temporalio.exceptions import ApplicationError
 from activities import refusals
 from domain import wire
 from domain.errors import Refused, StoreUnavailable
+from domain.locks import LocksView, LockView
 from domain.model import (
     Admission,
     Claim,
     HistoryView,
-    LocksView,
-    LockView,
     ObjectsView,
     ObjectView,
     Outcome,

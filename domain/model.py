@@ -359,23 +359,6 @@ class HistoryView(Model):
     lines: list[HistoryLine]
 
 
-class LockView(Model):
-    """A lock that is held: on what, by whom, doing what, since when."""
-
-    path: str
-    mode: str
-    owner: str
-    run: str
-    action: str
-    since: datetime
-
-
-class LocksView(Model):
-    """Locks, those that still wait in line included."""
-
-    locks: list[LockView]
-
-
 class StoreView(Model):
     """The store as a worker sees it: where it is, and whether its schema is the one that the worker knows."""
 

@@ -16,7 +16,8 @@ from textual.widgets.option_list import Option
 
 from domain import registry, wire
 from domain.errors import RatchetError, Refused
-from domain.model import HistoryView, LocksView, ObjectView, Query, Request
+from domain.locks import LocksView
+from domain.model import HistoryView, ObjectView, Query, Request
 from domain.paths import kind_of, short
 from starter.naming import user
 from starter.terminal import clean, command

@@ -11,8 +11,8 @@ from cyclopts import App, Parameter
 
 from domain import wire
 from domain.limits import TASK_TIMEOUT
-from domain.locks import EXCLUSIVE, Mode
-from domain.model import Holders, LineOrder, LocksView, LockView, Query
+from domain.locks import EXCLUSIVE, LocksView, LockView, Mode
+from domain.model import Holders, LineOrder, Query
 from domain.paths import short
 from starter import reads
 from starter.errors import Exit

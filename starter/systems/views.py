@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from domain import wire
 from domain.errors import Category, Refused
-from domain.locks import Mode
-from domain.model import LocksView, ObjectView, Query
+from domain.locks import LocksView, Mode
+from domain.model import ObjectView, Query
 from domain.paths import kind_of, name_of, parent_of, short
 from domain.systems.backend import READ_SERVICES, ServicesView
 from domain.systems.definition import is_service

@@ -10,8 +10,7 @@ import yaml
 
 from domain import registry, rendering
 from domain.paths import expand
-from starter import asking as asking_module
-from starter import terminal
+from starter import questions, terminal
 from starter.asking import Asking
 from starter.errors import Exit
 from starter.output import Sheet, aligned, fitting
@@ -58,7 +57,7 @@ async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -
 async def test_every_page_is_listed_and_a_cut_is_said(
     cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_module, "PAGE", 2)
+    monkeypatch.setattr(questions, "PAGE", 2)
     everything = await cli(f"list vm --prefix {mci} -o name")
     assert len(everything.out.splitlines()) == 6
     assert everything.err == ""
