@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from textwrap import wrap
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -31,10 +31,12 @@ from starter.errors import Exit
 from starter.faces import LOOKING, OBJECTS, RUNNING, STEERING
 from starter.families import FACES
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
-from starter.manual import AsTyped
 from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
 from starter.watching import Watch, watching
+
+if TYPE_CHECKING:
+    from cyclopts.help.protocols import HelpFormatter
 
 FOLD = 30  # columns of the statuses that a row begins with
 _DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
@@ -58,7 +60,7 @@ def build() -> App:
         print_error=False,
         suppress_keyboard_interrupt=False,
         help_format="plaintext",  # markdown would cost a quarter of a second
-        help_formatter=AsTyped(),
+        help_formatter=_formatter(),
     )
     for kind in registry.KINDS.values():
         app.command(noun(kind, OBJECTS))
@@ -82,6 +84,15 @@ def build() -> App:
     app.command(build)
     app.register_install_completion_command()
     return app
+
+
+def _formatter() -> HelpFormatter | None:
+    """cyclopts' own, unless we are called by another name: what it takes to change its pages costs ten milliseconds."""
+    if terminal.typed() == terminal.PROGRAM:
+        return None
+    from starter.manual import AsTyped
+
+    return AsTyped()
 
 
 async def get(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:

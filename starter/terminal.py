@@ -92,10 +92,14 @@ def tell(problem: Problem) -> None:
     say(f"  hint: {command(problem.next)}")
 
 
+def typed() -> str:
+    """The word, or words, by which this user calls us."""
+    return os.environ.get("RATCHET_COMMAND", PROGRAM)
+
+
 def command(text: str) -> str:
     """A text with our commands as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
-    typed = os.environ.get("RATCHET_COMMAND", PROGRAM)
-    return text if typed == PROGRAM else _OURS.sub(lambda _: typed, text)
+    return text if (word := typed()) == PROGRAM else _OURS.sub(lambda _: word, text)
 
 
 def clean(text: str) -> str:
