@@ -58,15 +58,7 @@ async def report(
 
 def _tell(reports: list[HealReport], output: Output) -> Exit:
     lines = [
-        (
-            short(each.path),
-            each.action,
-            when(each.since),
-            each.status,
-            each.finding.value,
-            each.to,
-            each.provider,
-        )
+        (short(each.path), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
         for report in reports
         for each in report.found
     ]
@@ -75,7 +67,7 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
         dry = ", dry run" if report.dry_run else ""
         terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}")
     if not reports:
-        terminal.say("there was no sweep yet; begin one with: starter heal")
+        terminal.say(terminal.command("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [each.path for report in reports for each in report.found]
     show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above say it
