@@ -20,7 +20,7 @@ from tests.patience import PATIENCE
 
 T = TypeVar("T")
 
-WORLDS = 4
+WORLDS = 6  # of the long run: mostly somebody waits in each of them until a death is noticed
 MINUTES = float(os.environ.get("RATCHET_CHAOS_MINUTES", "15"))  # of the long run; what comes in them is left to chance
 AFTERWARDS = 1  # seconds that a point may come later than the answer
 TRIES = 3
@@ -148,7 +148,7 @@ async def judge(
 
 
 @asynccontextmanager
-async def worlds(folder: Path, number: int = WORLDS) -> AsyncIterator[list[World]]:
+async def worlds(folder: Path, number: int) -> AsyncIterator[list[World]]:
     async with nursery() as workers, AsyncExitStack() as stack:
         made = [stack.enter_async_context(world(folder / f"world{n}", workers)) for n in range(number)]
         yield await asyncio.gather(*made)
