@@ -44,9 +44,6 @@ from workers.telemetry import span
 from workflows.shield import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
-# A burst is worked off in its order: what has begun goes on before more is begun, else all of it ends at the end. And
-# there is room for the first tasks of what the clock of leases starts here: each that fits is spared a dispatch.
-TASKS_AT_ONCE, STORE_CALLS_AT_ONCE = 200, 50
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
@@ -128,8 +125,6 @@ class Service:
             graceful_shutdown_timeout=timedelta(seconds=self.settings.drain),
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=self.settings.step_patience),
             max_heartbeat_throttle_interval=timedelta(seconds=2),
-            max_concurrent_workflow_tasks=TASKS_AT_ONCE,
-            max_concurrent_local_activities=STORE_CALLS_AT_ONCE,
             workflow_task_poller_behavior=PollerBehaviorAutoscaling(),
             activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=2),
         )

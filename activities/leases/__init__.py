@@ -48,6 +48,8 @@ from domain.paths import kind_of, short
 
 SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
 FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
+AT_ONCE = 60  # so many are under way; who takes longer than SLOW seconds is not counted
+SLOW = 2.0
 QUICKLY = 1.0  # seconds for the first try of a hand-over
 NO_HOST = "no host is left for it"
 ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
@@ -167,12 +169,25 @@ class Firing:
 
     @activity.defn(name=names.FIRE_EVENTS)
     async def fire_events(self, events: DueList) -> Fired:
-        """Fire all of them at once and see them through for a while."""
+        """Fire all of them, so many at a time, and see them through for a while.
+
+        Most of what is started here is carried out here: more than the worker can take would make all of it late. One
+        that is slow by itself does not keep the others waiting.
+        """
+        clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
+        todo, running, busy = events.due, list[tuple[Due, float]](), list[Due]()
         async with pulse():
-            started = await asyncio.gather(*(self._fire(due) for due in events.due))
-            running = [due for due, done in zip(events.due, started, strict=True) if done]
-            busy = [due for due, done in zip(events.due, started, strict=True) if not done]
-            busy += await self._see_through(running)
+            while todo or running:
+                room = AT_ONCE - sum(clock() - since < SLOW for _, since in running)
+                now, todo = todo[:room], todo[room:]
+                started = await asyncio.gather(*map(self._fire, now))
+                busy += [due for due, done in zip(now, started, strict=True) if not done]
+                running += [(due, clock()) for due, done in zip(now, started, strict=True) if done]
+                await asyncio.sleep(pause)
+                pause = FIRST_GLANCE if todo else min(pause * 1.5, LONGEST_GLANCE)
+                there = {due.lease for due in await self._schedule.still_due([due for due, _ in running])}
+                busy += [due for due, since in running if due.lease in there and clock() - since > SEEN_THROUGH]
+                running = [each for each in running if each[0].lease in there and clock() - each[1] <= SEEN_THROUGH]
         return Fired(busy=[due.lease for due in busy])
 
     @activity.defn(name=names.WAKE_CLOCK)
@@ -187,16 +202,6 @@ class Firing:
             start_signal=names.LOOK_AGAIN,
             static_summary=f"the clock of the leases in pool {wake.pool}",
         )
-
-    async def _see_through(self, running: list[Due]) -> list[Due]:
-        """Wait until these have been carried out, by the inventory: one look for all of them. Returns the slow ones."""
-        clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
-        deadline = clock() + SEEN_THROUGH
-        while running and clock() < deadline:
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, LONGEST_GLANCE)
-            running = await self._schedule.still_due(running)
-        return running
 
     async def _fire(self, due: Due) -> bool:
         """Start the event's action. False: something else runs there now, the clock will look again."""
