@@ -1,16 +1,17 @@
 """Die on purpose, at a named point: for the tests that kill a worker at every step. Off unless a setting says so.
 
 The points are where something has just become true, or is just about to: the start and the end of every activity, each
-heartbeat, and each transaction just before and just after its commit.
+heartbeat, each transaction just before and just after its commit, and the start and the end of work done at once.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from temporalio import activity
@@ -21,6 +22,9 @@ from temporalio.worker import (
     Interceptor,
 )
 
+from domain.model import Done, Grant
+from domain.ports import AtOnce
+
 Reach = Callable[[str], None]
 TRACE = "trace"
 
@@ -28,25 +32,46 @@ TRACE = "trace"
 class CrashPoints:
     """At the point that the file names, such as `landings.land:after-commit`, the process is gone, as if by kill -9.
 
+    Several lines are reached one after the other, and the last one kills: so what many actions pass can be met in one.
     While the file says only `trace`, the points that are reached are written beside it.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._turn = Lock()  # transactions have threads of their own
 
     def reach(self, point: str) -> None:
-        armed = self._file.read_text().strip() if self._file.exists() else ""
-        if armed == TRACE:
-            with self._file.with_suffix(".trace").open("a") as told:
-                told.write(f"{point}\n")
-        if armed == point:
-            self._file.write_text("")  # once: whoever comes after us shall live
-            os.kill(os.getpid(), signal.SIGKILL)
+        with self._turn:
+            armed = self._file.read_text().splitlines() if self._file.exists() else []
+            if armed == [TRACE]:
+                with self._file.with_suffix(".trace").open("a") as told:
+                    told.write(f"{point}\n")
+            if armed[:1] == [point]:
+                self._file.write_text("\n".join(armed[1:]))  # once: whoever comes after us shall live
+                if len(armed) == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
     def transaction(self, work: Callable[..., Any], moment: str) -> None:
         """Called by a database, just before and just after a commit."""
         plain = work.func if isinstance(work, partial) else work
         self.reach(f"{plain.__module__.rsplit('.', 1)[-1]}.{plain.__name__}:{moment}")
+
+    def at_once(self, works: Mapping[tuple[str, str], AtOnce]) -> dict[tuple[str, str], AtOnce]:
+        """The same works, which tell of their start and their end."""
+        return {which: self._told(at_once_name(*which), work) for which, work in works.items()}
+
+    def _told(self, name: str, work: AtOnce) -> AtOnce:
+        async def told(grant: Grant) -> Done | Grant:
+            self.reach(f"{name}:start")
+            done = await work(grant)
+            self.reach(f"{name}:end")
+            return done
+
+        return told
+
+
+def at_once_name(kind: str, action: str) -> str:
+    return f"at_once {kind} {action}"
 
 
 class Crashing(Interceptor):

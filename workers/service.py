@@ -25,7 +25,7 @@ from activities.reading import Reading
 from activities.verifying import Verifying
 from domain.limits import CLOUDS
 from domain.model import StoreView
-from domain.ports import Cloud
+from domain.ports import AtOnce, Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
@@ -73,6 +73,7 @@ class Service:
         )
         self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
+        self._points = CrashPoints(settings.crash_file) if settings.crash_file else None
         self._interceptors = self._crashing()
 
     def prepare(self) -> None:
@@ -140,7 +141,7 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory, self._allowed, at_once(self.parts)),
+            ActionWrites(self.inventory, self._allowed, self._at_once()),
             Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )
@@ -161,6 +162,10 @@ class Service:
             ),
         ]
 
+    def _at_once(self) -> Mapping[tuple[str, str], AtOnce]:
+        works = at_once(self.parts)
+        return self._points.at_once(works) if self._points else works
+
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""
         offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
@@ -168,11 +173,10 @@ class Service:
 
     def _crashing(self) -> list[Interceptor]:
         """Only for tests that kill a worker at every step."""
-        if not self.settings.crash_file:
+        if not self._points:
             return []
-        points = CrashPoints(self.settings.crash_file)
-        self.database.watch = self.cloud_database.watch = points.transaction
-        return [Crashing(points)]
+        self.database.watch = self.cloud_database.watch = self._points.transaction
+        return [Crashing(self._points)]
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from tests.chaos.killing import MINUTES, Score, worlds
+from tests.chaos.killing import MINUTES, WORLDS, Score, worlds
 from tests.chaos.world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -20,7 +20,7 @@ HEADINGS = ("fault", "times injected", "actions run", "lost", "doubled", "stuck"
 @pytest.fixture(scope="session")
 async def places(tmp_path_factory: pytest.TempPathFactory, chaos: bool) -> AsyncIterator[list[World]]:
     """Worlds for all the trouble: more of them when there is more of it."""
-    async with worlds(tmp_path_factory.mktemp("worlds"), 4 if chaos else 2) as made:
+    async with worlds(tmp_path_factory.mktemp("worlds"), WORLDS if chaos else 2) as made:
         yield made
 
 

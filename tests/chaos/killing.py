@@ -15,12 +15,12 @@ from typing import TypeVar
 
 from domain.model import Outcome
 from tests.chaos.stories import Story
-from tests.chaos.world import World, world
+from tests.chaos.world import World, nursery, world
 from tests.patience import PATIENCE
 
 T = TypeVar("T")
 
-WORLDS = 4
+WORLDS = 6  # of the long run: mostly somebody waits in each of them until a death is noticed
 MINUTES = float(os.environ.get("RATCHET_CHAOS_MINUTES", "15"))  # of the long run; what comes in them is left to chance
 AFTERWARDS = 1  # seconds that a point may come later than the answer
 TRIES = 3
@@ -32,9 +32,10 @@ class Death:
 
     story: Story
     point: str
+    after: str = ""  # another point, which comes first
 
     def __str__(self) -> str:
-        return f"{self.story} at {self.point}"
+        return f"{self.story} at {self.point}{f' after {self.after}' if self.after else ''}"
 
 
 @dataclass
@@ -72,7 +73,7 @@ async def told(place: World, story: Story) -> AsyncIterator[str]:
 
 
 async def points_of(place: World, story: Story) -> list[str]:
-    """The points that the story passes when nothing goes wrong."""
+    """The points that the story passes when nothing goes wrong, in order; some more than once."""
     score = Score("nothing")
     async with told(place, story) as path:
         async with place.traced() as points:
@@ -86,12 +87,12 @@ async def die(place: World, death: Death, score: Score) -> bool:
     """Kill the worker at the point, start another one, and see what became of the story. False: nobody came there."""
     story, label = death.story, str(death)
     async with told(place, story) as path:
-        place.arm(death.point)
+        place.arm(*filter(None, (death.after, death.point)))
         acting = asyncio.create_task(story.act(place, path))
         died = asyncio.create_task(place.worker_died())
         await asyncio.wait({acting, died}, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
         await asyncio.wait({died}, timeout=AFTERWARDS)  # what is done when the answer is known
-        place.arm("")
+        place.arm()
         reached = died.done()
         if reached:
             score.injected += 1
@@ -147,9 +148,9 @@ async def judge(
 
 
 @asynccontextmanager
-async def worlds(folder: Path, number: int = WORLDS) -> AsyncIterator[list[World]]:
-    async with AsyncExitStack() as stack:
-        made = [stack.enter_async_context(world(folder / f"world{n}")) for n in range(number)]
+async def worlds(folder: Path, number: int) -> AsyncIterator[list[World]]:
+    async with nursery() as workers, AsyncExitStack() as stack:
+        made = [stack.enter_async_context(world(folder / f"world{n}", workers)) for n in range(number)]
         yield await asyncio.gather(*made)
 
 

@@ -1,4 +1,4 @@
-"""A worker whose wall clock a test can set: `python -m tests.chaos.shifted`.
+"""A worker whose wall clock a test can set.
 
 Everything of ours that asks for the time of day gets it with as many seconds more as the file CLOCK_FILE says.
 Temporal's own code is left alone: timers are the server's, and that clock is right.
@@ -43,7 +43,7 @@ def shift() -> int:
     return len(asking)
 
 
-if __name__ == "__main__":
+def main() -> None:
     if not shift():
         sys.exit("nothing of ours asks for the time any more: what is this for?")
     __main__.main()

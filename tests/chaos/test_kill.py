@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from math import inf
 
 from temporalio.api.enums.v1 import EventType
@@ -13,6 +14,8 @@ from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, see
 from tests.chaos.stories import Story
 from tests.chaos.world import World
 from tests.patience import PATIENCE
+from workers.crash import at_once_name
+from workers.families import at_once
 from workers.service import Service
 
 SAMPLE = 6
@@ -22,6 +25,7 @@ REACHED = 0.9
 NOTICED = 10  # seconds
 TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
+READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
@@ -30,10 +34,12 @@ COVERING = {
     *("edge cluster cancel", "edge CRM with a token comes back", "edge maintenance", "edge late answer"),
     *("edge policy create", "machines line stopped", "machines machine takeover", "machines node maintain"),
 }
+# What is done in the step that admits an action, and a story in which that is so.
+AT_ONCE_IN = {at_once_name("lease", "start"): "leases start", at_once_name("lease", "end"): "leases end"}
 
 
-def is_read(activity: str) -> bool:
-    return activity.startswith(("read_", "reading.", "facts.", "faults.")) or activity in NOT_PART_OF_AN_ACTION
+def is_read(point: str) -> bool:
+    return point.startswith(READS) or point.split(":")[0] in NOT_PART_OF_AN_ACTION
 
 
 async def test_a_story_passes_through_every_activity(places: list[World], stack: Service) -> None:
@@ -78,8 +84,10 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
     chance, deaths = random.Random(number), list[Death]()
 
     async def follow(place: World, story: Story) -> None:
-        points = [point for point in await points_of(place, story) if not is_read(point.split(":")[0])]
-        deaths.extend(Death(story, point) for point in (points if chaos else [chance.choice(points)]))
+        passed = Counter(point for point in await points_of(place, story) if not is_read(point))
+        again = [point for point, times in passed.items() if times > 1 and point.endswith("-commit")]
+        steps = [*(Death(story, point) for point in passed), *(Death(story, point, after=point) for point in again)]
+        deaths.extend(steps if chaos else [chance.choice(steps)])
 
     await in_worlds(places, list(STORIES) if chaos else chance.sample(STORIES, SAMPLE), follow, score)
     chance.shuffle(deaths)
@@ -88,6 +96,33 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
     told = f"RATCHET_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
     assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {[*map(str, missed)]}; {told}"
+
+
+async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
+    places: list[World], chaos: bool, scores: list[Score], stack: Service
+) -> None:
+    """After begin's commit, before and after what is done outside, before and after finish's commit: one step of its
+    workflow, which another worker takes again from the start."""
+    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in at_once(stack.parts)}, "tell a story of each"
+    number, score = seed(), Score("worker killed in work that is done at once")
+    scores.append(score)
+    chance, deaths = random.Random(number), list[Death]()
+
+    async def follow(place: World, name: str) -> None:
+        [story] = [story for story in STORIES if str(story) == AT_ONCE_IN[name]]
+        passed, first = await points_of(place, story), f"{name}:start"
+        start = passed.index(first)
+        within = dict.fromkeys(passed[start + 1 : passed.index("begin:end", start) + 1])
+        commits = [point for point in within if point.endswith("-commit") and not is_read(point)]
+        assert len(commits) >= 4, within
+        moments = [Death(story, first), *(Death(story, point, after=first) for point in commits)]
+        deaths.extend(moments if chaos else [chance.choice(moments)])
+
+    await in_worlds(places, AT_ONCE_IN, follow, score)
+    missed = await kill_at(places, deaths, score)
+    told = f"RATCHET_SEED={number} repeats this run"
+    assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
+    assert not missed, f"not reached: {[*map(str, missed)]}; {told}"
 
 
 async def test_a_worker_that_dies_when_it_has_been_told_to_stop_leaves_a_cancelled_action(places: list[World]) -> None:

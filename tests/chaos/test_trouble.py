@@ -186,5 +186,6 @@ async def test_postgresql_stopped_for_a_while_fails_nothing(
         async with world(tmp_path / "world", RATCHET_STORE_URL=postgres.url) as place:
             for story in chosen(chance, 2 if chaos else 1, False):
                 await tell(place, story, score, away, chance)
+            assert not (place.home / "inventory.db").exists(), "the inventory was never on PostgreSQL"
         postgres.close()
     assert_clean(score, number)

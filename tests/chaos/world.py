@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from starter.errors import NoWorker, Unanswered
 from store.engine import Database
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
+from tests.test_platform.nursery import Child, Nursery
 from workers import embedded
 from workers.connection import connect
 from workers.crash import TRACE
@@ -48,8 +48,10 @@ class World:
     cloud: SimulatedCloud
     hypervisor: SimulatedHypervisor
     crms: Crms
+    nursery: Nursery
     settings: dict[str, str] = field(default_factory=dict)
-    worker: asyncio.subprocess.Process | None = None
+    worker: Child | None = None
+    _death: asyncio.Task[int] | None = None
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _script: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -140,9 +142,9 @@ class World:
     def crash_file(self) -> Path:
         return self.home / "crash"
 
-    def arm(self, point: str) -> None:
-        """The worker dies when it next reaches this point."""
-        self.crash_file.write_text(point)
+    def arm(self, *points: str) -> None:
+        """The worker dies when it next reaches this point; of several, the last one after all the others."""
+        self.crash_file.write_text("\n".join(points))
 
     def set_clock(self, ahead: float) -> None:
         """The worker's clock is so many seconds ahead."""
@@ -150,14 +152,14 @@ class World:
 
     @asynccontextmanager
     async def traced(self) -> AsyncIterator[list[str]]:
-        """The points that are reached meanwhile, in order, each once."""
+        """The points that are reached meanwhile, in order."""
         trace = self.crash_file.with_suffix(".trace")
         trace.unlink(missing_ok=True)
         self.arm(TRACE)
         found: list[str] = []
         yield found
-        self.arm("")
-        found += dict.fromkeys(trace.read_text().splitlines())
+        self.arm()
+        found += trace.read_text().splitlines()
 
     async def start_worker(self) -> None:
         environment = os.environ | {
@@ -170,21 +172,20 @@ class World:
             "RATCHET_LOG_LEVEL": "error",
             **self.settings,
         }
-        self.worker = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.chaos.shifted"), env=environment, stderr=asyncio.subprocess.DEVNULL
-        )
+        self.worker = await self.nursery.start([], environment, os.devnull, "tests.chaos.shifted")
+        self._death = asyncio.create_task(self.worker.wait())
         async with asyncio.timeout(PATIENCE):
             while not await self.asking.pollers(ACTIONS_QUEUE):
                 await asyncio.sleep(0.02)
 
     async def worker_died(self) -> None:
-        assert self.worker
-        await self.worker.wait()
+        assert self._death
+        await asyncio.shield(self._death)
 
     async def kill_worker(self) -> None:
         if self.worker and self.worker.returncode is None:
             self.worker.kill()
-            await self.worker.wait()
+            await self.worker_died()
 
     async def restart_server(self) -> None:
         """kill -9, and back on the same files and the same port."""
@@ -195,23 +196,31 @@ class World:
 
 
 @asynccontextmanager
-async def world(home: Path, **settings: str) -> AsyncIterator[World]:
+async def nursery(known: Nursery | None = None) -> AsyncIterator[Nursery]:
+    """Where workers come from: nobody who is killed at every step can load everything anew each time."""
+    opened = known or await Nursery.open()
+    try:
+        yield opened
+    finally:
+        if opened is not known:
+            await opened.close()
+
+
+@asynccontextmanager
+async def world(home: Path, workers: Nursery | None = None, **settings: str) -> AsyncIterator[World]:
     """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
-    server = await embedded.start(home)
-    clouds = Database(Settings(home=home).cloud())
-    client, cloud, hypervisor = (
-        await connect(home, plugin()),
-        SimulatedCloud("aws", clouds),
-        SimulatedHypervisor(clouds),
-    )
-    made = World(home, server, client, cloud, hypervisor, Crms(home))
-    try:
-        await made.start_worker()
-        yield made
-    finally:
-        for key in list(made.crms.running):
-            await made.crms.end(*key)
-        await made.kill_worker()
-        clouds.close()
-        await made.server.stop()
+    async with nursery(workers) as opened:
+        server = await embedded.start(home)
+        clouds = Database(Settings(home=home).cloud())
+        cloud, hypervisor = SimulatedCloud("aws", clouds), SimulatedHypervisor(clouds)
+        made = World(home, server, await connect(home, plugin()), cloud, hypervisor, Crms(home), opened, settings)
+        try:
+            await made.start_worker()
+            yield made
+        finally:
+            for key in list(made.crms.running):
+                await made.crms.end(*key)
+            await made.kill_worker()
+            clouds.close()
+            await made.server.stop()

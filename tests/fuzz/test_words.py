@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from cyclopts import App
@@ -17,7 +20,9 @@ from starter.app import build
 from starter.command import run
 from starter.errors import Exit
 from tests.fuzz.inputs import drawn, texts
+from tests.patience import PATIENCE
 
+SECONDS = 120  # for all of the words: each line makes the whole command line anew
 # These run until they are told to stop, or start other processes.
 LASTING = {("up",), ("demo",), ("worker",), ("codec",), ("tui",), ("crm", "run")}
 FLAGS = (
@@ -45,15 +50,35 @@ def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+class Hang(Exception):
+    """No answer came."""
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Whoever hangs, awaiting or not, is stopped by an error that nobody knows: the command tells it as a bug."""
+
+    def stop(*_: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 async def test_any_words_get_an_answer(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     word = st.one_of(texts, st.sampled_from(FLAGS), st.sampled_from([name for each in COMMANDS for name in each]))
     lines = st.tuples(st.sampled_from(COMMANDS), st.lists(word, max_size=5))
-    told = set()
-    for command, rest in drawn(lines, 70 * many):
+    told, until = set(), monotonic() + SECONDS
+    for command, rest in takewhile(lambda _: monotonic() < until, drawn(lines, 70 * many)):
         words = [*command, *(each for each in rest if (*command, each) not in LASTING)]
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{")))
         out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), answering():
             code = await run([each for each in words if each != "--debug"])
         assert code in list(Exit), words
         assert "a bug in this program" not in err.getvalue(), (words, err.getvalue())

@@ -1,4 +1,4 @@
-"""Processes that run `starter` and need not load it: a process that has loaded everything forks itself.
+"""Processes that run `starter`, or a worker, and need not load it: a process that has loaded everything forks itself.
 
 Loading takes seconds of CPU, and some tests start a dozen workers. What is forked is a process of its own all the same:
 it has its own threads, is killed by a signal, and ends with a code.
@@ -11,8 +11,11 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+STARTER = "starter.__main__"  # a module with a `main`
 
 
 class Child:
@@ -37,8 +40,21 @@ class Child:
 
     async def wait(self) -> int:
         if self.returncode is None:
+            await _gone(self.pid)  # only then: whoever waits for one child must not keep the others waiting
             self.returncode = int(await self._nursery.tell({"wait": self.pid}))
         return self.returncode
+
+
+async def _gone(pid: int) -> None:
+    """Until a process, whoever started it, has ended."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    process = os.pidfd_open(pid)
+    loop.add_reader(process, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
 
 
 class Nursery:
@@ -53,11 +69,14 @@ class Nursery:
         pipe = asyncio.subprocess.PIPE
         return cls(await asyncio.create_subprocess_exec(sys.executable, "-m", __name__, stdin=pipe, stdout=pipe))
 
-    async def start(self, words: list[str], environment: dict[str, str], log: Path) -> Child:
-        return Child(self, int(await self.tell({"start": words, "environment": environment, "log": str(log)})))
+    async def start(
+        self, words: list[str], environment: dict[str, str], log: Path | str, program: str = STARTER
+    ) -> Child:
+        order = {"start": words, "environment": environment, "log": str(log), "program": program}
+        return Child(self, int(await self.tell(order)))
 
     async def tell(self, order: dict[str, Any]) -> str:
-        """One order, one answer: waiting for a child keeps the others waiting."""
+        """One order, one answer."""
         assert self._process.stdin
         assert self._process.stdout
         async with self._turn:
@@ -92,8 +111,6 @@ def main() -> None:
 
 
 def _become(order: dict[str, Any]) -> None:
-    from starter.__main__ import main
-
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for stream in (1, 2):
         os.dup2(log, stream)
@@ -101,7 +118,7 @@ def _become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv[1:] = order["start"]
-    main()
+    import_module(order["program"]).main()
 
 
 if __name__ == "__main__":

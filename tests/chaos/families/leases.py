@@ -11,9 +11,12 @@ from domain.errors import RatchetError
 from domain.leases.names import READ_LEASE
 from domain.leases.views import LeaseView
 from domain.model import Outcome, Query, Result
+from providers.leases import SimulatedHosts
+from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
+from workers.settings import Settings
 
 ROOT = "project:{ns}:lease:l1"
 
@@ -90,6 +93,15 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
             await asyncio.sleep(0.05)
 
 
+async def orders(world: World, path: str) -> list[str]:
+    """What was done to the hosts of the lease's reservation: orders that had an effect."""
+    books = Database(Settings(home=world.home).cloud())
+    try:
+        return ["order"] * await SimulatedHosts(books).calls(f"{path}:reservation:r1")
+    finally:
+        books.close()
+
+
 ENDING = ((ROOT, "delete", None), *((f"pool:{{ns}}:host:{name}", "remove", None) for name in ("h1", "h2")))
 
 
@@ -99,11 +111,11 @@ def story(name: str, act: Act, *before: Told, **more: Any) -> Story:
 
 STORIES = (
     story("create", create, with_hosts, status="PENDING"),
-    story("start", start, with_hosts, pending, status="ACTIVE", waits=True),
+    story("start", start, with_hosts, pending, status="ACTIVE", waits=True, ledger=orders, told=("order",)),
     story("slow start", slow_start, with_hosts, pending, status="ACTIVE", waits=True),
     story("life", life, with_hosts, status="TERMINATED", waits=True),
     story("update", update, with_hosts, active, status="ACTIVE"),
-    story("end", end, with_hosts, active, status="TERMINATED"),
+    story("end", end, with_hosts, active, status="TERMINATED", ledger=orders, told=("order", "order")),
     story("delete", delete, with_hosts, active, status="None"),
     story(
         "host fails",
