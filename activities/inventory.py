@@ -58,7 +58,7 @@ class ActionWrites:
         try:
             return self._allowed(request) if self._allowed else None
         except Refused as refused:
-            return Refusal(category=refused.category, message=refused.message, hint=refused.hint)
+            return Refusal.of(refused)
 
     @activity.defn(name=wire.BEGIN)
     async def begin(self, claim: Claim) -> Admission:

@@ -141,7 +141,7 @@ def _link(asking: Asking, path: str, run: str) -> str:
 
 async def _newest(asking: Asking, path: str) -> tuple[str, bool]:
     """The newest action on a path: its run, and whether it is running."""
-    found = await asking.running(path)
+    found = await asking.newest(path)
     if found is None:
         raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", "starter list KIND")
     return found.run_id, bool(found.status and found.status.name == "RUNNING")

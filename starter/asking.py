@@ -78,7 +78,7 @@ class Asking(Questions):
     async def check(self, request: Request) -> Admission:
         """What ask would be answered now. Nothing is changed."""
         registry.parse_spec(request)
-        newest = await self.running(workflow_id(request))
+        newest = await self.newest(workflow_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
             return Admission(refusal=await self._conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
@@ -135,7 +135,7 @@ class Asking(Questions):
         """Ask the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()
 
-    async def running(self, path: str) -> WorkflowExecutionDescription | None:
+    async def newest(self, path: str) -> WorkflowExecutionDescription | None:
         """The newest action on a path, running or not; None if there never was one."""
         try:
             return await self.client.get_workflow_handle(path).describe()
@@ -200,7 +200,7 @@ class Asking(Questions):
 
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
-        running = await self.running(workflow_id(request))
+        running = await self.newest(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             handle = self.client.get_workflow_handle(workflow_id(request), run_id=running.run_id)
             return Ticket(workflow_id(request), running.run_id, await self._admission(handle, request))
@@ -246,7 +246,7 @@ class Asking(Questions):
         except WorkflowAlreadyStartedError:  # and somebody was quicker than we
             if tries > 1:
                 return await self._preempt(request, tries - 1)
-            running = await self.running(request.path)
+            running = await self.newest(request.path)
             return Ticket(request.path, "", Admission(refusal=await self._conflict(request, running)))
 
     async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:

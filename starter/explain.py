@@ -45,7 +45,7 @@ async def _explain(path: str) -> Exit:
         view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
         lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=LINES), HistoryView)).lines
         remarks = REMARKS.get(view.kind)
-        newest = await asking.running(path)
+        newest = await asking.newest(path)
         run = newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
         told = [
             *_because(view, lines),

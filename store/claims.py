@@ -82,7 +82,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
         extra = _ride(connection, kind, claim, spec, found, plan)
     except Refused as refused:
-        return Admission(refusal=Refusal(category=refused.category, message=refused.message, hint=refused.hint))
+        return Admission(refusal=Refusal.of(refused))
     if plan.row is None:
         return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
     granting = Granting(connection, claim, kind, plan, plan.row, extra, behind)

@@ -153,7 +153,7 @@ async def test_a_cancelled_action_ends_with_the_truth_about_each_vm(user: User) 
     assert (outcome.result, outcome.action, outcome.done, outcome.failed) == (Result.CANCELLED, "suspend", 1, 1)
     await user.heal_faults()
     await user.books_agree()
-    described = await user.asking.running(user.mci())
+    described = await user.asking.newest(user.mci())
     assert described
     assert described.status is WorkflowExecutionStatus.CANCELED
     assert (await user.do(user.mci(), "terminate")).result is Result.SUCCEEDED
@@ -245,7 +245,7 @@ async def test_progress_and_lists_show_what_the_action_is_about(user: User) -> N
     seen = await user.asking.progress(ticket.path, ticket.run)
     assert (seen.action, seen.phase, seen.targets) == ("suspend", "Suspending", 2)
     await user.asking.outcome(ticket.path, ticket.run)
-    described = await user.asking.running(user.mci())
+    described = await user.asking.newest(user.mci())
     assert described
     listed = {pair.key.name: pair.value for pair in described.typed_search_attributes}
     assert listed["ObjectPath"] == user.mci()

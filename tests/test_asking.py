@@ -52,7 +52,7 @@ async def test_an_action_that_runs_is_asked_once_more(
     ticket = await user.asking.ask(Request(path=user.mci(), action="create", spec=held))
     assert lost
     assert ticket.admission.grant
-    running = await user.asking.running(user.mci())
+    running = await user.asking.newest(user.mci())
     assert running
     assert ticket.run == running.run_id
     await user.asking.cancel(user.mci())

@@ -169,20 +169,24 @@ class Firing:
         that is slow by itself does not keep the others waiting.
         """
         clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
-        todo, running, busy = events.due, list[tuple[Due, float]](), list[Due]()
+        todo, running, busy = events.due, dict[str, float](), list[str]()  # the leases; of those that run, since when
         async with pulse():
             while todo or running:
-                room = AT_ONCE - sum(clock() - since < SLOW for _, since in running)
-                now, todo = todo[:room], todo[room:]
-                started = await asyncio.gather(*map(self._fire, now))
-                busy += [due for due, done in zip(now, started, strict=True) if not done]
-                running += [(due, clock()) for due, done in zip(now, started, strict=True) if done]
+                room = AT_ONCE - sum(clock() - since < SLOW for since in running.values())
+                these, todo = todo[:room], todo[room:]
+                for due, started in zip(these, await asyncio.gather(*map(self._fire, these)), strict=True):
+                    if started:
+                        running[due.lease] = clock()
+                    else:
+                        busy.append(due.lease)
                 await asyncio.sleep(pause)
                 pause = FIRST_GLANCE if todo else min(pause * 1.5, LONGEST_GLANCE)
-                there = {due.lease for due in await self._schedule.still_due([due for due, _ in running])}
-                busy += [due for due, since in running if due.lease in there and clock() - since > SEEN_THROUGH]
-                running = [each for each in running if each[0].lease in there and clock() - each[1] <= SEEN_THROUGH]
-        return Fired(busy=[due.lease for due in busy])
+                there = await self._schedule.still_due([due for due in events.due if due.lease in running])
+                running = {due.lease: running[due.lease] for due in there}
+                for lease in [lease for lease, since in running.items() if clock() - since > SEEN_THROUGH]:
+                    del running[lease]
+                    busy.append(lease)
+        return Fired(busy=busy)
 
     @activity.defn(name=names.WAKE_CLOCK)
     async def wake_clock(self, wake: Wake) -> None:

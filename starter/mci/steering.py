@@ -19,7 +19,7 @@ from starter.errors import Unanswered
 
 async def decide(asking: Asking, path: str, word: str, decision: Decision) -> str:
     """Tell an MCI that holds what is to become of it. Returns the run; Refused if it does not hold."""
-    running = await asking.running(path)
+    running = await asking.newest(path)
     if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
         raise await _not_holding(asking, path, word)
     await asking.someone_polls(wire.ACTIONS_QUEUE)

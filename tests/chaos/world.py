@@ -108,7 +108,7 @@ class World:
                 await asyncio.sleep(0.2)
 
     async def is_running(self, workflow: str) -> bool:
-        found = await self.asking.running(workflow)
+        found = await self.asking.newest(workflow)
         return bool(found and found.status and found.status.name == "RUNNING")
 
     # Faults of the world outside.

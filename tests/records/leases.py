@@ -82,7 +82,7 @@ async def _record_taken_over(recorder: Keeper, tenant: Tenant) -> None:
     await tenant.fault("hang", "h1", verb="create", seconds=30, times=2)
     await tenant.create("slow", start="now", end="+6h")
     await tenant.until_status("STARTING", "slow")
-    starting = await tenant.asking.running(tenant.lease("slow"))
+    starting = await tenant.asking.newest(tenant.lease("slow"))
     await tenant.do(tenant.lease("slow"), "delete")
     assert starting
     await recorder.keep(tenant.lease("slow"), "start-taken-over", starting.run_id)

@@ -77,7 +77,7 @@ def assert_told(ran: Ran, code: int, words: str) -> None:
 async def under_way(asking: Asking, path: str) -> None:
     """Until the newest action on a path is a running one."""
     async with asyncio.timeout(PATIENCE):
-        while not (newest := await asking.running(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
+        while not (newest := await asking.newest(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
             await asyncio.sleep(0.05)
 
 

@@ -149,7 +149,7 @@ class Tenant:
 
     async def closed(self, path: str) -> None:
         async with asyncio.timeout(PATIENCE):
-            while (found := await self.asking.running(path)) and found.status is WorkflowExecutionStatus.RUNNING:
+            while (found := await self.asking.newest(path)) and found.status is WorkflowExecutionStatus.RUNNING:
                 await asyncio.sleep(0.02)
 
     async def until_held(self, count: int) -> None:

@@ -357,7 +357,7 @@ async def test_what_delete_took_over_from_is_cancelled_and_changes_nothing_any_m
     await tenant.add_hosts("h1", "h2")
     await tenant.create(start="+1h", end="+5h")
     await _starting(tenant)
-    described = await tenant.asking.running(tenant.lease())
+    described = await tenant.asking.newest(tenant.lease())
     assert described
     await tenant.do(tenant.lease(), "delete")
     handle = tenant.asking.client.get_workflow_handle(tenant.lease(), run_id=described.run_id)

@@ -58,7 +58,7 @@ async def test_actions_outlive_an_outage_of_the_store_and_end_soon_after_it(user
         await user.service.inventory.get(user.mci("old"))
     asked = asyncio.create_task(user.do(user.mci("new"), "create", spec=spec(3)))  # it is away when this one begins
     await asyncio.sleep(AWAY_SECONDS)
-    running = await user.asking.running(landing.path)
+    running = await user.asking.newest(landing.path)
     assert running
     assert running.status is not None
     assert (running.status.name, asked.done()) == ("RUNNING", False)

@@ -87,7 +87,7 @@ async def until(world: World, path: str, true: Callable[[LeaseView], bool]) -> O
         while True:
             with suppress(RatchetError):
                 seen = await world.asking.read(READ_LEASE, Query(path=path), LeaseView)
-                running = await world.asking.running(path)
+                running = await world.asking.newest(path)
                 if true(seen) and running and running.status and running.status.name != "RUNNING":
                     return Outcome(path=path, action="", result=Result.SUCCEEDED, status=seen.status)
             await asyncio.sleep(0.05)
