@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from activities.pages import every
 from domain.model import Finding, ObjectView
 from domain.ports import Cloud, Inventory, VmFacts, VmState
 from domain.wire import split_placement
 
-PAGE = 1_000
 GONE = ("Terminated", "Failed", "Undefined")  # of these there need be nothing in the cloud
 
 
@@ -22,7 +22,7 @@ class CloudBooks:
 
     async def audit(self, prefix: str) -> tuple[list[Finding], int]:
         """What is wrong at or below a path, and how many VMs the clouds have there."""
-        records = await self._records(prefix)
+        records = {view.path: view async for view in every(self._inventory, "vm", prefix)}
         real: defaultdict[str, list[VmFacts]] = defaultdict(list)
         for place in sorted({view.placement for view in records.values()}):
             csp, region = split_placement(place)
@@ -36,14 +36,6 @@ class CloudBooks:
             if path not in real and view.status not in GONE
         ]
         return findings + ghosts, sum(map(len, real.values()))
-
-    async def _records(self, prefix: str) -> dict[str, ObjectView]:
-        found: dict[str, ObjectView] = {}
-        after = ""
-        while page := await self._inventory.list_objects("vm", prefix, after, PAGE):
-            found |= {view.path: view for view in page}
-            after = page[-1].path
-        return found
 
 
 def _judge(path: str, real: list[VmFacts], record: ObjectView | None) -> list[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.pages import every
 from activities.pulse import pulse
 from activities.signatures import doubt
 from domain.edge import messages as wire
@@ -26,11 +27,10 @@ from domain.edge.messages import Address, CrmRequest, IgnoredMany, Post, Verb
 from domain.edge.policies import Facts
 from domain.edge.ports import Crm, Doubt, EdgeInventory
 from domain.errors import Rejected
-from domain.model import Finding, ObjectView
+from domain.model import Finding
 from domain.ports import Inventory
 
 ITEMS_AT_ONCE = 200
-PAGE = 1_000
 
 
 class EdgeActivities:
@@ -114,24 +114,17 @@ class CrmBooks:
     async def audit(self, prefix: str) -> tuple[list[Finding], int]:
         """What is wrong at or below a path, and how many instances there are."""
         findings, number = [], 0
-        async for cloudlet in self._all("cloudlet", prefix):
+        async for cloudlet in every(self._inventory, "cloudlet", prefix):
             strange = cloudlet.info.get("orphans", [])
             findings += [
                 Finding("I3", cloudlet.path, f"has an instance that is unknown to us: {path}") for path in strange
             ]
         for kind in ("cluster", "app"):
-            async for view in self._all(kind, prefix):
+            async for view in every(self._inventory, kind, prefix):
                 number += 1
                 if view.info.get("missing"):
                     findings.append(Finding("I3", view.path, f"is {view.status}, but its CRM does not have it"))
         return findings, number
-
-    async def _all(self, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
-        after = ""
-        while page := await self._inventory.list_objects(kind, prefix, after, PAGE):
-            for view in page:
-                yield view
-            after = page[-1].path
 
 
 def _all_data(to: Address, start: int, digests: dict[str, str]) -> CrmRequest:

@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.leftovers import Leftovers
 from activities.measuring import count
 from activities.pulse import pulse
 from domain import metrics, wire
@@ -51,6 +52,7 @@ class Healing:
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
+        self._leftovers = Leftovers(client, inventory, self._limits)
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:
@@ -68,12 +70,16 @@ class Healing:
         at = order.at or datetime.now(UTC)
         limits = self._limits if order.limits is None else order.limits
         async with pulse():
+            left = await self._leftovers.due(order, at)  # first: what is brought back now has its time of grace yet
             oldest = await self._inventory.suspects(at - timedelta(seconds=shortest(limits)))
             late = [each for each in oldest if _age(each, at) >= limit_for(limits, each.path, each.action)]
             room = asyncio.Semaphore(AT_ONCE)
-            found = await asyncio.gather(*(self._look(each, order.dry_run, at, room) for each in late))
-        counts = Counter(each.finding.value for each in found)
-        report = HealReport(at=at, dry_run=order.dry_run, looked=len(oldest), counts=dict(counts), found=list(found))
+            found = await asyncio.gather(
+                *(self._look(each, order.dry_run, at, room) for each in late),
+                *(self._leftovers.clear(each, order.dry_run, room) for each in left),
+            )
+        counts, looked = Counter(each.finding.value for each in found), len(oldest) + len(left)
+        report = HealReport(at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=list(found))
         return await self._inventory.keep_report(report)
 
     @activity.defn(name=wire.READ_REPORTS)

@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
+from activities import refusals
 from domain import wire
 from domain.errors import Refused, StoreUnavailable
+from domain.locks import LocksView, LockView
 from domain.model import (
     Admission,
     Claim,
     HistoryView,
-    LocksView,
-    LockView,
     ObjectsView,
     ObjectView,
     Outcome,
@@ -81,9 +81,6 @@ async def answer(work: Awaitable[T]) -> T:
     try:
         return await work
     except Refused as refused:
-        told = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
-        raise ApplicationError(
-            refused.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-        ) from refused
+        raise refusals.refused(Refusal.of(refused)) from refused
     except StoreUnavailable as error:
         raise ApplicationError(str(error), type="StoreUnavailable") from error

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.pulse import pulse
-from domain.errors import Rejected, brief
+from domain.errors import Rejected, brief, several
 from domain.model import Finding, Move, Query, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
@@ -211,5 +211,4 @@ def _landing(path: str, to: str, facts: Mapping[str, Facts]) -> Move:
 
 def _told(bad: list[Facts]) -> str:
     """Which services are not stable, and why."""
-    told = [f"{short(each.path)} has {each.told()}" for each in bad[:SHOWN]]
-    return "; ".join(told) + (f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else "")
+    return several([f"{short(each.path)} has {each.told()}" for each in bad], SHOWN)

@@ -37,14 +37,13 @@ class Verifying:
             if unlisted := await self._unlisted(kept.actions, open_runs):
                 open_runs |= unlisted
                 kept = await self._inventory.kept(query.path, open_runs)
-            still_open = open_runs & await self._open_runs()  # what ended meanwhile is not judged by what it was
             findings = [*accepted_is_finished(kept.actions, open_runs), *kept.findings]
             books = 0
             for audit in self._audits:
                 wrong, size = await audit(query.path)
                 findings += wrong
                 books += size
-        busy = [each.path for each in kept.actions if not each.ended and each.run in still_open | open_runs]
+        busy = [each.path for each in kept.actions if not each.ended and each.run in open_runs]
         sure = [finding for finding in findings if not any(_touches(path, finding.path) for path in busy)]
         looked_at = Counter(actions=len(kept.actions), objects=kept.objects, lines=kept.lines, locks=kept.locks)
         looked_at["outside"] = books

@@ -9,37 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from domain.errors import Category, Refused
+from domain.fields import Name, explain, valid
 from domain.model import Model
-from domain.paths import check_name
 from domain.wire import check_csp
 
 MAX_CONNECTIONS = 500
 MAX_LABEL = 256  # what a cloud takes for the value of a tag
 
 
-def _valid(check: Any) -> AfterValidator:
-    """A check that raises Refused, as a validator: pydantic wants ValueError."""
-
-    def validate(text: str) -> str:
-        try:
-            return str(check(text))
-        except Refused as refused:
-            raise ValueError(f"{refused.message}; {refused.hint}" if refused.hint else refused.message) from refused
-
-    return AfterValidator(validate)
-
-
 def _network(text: str) -> str:
     return str(ip_network(text))  # its ValueError says what is wrong
 
 
-Name = Annotated[str, _valid(check_name)]
-Csp = Annotated[str, _valid(check_csp)]
+Csp = Annotated[str, valid(check_csp)]
 Cidr = Annotated[str, AfterValidator(_network)]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
@@ -219,14 +206,6 @@ def parse(document: object, where: str) -> Connections:
     except ValidationError as error:
         raise Refused(
             Category.INVALID,
-            f"the connections file {where} is not valid: {_reasons(error)}",
+            f"the connections file {where} is not valid: {explain(error, 'file')}",
             "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it",
         ) from None  # the chained error would hold the input
-
-
-def _reasons(error: ValidationError) -> str:
-    found = [
-        f"{'.'.join(map(str, problem['loc'])) or 'file'}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False, include_context=False)
-    ]
-    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")

@@ -13,6 +13,7 @@ RatchetError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 MAX_ERROR_TEXT = 500  # per VM; a thousand of them must still fit into one small payload
@@ -79,3 +80,9 @@ def brief(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def several(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
+    """The first of them as one text, and how many more there are."""
+    more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more

@@ -27,6 +27,9 @@ class Finding(StrEnum):
     WOULD_HEAL = "would heal"  # the same, in a dry run
     SLOW = "slow"  # over its limit, but its workflow runs: left alone
     ENDED = "ended"  # it came to rest while we looked
+    REMOVED = "removed"  # what a creation may have left outside is not there, or not any more
+    WOULD_REMOVE = "would remove"  # the same, in a dry run
+    LEFT = "left"  # the same, but it could not be done now: the next sweep tries again
 
 
 class Suspect(Model):
@@ -39,6 +42,16 @@ class Suspect(Model):
     since: datetime
     status: str
     epoch: int = 0
+
+
+class Leftover(Model):
+    """An object that did not come into being, as its action was cut off or failed: outside it may be there yet.
+
+    An action that fails brings back what it did, but not if the world outside cannot be reached just then."""
+
+    path: str
+    action: str  # the last one that had to do with it
+    since: datetime  # nobody has been at it since then
 
 
 class Found(Model):
@@ -61,6 +74,7 @@ class Sweep(Model):
     dry_run: bool = False
     at: datetime | None = None  # the workflow's clock; empty in a request
     limits: dict[str, float] | None = None  # instead of the worker's own
+    grace: float | None = None  # seconds until leftovers go, instead of the worker's own limit for that action
 
 
 class HealReport(Model):

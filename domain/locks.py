@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from domain.model import Model
 from domain.paths import ancestors
 
 
@@ -44,6 +45,23 @@ class Hold:
     run: str
     action: str
     since: datetime
+
+
+class LockView(Model):
+    """A hold, as it travels to readers."""
+
+    path: str
+    mode: str
+    owner: str
+    run: str
+    action: str
+    since: datetime
+
+
+class LocksView(Model):
+    """Locks, those that still wait in line included."""
+
+    locks: list[LockView]
 
 
 def wanted(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:

@@ -110,6 +110,11 @@ class StateTable:
         words = (row.otherwise for row in self.rows)
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
+    @cached_property
+    def discard(self) -> str:
+        """The action that removes, outside, what is not known here; empty if a creation cannot leave such a thing."""
+        return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
+
     def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
         """What a user may ask for in this status."""
         return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from domain.errors import Category, Refused
+from domain.fields import ObjectPath
 from domain.machine import NONE, Actor, Ruling
-from domain.paths import ObjectPath
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 Word = Annotated[str, StringConstraints(max_length=100)]
@@ -113,7 +113,13 @@ class Refusal(Model):
     hint: str = ""
     holders: list[Holder] = []
 
+    @classmethod
+    def of(cls, refused: Refused) -> Refusal:
+        """The error, as it travels."""
+        return cls(category=refused.category, message=refused.message, hint=refused.hint)
+
     def error(self) -> Refused:
+        """What travelled, as an error again."""
         return Refused(self.category, self.message, self.hint)
 
 
@@ -351,23 +357,6 @@ class HistoryView(Model):
     """The last changes of an object, oldest first."""
 
     lines: list[HistoryLine]
-
-
-class LockView(Model):
-    """A lock that is held: on what, by whom, doing what, since when."""
-
-    path: str
-    mode: str
-    owner: str
-    run: str
-    action: str
-    since: datetime
-
-
-class LocksView(Model):
-    """Locks, those that still wait in line included."""
-
-    locks: list[LockView]
 
 
 class StoreView(Model):

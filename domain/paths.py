@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
-
-from pydantic import AfterValidator
+from typing import NamedTuple
 
 from domain.errors import Category, Refused
 
@@ -71,16 +69,6 @@ def _walk(path: str) -> list[_Place]:
         at, tree = at + 2, TREES.get(kind, "")
         found.append(_Place(kind, at, False))
     return found
-
-
-def _checked(path: str) -> str:
-    try:
-        return check_path(path)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
-
-
-ObjectPath = Annotated[str, AfterValidator(_checked)]
 
 
 def make(scope: Sequence[str], names: Sequence[str]) -> str:

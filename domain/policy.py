@@ -12,8 +12,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.fields import ObjectPath
 from domain.model import Model, Request
-from domain.paths import ObjectPath
 
 ANY = "*"  # any kind, any action; as a user: everybody who is not named
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError
-from domain.healing import HealReport, Suspect
+from domain.healing import HealReport, Leftover, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -93,6 +93,10 @@ class Inventory(Protocol):
 
     async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
         """An object that is under way although no action is goes back where it came from. Returns how many did."""
+        ...
+
+    async def leftovers(self) -> list[Leftover]:
+        """What actions that did not succeed may have left outside, and nobody has removed or taken up since."""
         ...
 
     async def keep_report(self, report: HealReport) -> HealReport: ...

@@ -8,12 +8,13 @@ from pydantic import BaseModel, ValidationError
 
 from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
+from domain.fields import explain
 from domain.kinds import Kind, Verb
 from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
 from domain.wire import companion, object_of
 
-__all__ = ["KINDS", "Kind", "Verb", "busy", "explain", "kind", "kind_at", "owner_of", "parse_spec"]
+__all__ = ["KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec"]
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -79,12 +80,3 @@ def parse_spec(request: Request) -> BaseModel | None:
     except ValidationError as error:
         hint = f"see what it takes: starter {found.name} {verb.action} --help"
         raise Refused(Category.INVALID, f"the spec is not valid: {explain(error)}", hint) from error
-
-
-def explain(error: ValidationError) -> str:
-    """What pydantic found, as a person would say it: where, and what."""
-    found = [
-        f"{'.'.join(map(str, problem['loc'])) or 'spec'}: {problem['msg'].removeprefix('Value error, ')}"
-        for problem in error.errors(include_url=False, include_input=False)
-    ]
-    return "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")

@@ -14,6 +14,14 @@ def cells(row: Row) -> tuple[str, ...]:
     return (action, _word(row.source), row.during or "-", _word(row.then), otherwise, row.actor)
 
 
+def merged(table: StateTable) -> list[tuple[str, ...]]:
+    """The rows for somebody who reads: those that differ only in the status they begin with are one."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for action, source, *rest in map(cells, table.rows):
+        found.setdefault((action, *rest), []).append(source)
+    return [(action, ", ".join(sources), *rest) for (action, *rest), sources in found.items()]
+
+
 def markdown(table: StateTable) -> str:
     """The table in Markdown."""
     lines = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(row) for row in table.rows)]

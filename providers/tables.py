@@ -12,3 +12,10 @@ def create_missing(connection: sa.Connection, metadata: sa.MetaData) -> None:
     if connection.dialect.name == "postgresql":  # its CREATE IF NOT EXISTS fails when two run at the same moment
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     metadata.create_all(connection)
+
+
+def below(path: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+    """Paths at or below `prefix`; all, if it is empty. A range: LIKE has wildcards, and SQLite's ignores case."""
+    if not prefix:
+        return sa.true()
+    return (path == prefix) | ((path > f"{prefix}:") & (path < f"{prefix};"))  # ';' follows ':'

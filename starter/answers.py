@@ -6,9 +6,11 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError
 
+from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Result
+from starter.output import when
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -20,20 +22,13 @@ def action_of(run: WorkflowExecutionDescription) -> str:
 
 def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
     """409, naming the winner."""
-    since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
+    since = f" since {when(running.start_time)}" if running else ""
     action = action_of(running) if running else "an action"
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
         hint=f"{registry.busy(path)}wait for it: starter attach {path}; or take over: add --force",
     )
-
-
-def refusal_in(cause: BaseException | None) -> Refusal | None:
-    """The refusal that an action or a read closed with, if it was one."""
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        return Refusal.model_validate(cause.details[0])
-    return None
 
 
 def failed(path: str, cause: BaseException | None) -> Outcome:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from typing import Annotated, Literal
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -33,6 +35,10 @@ from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
 from starter.watching import Watch, watching
 
+if TYPE_CHECKING:
+    from cyclopts.help.protocols import HelpFormatter
+
+FOLD = 30  # columns of the statuses that a row begins with
 _DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
@@ -44,7 +50,7 @@ def build() -> App:
     """The whole app. Nothing of Temporal is imported by it, so that help is quick."""
     app = App(
         name="starter",
-        help="Durable lifecycle actions on infrastructure. Begin with: starter demo, or: starter up.",
+        help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
         help_epilogue="--profile NAME before any command uses that profile of Temporal's temporal.toml.\n\n"
         "--debug with any command shows the traceback of an error.",
         version=lambda: version("ratchet"),
@@ -54,6 +60,7 @@ def build() -> App:
         print_error=False,
         suppress_keyboard_interrupt=False,
         help_format="plaintext",  # markdown would cost a quarter of a second
+        help_formatter=_formatter(),
     )
     for kind in registry.KINDS.values():
         app.command(noun(kind, OBJECTS))
@@ -77,6 +84,15 @@ def build() -> App:
     app.command(build)
     app.register_install_completion_command()
     return app
+
+
+def _formatter() -> HelpFormatter | None:
+    """cyclopts' own, unless we are called by another name: what it takes to change its pages costs ten milliseconds."""
+    if terminal.typed() == terminal.PROGRAM:
+        return None
+    from starter.manual import AsTyped
+
+    return AsTyped()
 
 
 async def get(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
@@ -144,16 +160,26 @@ async def states(
     Example: starter states vm -o mermaid
     """
     table = registry.kind(kind).table
-    lines = [rendering.cells(row) for row in table.rows]
     if output == "mermaid":
         terminal.out(rendering.mermaid(table))
     elif output == "markdown":
         terminal.out(rendering.markdown(table))
     elif output == "json":
-        terminal.out(as_json([dict(zip(rendering.HEADINGS, line, strict=True)) for line in lines]))
+        terminal.out(as_json([dict(zip(rendering.HEADINGS, rendering.cells(row), strict=True)) for row in table.rows]))
     else:
+        lines = rendering.merged(table)
+        if terminal.width() is not None:
+            lines = list(_folded(lines))
         terminal.out("\n".join(aligned([[word.upper() for word in rendering.HEADINGS], *lines])))
     return Exit.DONE
+
+
+def _folded(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Many statuses to begin with stand below each other: a terminal is not wide enough for them in a line."""
+    for action, sources, *rest in lines:
+        first, *others = wrap(sources, FOLD)
+        yield (action, first, *rest)
+        yield from ((" ", each, *(" " for _ in rest)) for each in others)
 
 
 async def schema(

@@ -1,22 +1,13 @@
-"""Ask for an action, wait for its outcome, read the inventory: everything through Temporal."""
+"""Ask for an action, wait for its outcome: everything through Temporal."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import defaultdict
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypeVar
 
-from pydantic import BaseModel
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import (
-    ActivityFailureError,
     Client,
     WorkflowContinuedAsNewError,
     WorkflowExecutionDescription,
@@ -25,35 +16,28 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import (
-    RetryPolicy,
-)
-from temporalio.exceptions import ApplicationError, TemporalError, WorkflowAlreadyStartedError
+from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
 from domain.limits import TASK_TIMEOUT
-from domain.model import Admission, ObjectsView, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
-from starter.answers import action_of, conflict, ended, failed, refusal_in
-from starter.errors import NoWorker, TooMuch, Unanswered
+from domain.model import Admission, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
+from starter.answers import action_of, conflict, ended, failed
+from starter.errors import NoWorker, Unanswered
 from starter.launching import MARK, run_of, with_start, within, workflow_id
-
-T = TypeVar("T", bound=BaseModel)
+from starter.questions import Questions
 
 ADMISSION_SECONDS = 15
 PREEMPT_SECONDS = 60
 PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
-READ_SECONDS = 10
-PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
 # Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
 # call itself was repeated on the way.
 TASK_FAILED = "unexpected workflow task failure"
 OVERDUE = "Workflow Task in failed state"  # its worker died, or has too much to do: until the next try
 STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)
-POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
-POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
 
 @dataclass(frozen=True)
@@ -65,14 +49,12 @@ class Ticket:
     admission: Admission
 
 
-class Asking:
+class Asking(Questions):
     """What a user can do with a Temporal client."""
 
     def __init__(self, client: Client, ui: str = "") -> None:
-        self.client = client
+        super().__init__(client)
         self.ui = ui
-        self._polled_until: dict[str, float] = {}
-        self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def link(self, path: str, run: str) -> str:
         """The action in the Web UI; empty if nobody knows where that is."""
@@ -161,77 +143,6 @@ class Asking:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
-
-    async def read(
-        self,
-        activity: str,
-        query: BaseModel,
-        answer: type[T],
-        seconds: float = READ_SECONDS,
-        queue: str = wire.ACTIONS_QUEUE,
-    ) -> T:
-        """Run a read as a standalone activity. Refused by the worker: Refused here."""
-        await self.someone_polls(queue)
-        try:
-            found: T = await self.client.execute_activity(
-                activity,
-                query,
-                id=f"{activity}-{uuid.uuid4().hex[:12]}",
-                task_queue=queue,
-                result_type=answer,
-                schedule_to_close_timeout=timedelta(seconds=seconds),
-                retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
-            )
-            return found
-        except ActivityFailureError as failure:
-            if (refusal := refusal_in(failure.cause)) is not None:
-                raise refusal.error() from failure
-            if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE:
-                raise TooMuch(f"the answer is too large: {failure.cause.message}") from failure
-            raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
-
-    async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
-        """All objects of a kind at or below a path, a page at a time."""
-        after, size = "", PAGE
-        while True:
-            query = Query(kind=kind, path=prefix, after=after, limit=size)
-            try:
-                page = (await self.read(wire.READ_OBJECTS, query, ObjectsView)).objects
-            except TooMuch:
-                if size == 1:
-                    raise
-                size = max(1, size // 8)
-                continue
-            for found in page:
-                yield found
-            if len(page) < size:
-                return
-            after = page[-1].path
-
-    async def someone_polls(self, queue: str) -> None:
-        """NoWorker if nobody would take our work: better than waiting for ever."""
-        clock = asyncio.get_running_loop().time
-        async with self._looking[queue]:  # many who ask at once look once
-            if clock() < self._polled_until.get(queue, 0):
-                return
-            deadline = clock() + POLLERS_SECONDS
-            while not await self.pollers(queue):
-                if clock() > deadline:
-                    raise NoWorker(queue)
-                await asyncio.sleep(0.1)
-            self._polled_until[queue] = clock() + POLLERS_TRUSTED
-
-    async def pollers(self, queue: str) -> int:
-        """How many workers Temporal has seen at a queue lately."""
-        on_actions = queue == wire.ACTIONS_QUEUE
-        request = DescribeTaskQueueRequest(
-            namespace=self.client.namespace,
-            task_queue=TaskQueue(name=queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-            if on_actions
-            else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-        )
-        return len((await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers)
 
     async def _start(self, request: Request) -> Ticket:
         mark = uuid.uuid4().hex
@@ -354,8 +265,7 @@ class Asking:
         try:
             return Ticket(request.path, run, Admission(outcome=await self.outcome(request.path, run)))
         except Refused as refused:
-            refusal = Refusal(category=refused.category, message=refused.message, hint=refused.hint)
-            return Ticket(request.path, run, Admission(refusal=refusal))
+            return Ticket(request.path, run, Admission(refusal=Refusal.of(refused)))
 
 
 def _unanswered(request: Request) -> Unanswered:

@@ -71,12 +71,6 @@ async def make_current(asking: Asking, deployment: str, build: str) -> None:
     await asking.client.workflow_service.set_worker_deployment_current_version(request)
 
 
-async def current(asking: Asking, deployment: str) -> str:
-    """The build that new actions begin on; nothing if there is none."""
-    found = await _describe(asking, deployment)
-    return str(found.worker_deployment_info.routing_config.current_deployment_version.build_id)
-
-
 def _deployment() -> str:
     if name := load_settings().deployment:
         return name

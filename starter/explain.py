@@ -13,6 +13,7 @@ from domain.paths import short
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.kinds import Target
+from starter.options import wanted
 from starter.output import when
 from starter.session import session
 from starter.watching import Watch, watching
@@ -36,13 +37,16 @@ async def explain(path: Target, /, *, watch: Watch = False) -> Exit:
 
 
 async def _explain(path: str) -> Exit:
+    from temporalio.client import WorkflowExecutionStatus
+
     from starter.families import REMARKS  # the families' commands are made with this one
 
     async with session() as asking:
         view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
         lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=LINES), HistoryView)).lines
         remarks = REMARKS.get(view.kind)
-        newest, run = await _newest(asking, path)
+        newest = await asking.running(path)
+        run = newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
         told = [
             *_because(view, lines),
             *(await _waiting(asking, path, run) if run else [("running", "nothing")]),
@@ -53,7 +57,7 @@ async def _explain(path: str) -> Exit:
         ]
     terminal.out(f"{path} is {view.status}, since {when(view.changed_at)}")
     for title, text in told:
-        terminal.out(terminal.clean(f"{title:10} {text}"))
+        terminal.out(terminal.clean(f"{title:10} {terminal.command(text)}"))
     return Exit.DONE
 
 
@@ -81,16 +85,6 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
     return told
 
 
-async def _newest(
-    asking: Asking, path: str
-) -> tuple[WorkflowExecutionDescription | None, WorkflowExecutionDescription | None]:
-    """The newest action on it; and the same again if it is still running."""
-    from temporalio.client import WorkflowExecutionStatus
-
-    newest = await asking.running(path)
-    return newest, newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None
-
-
 async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
     """The action that runs on it, and what that one waits for."""
     seen = await asking.progress(path, run.run_id)
@@ -107,7 +101,7 @@ def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | No
 
 def _meanwhile(path: str) -> list[tuple[str, str]]:
     """What can be done while an action runs: nothing else is let in."""
-    wait, end = (terminal.command(f"starter {verb} {short(path)}") for verb in ("attach", "cancel"))
+    wait, end = (f"starter {verb} {short(path)}" for verb in ("attach", "cancel"))
     return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
 
 
@@ -147,10 +141,12 @@ async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
             in_the_way[refusal.message] = None
     told = [("in the way", message) for message in in_the_way]
     if not allowed:
-        return [*told, ("you can", f"see what happened: {terminal.command(f'starter history {short(view.path)}')}")]
-    first = next((verb for verb in allowed if verb.spec is None), allowed[0])
-    command = terminal.command(f"starter {view.kind} {first.action} {short(view.path)}")
-    return [*told, ("you can", f"{', '.join(verb.action for verb in allowed)}; such as: {command}")]
+        return [*told, ("you can", f"see what happened: starter history {short(view.path)}")]
+    words = {verb.action: wanted(verb.spec) if verb.spec else "" for verb in allowed}
+    first = next((action for action, more in words.items() if not more), allowed[0].action)
+    command = f"starter {view.kind} {first} {short(view.path)} {words[first]}".rstrip()
+    can = ", ".join(f"{action} {more}".rstrip() for action, more in words.items())
+    return [*told, ("you can", f"{can}; such as: {command}")]
 
 
 async def _refusal(asking: Asking, request: Request) -> Refused | None:

@@ -7,9 +7,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from pydantic import ValidationError
 
-from domain import registry, wire
+from domain import wire
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultScript
+from domain.fields import explain
 from starter.errors import Exit
 from starter.kinds import SpecFile, spec_in
 from starter.output import Output, OutputOption, Sheet, show
@@ -40,7 +41,7 @@ async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
     try:
         script = FaultScript.model_validate(spec_in(file))
     except ValidationError as error:
-        why = f"the script is not valid: {registry.explain(error)}"
+        why = f"the script is not valid: {explain(error)}"
         raise Refused(Category.INVALID, why, "there is an example in examples/faults.yaml") from error
     return await _send(script.model_copy(update={"replace": True}), output)
 

@@ -29,7 +29,8 @@ async def heal(
 ) -> Exit:
     """Sweep now: what is under way for longer than its limit, and is its workflow running? The dead are brought back.
 
-    An object goes back to the stable status that it had; an action that is slow but alive is left alone.
+    An object goes back to the stable status that it had; an action that is slow but alive is left alone. What a dead
+    creation left outside, without a record, is removed by a sweep ten minutes later, if nobody has taken it up.
 
     Example: starter heal --dry-run
     """
@@ -57,15 +58,7 @@ async def report(
 
 def _tell(reports: list[HealReport], output: Output) -> Exit:
     lines = [
-        (
-            short(each.path),
-            each.action,
-            when(each.since),
-            each.status,
-            each.finding.value,
-            each.to,
-            each.provider,
-        )
+        (short(each.path), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
         for report in reports
         for each in report.found
     ]
@@ -74,7 +67,7 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
         dry = ", dry run" if report.dry_run else ""
         terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}")
     if not reports:
-        terminal.say("there was no sweep yet; begin one with: starter heal")
+        terminal.say(terminal.command("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [each.path for report in reports for each in report.found]
     show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above say it

@@ -14,7 +14,7 @@ from starter import actions, completing, reads
 from starter.actions import Options
 from starter.errors import Exit
 from starter.naming import EXAMPLES, example
-from starter.options import flag, needs_file, spec_options, with_options
+from starter.options import flag, needed, needs_file, spec_options, with_options
 from starter.output import OutputOption
 from starter.watching import Watch, watching
 
@@ -69,12 +69,8 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
-        words += " ".join(["", *(f"{flag(name)} {EXAMPLES.get(name, '...')}" for name in _needed(spec))])
+        words += " ".join(["", *(f"{flag(name)} {EXAMPLES.get(name, '...')}" for name in needed(spec))])
     return described(with_options(command, spec_options(spec)), verb.help, words)
-
-
-def _needed(spec: type[BaseModel]) -> list[str]:
-    return [name for name, field in spec.model_fields.items() if field.is_required()]
 
 
 def _status(kind: registry.Kind) -> Command:

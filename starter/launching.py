@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from datetime import timedelta
 from typing import TypeVar
 
-from temporalio.client import (
-    WithStartWorkflowOperation,
-)
+from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -20,12 +17,11 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 from domain import registry, wire
+from domain.limits import TASK_TIMEOUT
 from domain.model import Request
 from domain.paths import kind_of, short
 
 R = TypeVar("R")
-
-TASK_TIMEOUT = timedelta(seconds=5)  # bounds a lost dispatch; the server's default is twice that
 
 MARK = "asked"  # in the memo: by it a start is known to be ours
 

@@ -28,10 +28,21 @@ def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
     return found
 
 
+def needed(model: type[BaseModel]) -> list[str]:
+    """What must be given."""
+    return [name for name, field in model.model_fields.items() if field.is_required()]
+
+
 def needs_file(model: type[BaseModel]) -> bool:
     """Is there something that must be given and fits into no option?"""
-    options = spec_options(model)
-    return any(field.is_required() and name not in options for name, field in model.model_fields.items())
+    return not spec_options(model).keys() >= set(needed(model))
+
+
+def wanted(model: type[BaseModel]) -> str:
+    """The options without which nothing can be asked for, as words of a command line."""
+    if needs_file(model):
+        return "--file FILE"
+    return " ".join(f"{flag(name)} {flag(name)[2:].upper()}" for name in needed(model))
 
 
 def with_options(

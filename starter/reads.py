@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from domain import registry, wire
 from domain.errors import Category, Refused
+from domain.locks import LocksView
 from domain.machine import NONE
-from domain.model import HistoryView, LocksView, ObjectView, Query
+from domain.model import HistoryView, ObjectView, Query
 from domain.paths import name_of, short
 from starter import terminal
 from starter.errors import Exit

@@ -71,7 +71,7 @@ def load_settings(**given: object) -> Settings:
     """RATCHET_* variables, with what the command line says on top."""
     from pydantic import ValidationError
 
-    from domain.registry import explain
+    from domain.fields import explain
     from workers.settings import Settings
 
     try:

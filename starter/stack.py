@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -99,19 +100,13 @@ async def setup() -> Exit:
 
 async def missing_attributes(asking: Asking) -> list[str]:
     """Those of our search attributes that the namespace does not have."""
-    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-
-    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
-    known = await asking.client.operator_service.list_search_attributes(request)
-    return [name for name in wire.SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+    known = await _registered(asking)
+    return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
 async def mistyped_attributes(asking: Asking) -> list[str]:
     """Those that somebody registered under our names with another type."""
-    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-
-    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
-    known = (await asking.client.operator_service.list_search_attributes(request)).custom_attributes
+    known = await _registered(asking)
     return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
 
 
@@ -125,6 +120,13 @@ def attribute_types() -> dict[str, IndexedValueType.ValueType]:
         "Int": IndexedValueType.INDEXED_VALUE_TYPE_INT,
     }
     return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
+
+
+async def _registered(asking: Asking) -> Mapping[str, IndexedValueType.ValueType]:
+    from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+
+    request = ListSearchAttributesRequest(namespace=asking.client.namespace)
+    return (await asking.client.operator_service.list_search_attributes(request)).custom_attributes
 
 
 async def _register(asking: Asking, names: list[str]) -> None:

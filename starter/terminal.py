@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,8 @@ class Line(NamedTuple):
 
 Lines = list[Line]
 GAP = Line(True, "")
+PROGRAM = "starter"
+_OURS = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not an object of that name, in a path
 _HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 
 
@@ -85,14 +88,18 @@ def people() -> Console:
 def tell(problem: Problem) -> None:
     """What, why, what to run next."""
     say(f"error: {problem.what}", "bold red")
-    say(f"  why: {problem.why}")
+    say(f"  why: {command(problem.why)}")
     say(f"  hint: {command(problem.next)}")
 
 
+def typed() -> str:
+    """The word, or words, by which this user calls us."""
+    return os.environ.get("RATCHET_COMMAND", PROGRAM)
+
+
 def command(text: str) -> str:
-    """A hint with the command as this user types it: `starter`, or `python3 run.py` in a fresh clone."""
-    typed = os.environ.get("RATCHET_COMMAND", "starter")
-    return text if typed == "starter" else text.replace("starter ", f"{typed} ")
+    """A text with our commands as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
+    return text if (word := typed()) == PROGRAM else _OURS.sub(lambda _: word, text)
 
 
 def clean(text: str) -> str:

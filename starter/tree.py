@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WIDE = 70  # columns from which on there is room for bars
 BAR = 12
-FEWEST = 2  # of a second: before that nobody can say how long it will take
+FEWEST = 2  # seconds: before that nobody can say how long it will take
 
 
 def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[int, int], plain: bool = False) -> Text:

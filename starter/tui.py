@@ -16,10 +16,11 @@ from textual.widgets.option_list import Option
 
 from domain import registry, wire
 from domain.errors import RatchetError, Refused
-from domain.model import HistoryView, LocksView, ObjectView, Query, Request
+from domain.locks import LocksView
+from domain.model import HistoryView, ObjectView, Query, Request
 from domain.paths import kind_of, short
 from starter.naming import user
-from starter.terminal import clean
+from starter.terminal import clean, command
 
 if TYPE_CHECKING:
     from starter.asking import Asking
@@ -131,7 +132,7 @@ class Tui(App[None]):
             if ticket.admission.refusal:
                 raise ticket.admission.refusal.error()
         except Refused as refused:
-            self._say(f"{refused.message}\n{refused.hint}", "error")
+            self._say(command(f"{refused.message}\n{refused.hint}"), "error")
         except RatchetError as error:
             self._say(str(error), "error")
         else:

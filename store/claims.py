@@ -245,7 +245,8 @@ def _unless_vacant(kind: registry.Kind, request: Request, found: Found | None) -
     """An object that is gone for good leaves its name to the next one."""
     if found is None or found["status"] not in kind.table.vacant:
         return found
-    return None if kind.table.judge(NONE, request.action).ruling is Ruling.GO else found
+    row = kind.table.judge(NONE, request.action).row
+    return None if row and row.then != NONE else found
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: Found | None) -> Plan:

@@ -1,4 +1,4 @@
-"""What a sweep reads and writes: actions that never ended, locks and moving objects without an action, and reports."""
+"""What a sweep reads and writes: actions that never ended, locks and moving objects without one, leftovers, reports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from domain import registry
-from domain.healing import FINDINGS_KEPT, HealReport, Suspect
+from domain.healing import FINDINGS_KEPT, HealReport, Leftover, Suspect
+from domain.invariants import IGNORED
 from domain.machine import NONE
-from store.schema import actions, locks, objects
+from domain.model import Result
+from domain.paths import kind_of
+from store.schema import UNBORN, actions, history, locks, objects
 from store.schema import heal_reports as reports
 from store.takeover import back_where_it_was
 
@@ -34,6 +37,20 @@ _ORPHANED_OBJECTS = (
     .outerjoin(actions, (actions.c.epoch == objects.c.epoch) & actions.c.ended_at.is_(None))
     .where(actions.c.epoch.is_(None), objects.c.target_action != NONE, objects.c.changed_at <= sa.bindparam("before"))
     .order_by(objects.c.path)
+)
+
+# Objects that did not come into being: of each, the last line of its history.
+_LAST = (
+    sa.select(sa.func.max(history.c.seq))
+    .where(history.c.path.in_(sa.select(history.c.path).where(UNBORN)), ~history.c.message.startswith(IGNORED))
+    .group_by(history.c.path)
+)
+_UNBORN = (
+    sa.select(history.c.path, history.c.at, actions.c.action, actions.c.outcome)
+    .join(actions, actions.c.epoch == history.c.epoch)
+    .outerjoin(objects, objects.c.path == history.c.path)
+    .where(history.c.seq.in_(_LAST), history.c.to == NONE, objects.c.path.is_(None), actions.c.ended_at.is_not(None))
+    .order_by(history.c.path)
 )
 
 
@@ -85,6 +102,15 @@ def recover(connection: sa.Connection, suspect: Suspect, at: datetime, message: 
         return 0
     which = (objects.c.path == suspect.path) & (objects.c.epoch == suspect.epoch)
     return back_where_it_was(connection, which, at, message)
+
+
+def leftovers(connection: sa.Connection) -> list[Leftover]:
+    """What has come into being since, or was removed by an action that succeeded, is none any more."""
+    return [
+        Leftover(path=row["path"], action=row["action"], since=row["at"])
+        for row in connection.execute(_UNBORN).mappings()
+        if registry.kind(kind_of(row["path"])).table.discard and row["outcome"]["result"] != Result.SUCCEEDED
+    ]
 
 
 def keep_report(connection: sa.Connection, report: HealReport) -> HealReport:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from domain.healing import HealReport, Suspect
+from domain.healing import HealReport, Leftover, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -83,6 +83,9 @@ class SqlInventory:
 
     async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
         return await self.database.run(partial(healing.recover, suspect=suspect, at=at, message=message))
+
+    async def leftovers(self) -> list[Leftover]:
+        return await self.database.run(healing.leftovers)
 
     async def keep_report(self, report: HealReport) -> HealReport:
         return await self.database.run(partial(healing.keep_report, report=report))

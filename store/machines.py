@@ -15,7 +15,7 @@ from domain.model import Claim, Request
 from domain.paths import ancestors, kind_of, name_of
 from store.reading import below
 from store.riders import Extra, Found, Rider
-from store.schema import objects
+from store.schema import actions, history, objects
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
 _WITH_DISKS = ("delete", "restore", "destroy")
@@ -61,8 +61,22 @@ def _machine_locks(connection: sa.Connection, request: Request, found: Found) ->
     return ()
 
 
+def _added_to(connection: sa.Connection, disk: str) -> list[str]:
+    """The machine that a disk was made for, which never came into being: outside it may be attached to it."""
+    adding = (
+        sa.select(actions.c.path)
+        .join(history, history.c.epoch == actions.c.epoch)
+        .where(history.c.path == disk, actions.c.action == "add-disk")
+        .order_by(history.c.seq.desc())
+        .limit(1)
+    )
+    return list(connection.execute(adding).scalars())
+
+
 def _disk_locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
     """Actions on an attached disk go through its machine's queue."""
+    if request.action == "discard":
+        return _added_to(connection, request.path)
     if request.action in ("attach", "assign"):
         return [rules.machine_path(request.path, str((request.spec or {}).get("machine", "")))]
     attached = found is not None and found["status"] in _ATTACHED

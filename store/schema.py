@@ -87,6 +87,9 @@ locks = sa.Table(
 )
 
 # Append-only.
+# Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
+UNBORN = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
+
 history = sa.Table(
     "history",
     metadata,
@@ -100,6 +103,7 @@ history = sa.Table(
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Index("history_of_path", "path", "seq"),
+    sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
 )
 
 # What sweeps of self-healing found. The oldest are forgotten.

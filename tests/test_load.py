@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from bench.load import SHORT, users, world
+from bench.load import SHORT, Habits, users, world
 from bench.rig import Rig
 from domain.model import Query, Verification
 from domain.wire import VERIFY
@@ -24,7 +24,7 @@ async def test_every_request_of_many_users_is_answered(user: User, chaos: bool) 
     print(f"RATCHET_CHAOS_SEED={seed}")  # noqa: T201  shown when it fails
     site = Rig(user.asking.client, user.service, user.asking)
     async with asyncio.timeout(240), world(site, SHORT) as picks:
-        log = await users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, bare_part=0)
+        log = await users(site, picks, USERS, SECONDS * (10 if chaos else 1), seed, Habits(bare=0))
         found = await user.asking.read(VERIFY, Query(), Verification, seconds=100)
     assert log.answers.total() == log.asked > USERS
     assert log.answers["succeeded"] > 0

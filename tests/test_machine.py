@@ -300,6 +300,14 @@ def test_the_markdown_table_says_what_the_rows_say(table: StateTable) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)
+def test_rows_that_are_merged_for_readers_say_the_same(table: StateTable) -> None:
+    merged = [
+        (action, each, *rest) for action, sources, *rest in rendering.merged(table) for each in sources.split(", ")
+    ]
+    assert sorted(merged) == sorted(map(rendering.cells, table.rows))
+
+
+@pytest.mark.parametrize("table", TABLES, ids=label)
 def test_the_diagram_shows_what_the_rows_say(table: StateTable) -> None:
     assert parsed_mermaid(rendering.mermaid(table)) == drawn(table)
 

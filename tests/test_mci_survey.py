@@ -7,12 +7,16 @@ import asyncio
 import pytest
 import sqlalchemy as sa
 
+from activities.mci.survey import SurveyActivities
+from activities.patience import Patience
+from activities.permits import Permits
 from domain.errors import Refused
 from domain.limits import CLOUDS
-from domain.mci.messages import Survey, SurveyReport
-from domain.ports import Order
+from domain.mci.messages import Look, Survey, SurveyReport
+from domain.ports import Order, VmFacts
 from providers.simulated.tables import vms
 from starter.mci import steering
+from store.mci.book import SqlBook
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -188,6 +192,23 @@ async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> Non
     assert report.orphans_found == 2
     assert sorted(line.split(":")[0] for line in report.orphans) == [f"{user.ns}/web/aws-1", f"{user.ns}/web/stray-1"]
     assert (await user.books())[user.vm("stray-1")][0].state == "running"
+
+
+async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(_region: str, _prefix: str) -> list[VmFacts]:
+        await asyncio.Event().wait()
+        return []
+
+    cloud = user.service.simulated["aws"]
+    monkeypatch.setattr(cloud, "list_tagged", silent)
+    book = SqlBook(user.service.database)
+    surveys = SurveyActivities(book, {"aws": cloud}, Permits(CLOUDS), Patience(call=0.05))
+    report = await surveys.survey_place(
+        Look(survey=Survey(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
+    )
+    assert report.errors == ["aws/eu-central-1: no answer in time"]
 
 
 async def test_a_dry_run_says_what_it_would_do_and_does_nothing(user: User) -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from domain.errors import Category, Refused
+from domain.fields import ObjectPath
 from domain.model import Request
 from domain.paths import (
     MAX_PATH,
-    ObjectPath,
     ancestors,
     check_name,
     check_path,

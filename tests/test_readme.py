@@ -22,6 +22,7 @@ from starter import demo
 from starter import stack as up
 from starter.app import build
 from starter.command import profile_in, run
+from starter.mci import demo as mci
 from workers import embedded
 from workers.service import Service
 from workflows import action, admission
@@ -118,7 +119,7 @@ def test_every_file_that_is_named_exists(page: str) -> None:
 
 def test_the_demo_and_up_say_what_the_readme_shows() -> None:
     shown = "\n".join(re.findall(r"<!-- (?:demo|up) -->\n```console\n(.*?)```", PAGES["README.md"], re.DOTALL))
-    spoken = inspect.getsource(demo) + inspect.getsource(up)
+    spoken = inspect.getsource(demo) + inspect.getsource(mci) + inspect.getsource(up)
     remarks = re.findall(r"(?m)^\d\. \w+: (.*)$", shown)
     assert len(remarks) == 4
     for words in (*remarks, "Starting a Temporal server and a worker", "Six VMs in three clouds", "Ratchet is up."):

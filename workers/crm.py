@@ -99,9 +99,9 @@ def _command(orders: Orders) -> list[str]:
 
 
 def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
-    """The next request of this kind to the cloudlet's CRM fails, once."""
+    """The next request of this kind to the cloudlet's CRM fails, once. Other rules stay as they are."""
     platform = Platform(platform_file(home, cloudlet))
-    platform.set_faults([CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1})])
+    platform.add_fault(CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1}))
     platform.close()
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from activities.healing import Inspect
-from activities.machines import MachineActivities, Patience
+from activities.machines import PATIENCE, MachineActivities
 from activities.machines.books import HypervisorBooks
 from activities.verifying import Audit
 from domain.machines import QUEUE
@@ -43,5 +44,5 @@ def audits(parts: Parts) -> list[Audit]:
 
 
 def _activities(parts: Parts) -> MachineActivities:
-    patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
+    patience = replace(PATIENCE, call=parts.settings.call_timeout, total=parts.settings.patience)
     return MachineActivities(parts.inventory, hypervisor(parts), patience)

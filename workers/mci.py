@@ -9,7 +9,8 @@ from activities.books import CloudBooks
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
-from activities.mci.vms import Patience, VmActivities
+from activities.mci.vms import VmActivities
+from activities.patience import Patience
 from activities.simulation import Simulation
 from activities.verifying import Audit
 from domain.limits import CLOUDS

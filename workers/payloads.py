@@ -22,8 +22,8 @@ from temporalio.exceptions import ApplicationError
 
 from domain import wire
 from domain.errors import Category, Refused
+from domain.fields import explain
 from domain.limits import MAX_PAYLOAD_BYTES
-from domain.registry import explain
 from workers.documents import Unreadable, read
 from workers.settings import Settings
 

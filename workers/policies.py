@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from domain.errors import Category, Refused
+from domain.fields import explain
 from domain.policy import Policy
-from domain.registry import explain
 from workers.documents import Unreadable, read
 
 

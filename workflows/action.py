@@ -23,6 +23,7 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
+    from activities.refusals import refused
     from domain import registry, wire
     from domain.errors import Category, brief
     from domain.machine import Ruling
@@ -41,7 +42,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.paths import kind_of
     from workflows import calls, measuring
-    from workflows.admission import ask_for_admission, may_preempt, refused
+    from workflows.admission import ask_for_admission, may_preempt
     from workflows.line import Line
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import registry, wire
@@ -57,14 +57,3 @@ async def _cancel(holders: list[Holder]) -> None:
 def may_preempt(request: Request) -> bool:
     """May this request end what runs on its object and below? With force, or if that is the nature of the action."""
     return request.force or registry.kind_at(request.path).verb(request.action).preempts
-
-
-def refused(refusal: Refusal) -> ApplicationError:
-    """The refusal as the error that the run closes with."""
-    return ApplicationError(
-        refusal.message,
-        refusal,
-        type=wire.REFUSED,
-        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident: logged quietly
-        non_retryable=True,
-    )

@@ -36,6 +36,7 @@ with workflow.unsafe.imports_passed_through():
     )
 
 T = TypeVar("T")
+Asked = TypeVar("Asked")
 CloudActivity = Callable[[Any, Chunk], Awaitable[Tally]]
 
 # The store may be away for a while: nothing fails because of that, and it is found again soon after it is back.
@@ -47,20 +48,44 @@ CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interva
 CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
 
 
+async def locally(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:
+    """Run an activity that is as quick as the store, in this worker, until it is done: for Temporal one marker."""
+    return await workflow.execute_local_activity_method(
+        activity, what, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
+    )
+
+
+async def patiently(
+    activity: Callable[[Any, Asked], Awaitable[T]],
+    what: Asked,
+    patience: timedelta,
+    summary: str,
+    queue: str | None = None,
+    retry: RetryPolicy = CLOUD_RETRY,
+) -> T:
+    """Run an activity that reaches the world outside. A cancel waits until nothing of it is in flight."""
+    return await workflow.execute_activity_method(
+        activity,
+        what,
+        task_queue=queue,
+        schedule_to_close_timeout=patience,
+        heartbeat_timeout=CLOUD_HEARTBEAT,
+        retry_policy=retry,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=summary,
+    )
+
+
 async def begin(request: Request) -> Admission:
     """Ask the inventory for admission."""
     info = workflow.info()
     claim = Claim(request=request, run=info.run_id, at=workflow.now(), workflow=info.workflow_id)
-    return await workflow.execute_local_activity_method(
-        ActionWrites.begin, claim, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.begin, claim)
 
 
 async def permit(request: Request) -> Refusal | None:
     """Why whoever asks may not do this, if so."""
-    return await workflow.execute_local_activity_method(
-        ActionWrites.permit, request, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.permit, request)
 
 
 async def advance(
@@ -79,50 +104,35 @@ async def advance(
 async def move(grant: Grant, moves: list[Move]) -> Stepped:
     """Move objects that the action has locked, all or none: a row of each one's table must lead there."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
-    return await workflow.execute_local_activity_method(
-        ActionWrites.advance, step, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.advance, step)
 
 
 async def still_held(behind: Holders) -> Holders:
     """Those of the holders that have not released their locks yet."""
-    return await workflow.execute_local_activity_method(
-        ActionWrites.still_held, behind, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.still_held, behind)
 
 
 async def close_line(path: str) -> Holders:
     """Let nobody else stand in line at a path; those who do are returned."""
     order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
-    return await workflow.execute_local_activity_method(
-        ActionWrites.close_line, order, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.close_line, order)
 
 
 async def open_line(path: str) -> None:
     """The line is gone, and the next request begins another."""
     order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
-    await workflow.execute_local_activity_method(
-        ActionWrites.open_line, order, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    await locally(ActionWrites.open_line, order)
 
 
 async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
     """Write the end of the action and release its locks."""
     ending = Ending.of(grant, result, done, workflow.now())
-    return await workflow.execute_local_activity_method(
-        ActionWrites.finish, ending, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(ActionWrites.finish, ending)
 
 
 async def has_ended() -> bool:
     """Is the end of this very run written already? A step that wrote it may be taken back, and taken another way."""
-    return await workflow.execute_local_activity_method(
-        ActionWrites.has_ended,
-        Query(run=workflow.info().run_id),
-        start_to_close_timeout=STORE_ATTEMPT,
-        retry_policy=STORE_RETRY,
-    )
+    return await locally(ActionWrites.has_ended, Query(run=workflow.info().run_id))
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
@@ -150,15 +160,7 @@ async def heal(holders: Holders) -> int:
 
 
 async def on_cloud(activity: CloudActivity, chunk: Chunk, patience: timedelta) -> Tally:
-    """Run an activity for a chunk on its cloud's queue. A cancel waits until nothing of it is in flight."""
+    """Run an activity for a chunk on its cloud's queue."""
     csp, region = wire.split_placement(chunk.placement)
-    return await workflow.execute_activity_method(
-        activity,
-        chunk,
-        task_queue=wire.cloud_queue(csp),
-        schedule_to_close_timeout=patience,
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=CLOUD_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"{chunk.action} {chunk.count} in {csp} {region}",
-    )
+    summary = f"{chunk.action} {chunk.count} in {csp} {region}"
+    return await patiently(activity, chunk, patience, summary, wire.cloud_queue(csp))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -27,30 +27,20 @@ PREPARE_PATIENCE = timedelta(minutes=5)
 SETTLE_PATIENCE = timedelta(minutes=10)
 RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5))
 
-OnBackend = Callable[[Any, Work], Awaitable[Any]]
+T = TypeVar("T")
+OnBackend = Callable[[Any, Work], Awaitable[T]]
 
 
 class _OnSystem(Action):
     """Actions whose work is done by a backend."""
 
-    async def on_backend(self, activity: OnBackend, work: Work, patience: timedelta, summary: str) -> Any:
-        """Run an activity on the backend's queue. A cancel waits until nothing of it is in flight."""
-        return await workflow.execute_activity_method(
-            activity,
-            work,
-            task_queue=backend_queue(work.backend),
-            schedule_to_close_timeout=patience,
-            heartbeat_timeout=calls.CLOUD_HEARTBEAT,
-            retry_policy=RETRY,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=summary,
-        )
+    async def on_backend(self, activity: OnBackend[T], work: Work, patience: timedelta, summary: str) -> T:
+        """Run an activity on the backend's queue."""
+        return await calls.patiently(activity, work, patience, summary, backend_queue(work.backend), RETRY)
 
     async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
         """A write to the inventory. One that is not made means that the action has lost its system."""
-        stepped: Stepped = await workflow.execute_local_activity_method(
-            activity, what, start_to_close_timeout=calls.STORE_ATTEMPT, retry_policy=calls.STORE_RETRY
-        )
+        stepped = await calls.locally(activity, what)
         if not stepped.made:
             raise Failed("; ".join(stepped.refusals[:3]))
 
@@ -121,7 +111,7 @@ class DeployPart(_OnSystem):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else State.STABLE
             return Done(message="rolled back to the former definition", to=to, moves=moves)
         self.show(step="finding out what became of the services")
-        left: Rolled = await self.on_backend(
+        left = await self.on_backend(
             BackendWork.settle_parts, work_of(grant, rollback), SETTLE_PATIENCE, "what became of the services?"
         )
         return Done(message="could not be rolled back" if rollback else "", to=left.own, moves=moves)
@@ -135,13 +125,12 @@ class DeployPart(_OnSystem):
         """The deadline is a timer of the server's: it passes whether or not a worker is there to notice."""
         summary = "put the former definition back" if work.undo else "roll out"
         try:
-            rolled: Rolled = await self.on_backend(BackendWork.roll_out, work, timedelta(seconds=deadline), summary)
+            return await self.on_backend(BackendWork.roll_out, work, timedelta(seconds=deadline), summary)
         except ActivityError as error:
             if not isinstance(error.cause, TimeoutError):
                 raise
             seen = await self.on_backend(BackendWork.assess_parts, work, SETTLE_PATIENCE, "which are not stable?")
             return Rolled(ok=False, reason=f"not stable within {deadline:g} s: {seen.reason}")
-        return rolled
 
 
 class _Removal(_OnSystem):
@@ -151,7 +140,7 @@ class _Removal(_OnSystem):
         spec, work = TearDown.model_validate(request.spec or {}), work_of(grant)
         await self.write(SystemWrites.accept_removal, Reversal(work=work, at=workflow.now()))
         self.show(step="waiting until every service is gone")
-        rolled: Rolled = await self.on_backend(
+        rolled = await self.on_backend(
             BackendWork.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
         )
         return Done(message=f"{rolled.services} services removed", moves=_reached(grant, Stage.SUCCEEDED))

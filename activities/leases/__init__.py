@@ -9,17 +9,12 @@ from typing import Protocol
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.common import (
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-)
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from activities.launching import launch
 from activities.pulse import pulse
 from activities.reading import answer
-from domain import registry, wire
+from domain import wire
 from domain.errors import ProviderError, Rejected, brief
 from domain.leases import ends, names
 from domain.leases.dates import stamp
@@ -44,7 +39,6 @@ from domain.leases.views import (
 )
 from domain.limits import TASK_TIMEOUT
 from domain.model import Done, Grant, Query, Request
-from domain.paths import kind_of, short
 
 SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
 FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
@@ -214,26 +208,10 @@ class Firing:
             reason=f"{due.name} was due at {stamp(due.due)}",
         )
         try:
-            await self._start(request)
+            await launch(self._client, request)
         except WorkflowAlreadyStartedError:
             return False
         return True
-
-    async def _start(self, request: Request) -> None:
-        verb = registry.kind_at(request.path).verb(request.action)
-        told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
-        pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
-        await self._client.start_workflow(
-            verb.workflow,
-            request,
-            id=request.path,
-            task_queue=wire.ACTIONS_QUEUE,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            task_timeout=TASK_TIMEOUT,
-            search_attributes=TypedSearchAttributes(pairs),
-            static_summary=f"{request.action} {short(request.path)}",
-            request_eager_start=True,  # the worker is here: the first task comes back with the answer
-        )
 
 
 class LeaseReading:

@@ -1,5 +1,64 @@
 """What is done to machines, cloudspaces, accounts, disks, images and nodes outside."""
 
-from activities.machines.orders import MachineActivities, Patience
+from __future__ import annotations
 
-__all__ = ["MachineActivities", "Patience"]
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.machines.crew import REFUSED_OUTSIDE, Crew
+from activities.machines.orders import PATIENCE, Orders
+from activities.patience import Patience
+from activities.pulse import pulse
+from domain import machines
+from domain.errors import ProviderError, brief
+from domain.machines.model import Residents, Task, Work
+from domain.machines.port import Hypervisor, expected
+from domain.machines.tables import TABLES
+from domain.model import Grant, ObjectView, Query
+from domain.paths import name_of
+from domain.ports import Inventory
+
+__all__ = ["PATIENCE", "MachineActivities"]
+
+
+class MachineActivities:
+    """Everything that is done to this family's objects outside."""
+
+    def __init__(self, inventory: Inventory, hypervisor: Hypervisor, patience: Patience = PATIENCE) -> None:
+        self._inventory = inventory
+        self._hypervisor = hypervisor
+        self._patience = patience
+
+    @activity.defn(name=machines.OPERATE_OBJECT)
+    async def operate_object(self, task: Task) -> Work:
+        """Carry an action out. Fails for good when the hypervisor refuses, or does not answer for too long."""
+        async with pulse():
+            crew = await self._crew(task.grant)
+            try:
+                return await crew.carry_out(task.verbs)
+            except ProviderError as error:
+                raise ApplicationError(brief(error), type=REFUSED_OUTSIDE, non_retryable=True) from error
+
+    @activity.defn(name=machines.SETTLE_OBJECT)
+    async def settle_object(self, task: Task) -> Work:
+        """The action failed or was cut off: bring the hypervisor back to what its objects were before."""
+        async with pulse():
+            return await (await self._crew(task.grant)).bring_back()
+
+    @activity.defn(name=machines.MACHINES_ON)
+    async def machines_on(self, query: Query) -> Residents:
+        """The machines on a node, as the hypervisor knows them."""
+        found = await self._hypervisor.machines_on(name_of(query.path))
+        return Residents(machines={facts.path: facts.state in ("running", "paused") for facts in found})
+
+    async def inspect(self, view: ObjectView) -> str:
+        """What the hypervisor says that an object is; with what it should be, if it is something else."""
+        found = (await self._hypervisor.describe(view.path)).state
+        if view.status not in TABLES[view.kind].stable:
+            return found
+        wanted = expected(view.kind, view.status)
+        return found if found == wanted else f"{found}, not {wanted}"
+
+    async def _crew(self, grant: Grant) -> Crew:
+        view = await self._inventory.get(grant.path)
+        return Crew(self._inventory, Orders(self._hypervisor, self._patience, grant), grant, view)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from activities.pages import every
 from domain.machines.port import ABSENT, Hypervisor, expected
 from domain.machines.tables import TABLES
-from domain.model import Finding, ObjectView
+from domain.model import Finding
 from domain.ports import Inventory
-
-PAGE = 1_000
 
 
 class HypervisorBooks:
@@ -20,9 +19,8 @@ class HypervisorBooks:
     async def audit(self, prefix: str) -> tuple[list[Finding], int]:
         """What is wrong at or below a path, and how many objects the hypervisor has there."""
         real = {facts.path: facts for facts in await self._hypervisor.below(prefix)}
-        records = {
-            view.path: view for kind in TABLES if kind != "account" for view in await self._records(kind, prefix)
-        }
+        kinds = [kind for kind in TABLES if kind != "account"]  # of accounts the hypervisor knows nothing
+        records = {view.path: view for kind in kinds async for view in every(self._inventory, kind, prefix)}
         orphans = [
             Finding("I3", path, f"is {facts.state} at the hypervisor, but unknown here")
             for path, facts in real.items()
@@ -36,9 +34,3 @@ class HypervisorBooks:
             if found != expected(view.kind, view.status):
                 wrong.append(Finding("I7", path, f"is {view.status}, but the hypervisor has it {found}"))
         return orphans + wrong, len(real)
-
-    async def _records(self, kind: str, prefix: str) -> list[ObjectView]:
-        found: list[ObjectView] = []
-        while page := await self._inventory.list_objects(kind, prefix, found[-1].path if found else "", PAGE):
-            found += page
-        return found

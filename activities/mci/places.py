@@ -6,20 +6,20 @@ What is ordered is written down before the call: whatever becomes of the answer,
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.mci.vms import Patience
+from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Throttled, UnknownOutcome, brief
+from domain.errors import ProviderError, StoreUnavailable, brief
 from domain.mci.messages import (
     PREPARE_PLACE,
     RELEASE_PLACE,
@@ -99,9 +99,8 @@ class PlaceActivities:
     async def _validate(self, wants: Wants, seconds: float) -> Findings:
         csp, region = split_placement(wants.place)
         async with self._permits.region(csp, region):
-            problems = await self._call(
-                wants.place, seconds, lambda: self._clouds[csp].validate(region, wants.specs, wants.images)
-            )
+            ask = partial(self._clouds[csp].validate, region, wants.specs, wants.images)
+            problems = await self._call(wants.place, ask, seconds)
         if not problems:
             await self._book.remember(wants, datetime.now(UTC))
         return Findings(problems=problems)
@@ -115,11 +114,7 @@ class PlaceActivities:
             resource = Resource(what, token_of(place, generation, what))
             await self._keep(visit, what, "")
             async with self._permits.region(csp, region):
-                made[what] = await self._call(
-                    place,
-                    self._patience.total,
-                    lambda resource=resource: self._clouds[csp].prepare(region, resource, made),  # type: ignore[misc]
-                )
+                made[what] = await self._call(place, partial(self._clouds[csp].prepare, region, resource, made))
             await self._keep(visit, what, made[what])
 
     async def _remove(self, visit: Visit, generation: int, made: dict[str, str]) -> None:
@@ -130,11 +125,7 @@ class PlaceActivities:
                 continue
             resource = Resource(what, token_of(place, generation, what), made[what])
             async with self._permits.region(csp, region):
-                await self._call(
-                    place,
-                    self._patience.total,
-                    lambda resource=resource: self._clouds[csp].release(region, resource),  # type: ignore[misc]
-                )
+                await self._call(place, partial(self._clouds[csp].release, region, resource))
             await self._keep(visit, what, None)
         await self._book.left(self._wish(visit), visit.path)
 
@@ -165,27 +156,10 @@ class PlaceActivities:
         holder = f"{visit.path}#{visit.epoch}"
         return Hold(visit.wants.place, holder, at, at + HELD_FOR, visit.epoch)
 
-    async def _call(self, place: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-        """Call, and call again what was throttled, unavailable or unknown, until patience ends."""
+    async def _call(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Call, and call again until there is an answer or patience ends, within the cloud's limits."""
         csp, region = split_placement(place)
-        clock = asyncio.get_running_loop().time
-        deadline, pause = clock() + seconds, self._patience.first_pause
-        while True:
-            asked = 0.0
-            try:
-                async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
-                    return await call()
-            except Rejected:
-                raise
-            except TimeoutError:
-                error: ProviderError = UnknownOutcome(f"no answer within {self._patience.call:g} s")
-            except ProviderError as found:
-                error, asked = found, found.retry_after or 0.0 if isinstance(found, Throttled) else 0.0
-            wait = asked + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
-            if clock() + wait > deadline:
-                raise error
-            await asyncio.sleep(wait)
-            pause = min(pause * 2, self._patience.longest_pause)
+        return await self._patience.until_answered(call, seconds, lambda: self._permits.vms(csp, region))
 
 
 def token_of(place: str, generation: int, what: str) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 
+from activities.reading import answer
 from domain import registry, wire
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, several
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
     ENROL,
@@ -49,8 +50,8 @@ class RecordActivities:
             self._check_size(spec.size)
             found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
             unknown = await self._book.unchecked(wants(spec.located(found)), datetime.now(UTC))
-        except Refused as no:
-            return Examination(refusal=Refusal(category=no.category, message=no.message, hint=no.hint))
+        except Refused as refused:
+            return Examination(refusal=Refusal.of(refused))
         return Examination(connections=found, unknown=unknown)
 
     @activity.defn(name=ENROL)
@@ -64,13 +65,7 @@ class RecordActivities:
     @activity.defn(name=PLAN_SURVEY)
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
         """Whom a survey must ask about."""
-        try:
-            return await self._book.plan(survey)
-        except Refused as no:
-            told = Refusal(category=no.category, message=no.message, hint=no.hint)
-            raise ApplicationError(
-                no.message, told, type=wire.REFUSED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
-            ) from no
+        return await answer(self._book.plan(survey))
 
     def _check_size(self, size: int) -> None:
         if size > self._most:
@@ -82,11 +77,7 @@ class RecordActivities:
         for name in names:
             place = self._directory.find(name)
             if place is None:
-                raise Refused(Category.INVALID, f"there is no connection {name!r}", _some(self._directory.names()))
+                hint = f"connections are: {several(self._directory.names(), SHOWN, ', ')}"
+                raise Refused(Category.INVALID, f"there is no connection {name!r}", hint)
             found[name] = place
         return found
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"connections are: {', '.join(names[:SHOWN])}{more}"

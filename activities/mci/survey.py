@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
-from activities.mci.vms import Patience, token_of
+from activities.mci.vms import token_of
+from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
-from domain.errors import ProviderError, Unavailable, brief
+from domain.errors import ProviderError, brief
 from domain.machine import NONE, Actor, Ruling
 from domain.mci import OBSERVED, VM, Status
 from domain.mci.messages import SURVEY_PLACE, Book, Correction, Known, Look, SurveyReport
@@ -55,7 +56,7 @@ class SurveyActivities:
         try:
             answers: Answers = await self._describe(look.place, known)
         except (ProviderError, TimeoutError) as error:
-            why = brief(str(error) or "no answer in time", 200)
+            why = _reason(error)
             stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
                 await self._book.correct(stale, datetime.now(UTC))
@@ -81,7 +82,7 @@ class SurveyActivities:
             async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
                 there = await self._clouds[csp].list_tagged(region, look.survey.path)
         except (ProviderError, TimeoutError) as error:
-            return SurveyReport(calls=1, errors=[f"{look.place}: {brief(error or Unavailable('no answer'), 200)}"])
+            return SurveyReport(calls=1, errors=[f"{look.place}: {_reason(error)}"])
         ours = await self._book.tagged(look.survey.path, look.place)
         lost = [
             f"{short(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
@@ -89,6 +90,10 @@ class SurveyActivities:
             if vm.state is not VmState.TERMINATED and ours.get(vm.path) != vm.cloud_id
         ]
         return SurveyReport(calls=1, orphans=lost[:SHOWN], orphans_found=len(lost))
+
+
+def _reason(error: ProviderError | TimeoutError) -> str:
+    return brief(str(error) or "no answer in time", 200)
 
 
 def judged(known: Known, facts: VmFacts | None) -> Correction | None:

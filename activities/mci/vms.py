@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from itertools import islice
 from temporalio import activity
 
 from activities.logbook import Logbook
+from activities.patience import Patience, now, waiting
 from activities.permits import Permits
 from activities.pulse import pulse
 from domain import mci, wire
@@ -31,16 +31,6 @@ from domain.model import Chunk, Landing, Tally, Target
 from domain.ports import Answer, Cloud, Inventory, Order, VmFacts
 
 MOST_FULL = 1_000  # places without room that are remembered; an action that was forgotten finds out again
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long to bear with a cloud: one call, all tries for one VM, and the pauses between them."""
-
-    call: float = 300.0
-    total: float = 900.0
-    first_pause: float = 0.2
-    longest_pause: float = 20.0
 
 
 class VmActivities:
@@ -167,17 +157,17 @@ class _Crew:
 
     async def _bring_about(self, batch: list[Target]) -> None:
         """Order, and order again what was throttled, unavailable or unknown, until patience ends."""
-        deadline, pause = _now() + self.patience.total, self.patience.first_pause
+        deadline, pause = now() + self.patience.total, self.patience.first_pause
         while batch:
             answers = await self._order(batch)
             again, lost = self._sort(batch, answers)
-            if again and _now() + pause > deadline:
+            if again and now() + pause > deadline:
                 again, lost = [], lost + again
             if lost:
                 await self.ask(lost, {target.path: _complaint(answers[target.path]) for target in lost})
             if again:
-                await asyncio.sleep(_pause(pause, [answers[target.path] for target in again]))
-                pause = min(pause * 2, self.patience.longest_pause)
+                await asyncio.sleep(waiting(pause, [answers[target.path] for target in again]))
+                pause = self.patience.longer(pause)
             batch = again
 
     def _sort(self, batch: list[Target], answers: Mapping[str, Answer]) -> tuple[list[Target], list[Target]]:
@@ -246,17 +236,17 @@ class _Crew:
     async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """By cloud id or, for want of one, by the token that each was created with."""
         orders = [_order(target, "create", 0) for target in lost]
-        deadline, pause = _now() + self.patience.total, self.patience.first_pause
+        deadline, pause = now() + self.patience.total, self.patience.first_pause
         while True:
             try:
                 async with self.permits.vms(self.csp, self.region), asyncio.timeout(self.patience.call):
                     return await self.cloud.describe(self.region, orders)
             except (ProviderError, TimeoutError) as error:
-                if not isinstance(error, Throttled | Unavailable) or _now() + pause > deadline:
+                if not isinstance(error, Throttled | Unavailable) or now() + pause > deadline:
                     return [UnknownOutcome(brief(error)) for _ in orders]
-                wait = _pause(pause, [error])
+                wait = waiting(pause, [error])
             await asyncio.sleep(wait)
-            pause = min(pause * 2, self.patience.longest_pause)
+            pause = self.patience.longer(pause)
 
 
 def token_of(path: str, generation: int, action: str, epoch: int) -> str:
@@ -281,13 +271,3 @@ def _complaint(answer: Answer) -> str:
     if isinstance(answer, VmFacts):
         return f"the cloud called it {answer.state}, and that is not so"
     return brief(answer)
-
-
-def _pause(pause: float, answers: Iterable[Answer]) -> float:
-    """Half of it is chance, so that VMs do not come back all at once; never earlier than the cloud asked for."""
-    asked = [answer.retry_after or 0.0 for answer in answers if isinstance(answer, Throttled)]
-    return max([0.0, *asked]) + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -16,9 +16,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 
 from domain.edge.tables import GONE
 from domain.errors import brief
+from domain.fields import ObjectPath, explain
 from domain.machine import NONE
 from domain.model import Model
-from domain.paths import ObjectPath
 from domain.wire import Unreadable
 
 # Workflow types.
@@ -116,6 +116,10 @@ class Address(Model):
     notify_id: int
     transport: str = "queue"
     url: str = ""
+
+    def connection(self) -> dict[str, Any]:
+        """As requests and records name it."""
+        return {"notify_id": self.notify_id, "version": self.version}
 
 
 class Post(Model):
@@ -270,9 +274,7 @@ def understood(kind: type[Said], raw: object) -> Said | str:
         said._raw = dict(raw) if isinstance(raw, dict) else {}
         return said
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        told = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'message'}: {each['msg']}" for each in found[:3])
-        return brief(f"not understood: {told}")
+        return brief(f"not understood: {explain(error, 'message')}")
 
 
 def digest(spec: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ class Crm(Protocol):
     """How requests leave. Returns when the CRM is sure to get them; its answers come as signals."""
 
     async def send(self, to: Address, requests: Sequence[CrmRequest]) -> None:
-        """Unavailable: not sent, a retry helps. Rejected: the CRM will not take them."""
+        """Unavailable: not sent. UnknownOutcome: perhaps sent. A retry helps both. Rejected: it will not take them."""
         ...
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from domain.edge.proofs import KEY_BYTES, key_bytes
-from domain.errors import Refused
-from domain.paths import check_name
+from domain.fields import Name
+from domain.model import Model
 
 Text = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
@@ -46,13 +46,7 @@ class Override(StrEnum):
         return self in (Override.IGNORE_TRANSIENT_STATE, Override.IGNORE_CRM_AND_TRANSIENT_STATE)
 
 
-class Spec(BaseModel):
-    """Frozen; a field that it does not know is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Patience(Spec):
+class Patience(Model):
     """How long to wait for the CRM, in seconds, counted from its last message; `cap` is the end of all patience."""
 
     connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to come and be Ready
@@ -67,7 +61,7 @@ class Patience(Spec):
 _OVERRIDE = Field(Override.NONE, description="For this request only: how far to go without the CRM.")
 
 
-class CloudletSpec(Spec):
+class CloudletSpec(Model):
     """A cloudlet, and how its CRM is reached."""
 
     version: Version = Field("v1", description="The CRM's version.")
@@ -84,25 +78,25 @@ class CloudletSpec(Spec):
         return self
 
 
-class UpgradeSpec(Spec):
+class UpgradeSpec(Model):
     """Which version of the CRM is to take the cloudlet over."""
 
     version: Version = Field(description="The version to upgrade to.")
 
 
-class KeySpec(Spec):
+class KeySpec(Model):
     """The public key of a CRM's token; empty takes it away."""
 
     key: PublicKey = _KEY
 
 
-class MaintenanceSpec(Spec):
+class MaintenanceSpec(Model):
     """Whether apps are brought elsewhere first."""
 
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
-class ClusterSpec(Spec):
+class ClusterSpec(Model):
     """A cluster as it should be."""
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
@@ -110,7 +104,7 @@ class ClusterSpec(Spec):
     override: Override = _OVERRIDE
 
 
-class AppSpec(Spec):
+class AppSpec(Model):
     """An app as it should be."""
 
     image: Text = Field("nginx:stable", description="What to run.")
@@ -118,7 +112,7 @@ class AppSpec(Spec):
     override: Override = _OVERRIDE
 
 
-class OverrideSpec(Spec):
+class OverrideSpec(Model):
     """How far to go without the CRM."""
 
     override: Override = _OVERRIDE
@@ -130,30 +124,17 @@ class DeleteClusterSpec(OverrideSpec):
     cascade: bool = Field(False, description="Delete its apps first.")
 
 
-def _named(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
-
-
-class Site(Spec):
+class Site(Model):
     """Where a policy may place its app."""
 
-    cloudlet: str
-    cluster: str
-
-    @model_validator(mode="after")
-    def _names(self) -> Self:
-        _named(self.cloudlet)
-        _named(self.cluster)
-        return self
+    cloudlet: Name
+    cluster: Name
 
 
-class AutoProvision(Spec):
+class AutoProvision(Model):
     """Where an app runs, by the number of clients that ask for it there."""
 
-    app: str
+    app: Name
     spec: AppSpec = AppSpec()
     deploy_client_count: int = Field(1, ge=1)
     deploy_interval_count: int = Field(1, ge=1, le=1_000)
@@ -166,7 +147,6 @@ class AutoProvision(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        _named(self.app)
         sites = [site.cloudlet for site in self.cloudlets]
         if len(set(sites)) < len(sites):
             raise ValueError("a cloudlet occurs more than once")
@@ -177,11 +157,11 @@ class AutoProvision(Spec):
         return self
 
 
-class AutoScale(Spec):
+class AutoScale(Model):
     """How many nodes a cluster has, by the load on it. A target of 0 is not looked at."""
 
-    cloudlet: str
-    cluster: str
+    cloudlet: Name
+    cluster: Name
     min_nodes: int = Field(1, ge=1, le=MAX_NODES)
     max_nodes: int = Field(ge=1, le=MAX_NODES)
     target_cpu: float = Field(0, ge=0, le=100)
@@ -192,8 +172,6 @@ class AutoScale(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        _named(self.cloudlet)
-        _named(self.cluster)
         if self.max_nodes < self.min_nodes:
             raise ValueError(f"max_nodes {self.max_nodes} is less than min_nodes {self.min_nodes}")
         if not (self.target_cpu or self.target_mem or self.target_connections):
@@ -201,7 +179,7 @@ class AutoScale(Spec):
         return self
 
 
-class PolicySpec(Spec):
+class PolicySpec(Model):
     """One of the two."""
 
     auto_provision: AutoProvision | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domain.errors import brief
+from domain.errors import brief, several
 from domain.leases.names import event_path
 from domain.leases.tables import END, START, Event, Reservation
 from domain.model import Done, Grant, Move
@@ -63,8 +63,7 @@ def partly(what: str, errors: Errors, work: Sequence[Work]) -> str:
 
 def listed(errors: Mapping[str, str]) -> str:
     """Errors in words: the first few of them."""
-    shown = [f"{name_of(path)}: {error}" for path, error in list(errors.items())[:SHOWN]]
-    return "; ".join(shown) + (f"; and {len(errors) - SHOWN} more" if len(errors) > SHOWN else "")
+    return several([f"{name_of(path)}: {error}" for path, error in errors.items()], SHOWN)
 
 
 def _moved(path: str, errors: Errors, good: str) -> Move:

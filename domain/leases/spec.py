@@ -6,51 +6,42 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
+from domain.fields import Name, ObjectPath
 from domain.leases.dates import minute, parse, stamp
-from domain.paths import check_name, check_path
+from domain.model import Model
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
 NOTICE = timedelta(minutes=60)  # how long before the end it is announced, if nobody says otherwise
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def _named(check: Any) -> AfterValidator:
-    def validate(text: str) -> str:
-        try:
-            return str(check(text))
-        except Refused as refused:
-            raise ValueError(refused.message) from refused
-
-    return AfterValidator(validate)
-
-
-Name = Annotated[str, _named(check_name)]
-PathOf = Annotated[str, _named(check_path)]
 Text = Annotated[str, Field(max_length=200)]
 When = Annotated[str, Field(max_length=60)]
 Value = Annotated[str, Field(max_length=100)] | int | float | bool
 Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], Value], Field(max_length=50)]
 
 
-class _Sized(_Spec):
+class _Number(Model):
     """So many of something: at least `min`, and as many as there are up to `max`."""
 
-    min: int = Field(1, ge=1, le=MAX_UNITS)
+    min: int = Field(ge=1, le=MAX_UNITS)
     max: int = Field(0, ge=0, le=MAX_UNITS, description="as many as min if it is not given")
-    resource_properties: Properties = {}
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.max and self.max < self.min:
             raise ValueError(f"max {self.max} is less than min {self.min}")
         return self
+
+
+class _Sized(_Number):
+    """So many of something that has these properties."""
+
+    min: int = Field(1, ge=1, le=MAX_UNITS)
+    resource_properties: Properties = {}
 
     @property
     def most(self) -> int:
@@ -72,11 +63,11 @@ class Instances(_Sized):
     disk_gb: int = Field(0, ge=0)
 
 
-class MciLease(_Spec):
+class MciLease(Model):
     """An MCI that lives as long as the lease: created or resumed at the start, ended or suspended at the end."""
 
     resource_type: Literal["mci"]
-    mci: PathOf
+    mci: ObjectPath
     spec: dict[str, Any] | None = None  # of an MCI that is to be created
     on_end: Literal["suspend", "terminate", "delete"] = "terminate"
 
@@ -84,7 +75,7 @@ class MciLease(_Spec):
 ReservationSpec = Annotated[PhysicalHosts | Instances | MciLease, Field(discriminator="resource_type")]
 
 
-class LeaseSpec(_Spec):
+class LeaseSpec(Model):
     """What `lease create` takes."""
 
     name: Text = Field("", description="what people call it; may change later")
@@ -109,21 +100,13 @@ class LeaseSpec(_Spec):
         return [short] if short else list(self.reservations)
 
 
-class Resize(_Spec):
+class Resize(_Number):
     """Another size for one reservation."""
 
     id: Name = Field("r1")
-    min: int = Field(ge=1, le=MAX_UNITS)
-    max: int = Field(0, ge=0, le=MAX_UNITS)
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.max and self.max < self.min:
-            raise ValueError(f"max {self.max} is less than min {self.min}")
-        return self
 
 
-class LeaseChange(_Spec):
+class LeaseChange(Model):
     """What `lease update` takes: only what is to change."""
 
     name: Text | None = Field(None, description="another name")
@@ -144,13 +127,13 @@ class LeaseChange(_Spec):
         return {each.id: each for each in (*first, *self.reservations)}
 
 
-class Firing(_Spec):
+class Firing(Model):
     """Which firing of an event this is: the clock says when it was due. A moved event is not fired by an old date."""
 
     due: When = Field("", description="for the clock: when the event was due")
 
 
-class HostSpec(_Spec):
+class HostSpec(Model):
     """What `host add` takes."""
 
     vcpus: int = Field(16, ge=1)

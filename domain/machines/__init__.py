@@ -47,6 +47,8 @@ _ABLE = (
     Verb("enable", OPERATE, "Into use again."),
 )
 
+_DISCARD = Verb("discard", OPERATE, "For self-healing: remove outside what is not known here.", hidden=True)
+
 KINDS: tuple[Kind, ...] = (
     Kind(
         table=ACCOUNT,
@@ -108,6 +110,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("attach", OPERATE, "Attach it to a machine.", specs.WithMachine),
             Verb("detach", OPERATE, "Detach it from its machine."),
             *_BIN,
+            _DISCARD,
         ),
         busy=BUSY,
         help="Disks.",
@@ -127,6 +130,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("maintain", NODE_WORK, "Put it in maintenance; its machines move, or stop.", specs.Maintain),
             Verb("enable", NODE_WORK, "Into use again; machines that were stopped for it start."),
             Verb("decommission", NODE_WORK, "Out of use for good; its machines move."),
+            _DISCARD,
         ),
         busy=BUSY,
         help="Nodes, on which machines run.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, several
 from domain.machines.tables import GONE, IN_BIN, S
 from domain.paths import ancestors, kind_of, name_of, short
 
@@ -64,7 +64,7 @@ def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str,
     living = sorted(each for each, status in contents.items() if status not in (*GONE, *IN_BIN))
     if living and not cascade:
         raise _no(
-            f"{action} of {path} is not possible: {_some(living)} live in it",
+            f"{action} of {path} is not possible: {several(living, _SHOWN, ', ')} live in it",
             "add --cascade to take them along, or take them away first",
         )
 
@@ -80,7 +80,9 @@ def check_image(path: str, status: str | None) -> None:
 def check_unused(path: str, action: str, users: Iterable[str]) -> None:
     """Refused if machines were made from this image; those in the recycle bin count, they may come back."""
     if found := sorted(users):
-        raise _no(f"{action} of {path} is not possible: it is in use by {_some(found)}", "destroy those first")
+        raise _no(
+            f"{action} of {path} is not possible: it is in use by {several(found, _SHOWN, ', ')}", "destroy those first"
+        )
 
 
 def check_node(name: str, status: str | None, room: int, needed: int, here: str = "") -> None:
@@ -137,11 +139,6 @@ def retention(given: float | None, account: Mapping[str, Any] | None, usual: flo
     """Seconds in the recycle bin: as said now, or as the account has it, or as usual."""
     days = given if given is not None else (account or {}).get("retention_days", usual)
     return float(days) * DAY
-
-
-def _some(paths: list[str]) -> str:
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(paths[:_SHOWN]) + more
 
 
 def _make(path: str) -> str:

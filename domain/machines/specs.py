@@ -1,23 +1,17 @@
-"""What people send with an action, and the kinds themselves."""
+"""What people send with an action."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from domain.errors import Refused
+from domain.fields import Name, valid
+from domain.model import Model
 from domain.paths import check_name
 
 DEFAULT_RETENTION_DAYS = 7.0
 MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
-
-
-def _named(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
 
 
 def _machine(text: str) -> str:
@@ -25,21 +19,14 @@ def _machine(text: str) -> str:
     names = text.split("/")
     if len(names) != 2:
         raise ValueError("a machine is written cloudspace/machine, such as dev/db")
-    return "/".join(map(_named, names))
+    return "/".join(map(check_name, names))
 
 
-Name = Annotated[str, AfterValidator(_named)]
-MachineName = Annotated[str, AfterValidator(_machine)]
+MachineName = Annotated[str, valid(_machine)]
 Days = Annotated[float, Field(ge=0, le=3650)]
 
 
-class Spec(BaseModel):
-    """Frozen; a field that it does not know is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class New(Spec):
+class New(Model):
     """What a new object is given. It is kept whole, with what was not said."""
 
     description: str = Field("", max_length=500, description="What it is for.")
@@ -87,7 +74,7 @@ class NewNode(New):
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
-class Delete(Spec):
+class Delete(Model):
     """Into the recycle bin, and for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
@@ -99,7 +86,7 @@ class DeleteAll(Delete):
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
-class Destroy(Spec):
+class Destroy(Model):
     """For good; with `bin`, only what still lies in the recycle bin under that number."""
 
     bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
@@ -111,13 +98,13 @@ class DestroyAll(Destroy):
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
-class Migrate(Spec):
+class Migrate(Model):
     """To another node: the one that is named, or where there is most room."""
 
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
-class WithDisk(Spec):
+class WithDisk(Model):
     """Which disk a machine gets or gives up."""
 
     disk: Name = Field(description="A disk of the same account.")
@@ -129,13 +116,13 @@ class AddDisk(WithDisk):
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class WithMachine(Spec):
+class WithMachine(Model):
     """Which machine a disk is attached to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
-class Maintain(Spec):
+class Maintain(Model):
     """What becomes of a node's machines."""
 
     mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")

@@ -139,6 +139,7 @@ DISK = StateTable("disk", "disk", (
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.MODELED,     S.DESTROYING,     S.DESTROYED,  actor=GROUP),
+    row("discard",   NONE,          S.DESTROYING,     NONE,         NONE),       # left by an action that was cut off
 ), vacant=(S.DESTROYED,))
 
 IMAGE = StateTable("image", "image", (
@@ -162,6 +163,7 @@ NODE = StateTable("node", "node", (
     row("enable",       S.MAINTENANCE, S.ENABLING,               S.ENABLED),
     row("decommission", S.ENABLED,     S.DECOMMISSIONING,        S.DECOMMISSIONED),
     row("decommission", S.MAINTENANCE, S.DECOMMISSIONING,        S.DECOMMISSIONED),
+    row("discard",      NONE,          S.DECOMMISSIONING,        NONE,             NONE),  # left by a create, cut off
 ), vacant=(S.DECOMMISSIONED,))
 # fmt: on
 

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
+from domain.fields import valid
 from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI
-from domain.model import NewObject
+from domain.model import Model, NewObject
 from domain.paths import MAX_NAME, check_name
 from domain.wire import check_csp, placement
 
-
-def _valid(check: Any) -> AfterValidator:
-    """A check that raises Refused, as a validator: pydantic wants ValueError."""
-
-    def validate(text: str) -> str:
-        try:
-            return str(check(text))
-        except Refused as refused:
-            raise ValueError(f"{refused.message}; {refused.hint}" if refused.hint else refused.message) from refused
-
-    return AfterValidator(validate)
-
-
-Name = Annotated[str, _valid(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
-Csp = Annotated[str, _valid(check_csp), Field(json_schema_extra={"enum": list(CLOUDS)})]
+Name = Annotated[str, valid(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
+Csp = Annotated[str, valid(check_csp), Field(json_schema_extra={"enum": list(CLOUDS)})]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Text, Text], Field(max_length=50, description="Words to find it by.")]
 Policy = Literal["continue", "rollback", "refine"]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SubGroup(_Spec):
+class SubGroup(Model):
     """VMs that are alike: one spec, one image, one place."""
 
     name: Name = Field(description="VMs are named after it: front-1, front-2, and so on.")
@@ -63,7 +47,7 @@ class SubGroup(_Spec):
         return placement(self.csp, self.region)
 
 
-class MciSpec(_Spec):
+class MciSpec(Model):
     """What `mci create` takes from a file."""
 
     description: str = Field("", max_length=500)
@@ -106,7 +90,7 @@ class MciSpec(_Spec):
         return self.model_copy(update={"subGroups": found})
 
 
-class Scale(_Spec):
+class Scale(Model):
     """What `mci scale-out` and `mci scale-in` take."""
 
     subGroup: Name = Field(description="The subgroup to change.")

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from domain.errors import Refused
-from domain.paths import check_name
+from domain.fields import Name
+from domain.model import Model
 
 MAX_PARTS = 5_000
 MAX_INSTANCES = 100
@@ -21,13 +21,6 @@ BackendName = Literal["simulated", "process"]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # an instance gets these from us
-
-
-def _name(text: str) -> str:
-    try:
-        return check_name(text)
-    except Refused as refused:
-        raise ValueError(refused.message) from refused
 
 
 def _variable(text: str) -> str:
@@ -44,17 +37,12 @@ def _no_nul(text: str) -> str:
     return text
 
 
-Name = Annotated[str, AfterValidator(_name)]
 Variable = Annotated[str, AfterValidator(_variable)]
 Text = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_no_nul)]
 Command = Annotated[list[Annotated[Word, AfterValidator(_no_nul)]], Field(min_length=1, max_length=100)]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Health(_Spec):
+class Health(Model):
     """How to tell whether an instance is well: one of http, tcp, command. Without any it is well while it runs."""
 
     http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
@@ -71,14 +59,14 @@ class Health(_Spec):
         return self
 
 
-class Resources(_Spec):
+class Resources(Model):
     """What one instance may use at most."""
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
     files: int | None = Field(None, ge=16, le=100_000, description="open files")
 
 
-class Node(_Spec):
+class Node(Model):
     """A system, if it has parts, or a service, if it has a command or an image."""
 
     name: Name | None = None
@@ -137,14 +125,14 @@ class Part(Node):
 Node.model_rebuild()
 
 
-class CreateSystem(_Spec):
+class CreateSystem(Model):
     """What `system create` takes."""
 
     backend: BackendName = Field("simulated", description="What runs the services: simulated or process.")
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class DeployPart(_Spec):
+class DeployPart(Model):
     """What `system deploy` takes: the definition that replaces the one at the path."""
 
     definition: Node

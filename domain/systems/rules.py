@@ -14,7 +14,7 @@ from typing import Any
 from domain.errors import Category, Refused
 from domain.machine import NONE
 from domain.model import Move
-from domain.paths import check_name, check_path, parent_of
+from domain.paths import check_name, check_path, name_of, parent_of
 from domain.systems.definition import Node, flatten, is_service, kept
 from domain.systems.tables import BACKEND, State
 
@@ -208,7 +208,7 @@ def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, a
         raise Refused(Category.NOT_FOUND, f"there is no {above}", "deploy that first, or see: starter system graph")
     if parent and is_service(parent.spec):
         raise Refused(Category.INVALID, f"{parent.path} is a service: it has no parts", "deploy to another path")
-    name = path.rsplit(":", 1)[-1]
+    name = name_of(path)
     if definition.name and definition.name != name:
         raise Refused(
             Category.INVALID, f"the definition is named {definition.name}, the path ends in {name}", "make them agree"

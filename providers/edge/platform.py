@@ -107,6 +107,13 @@ class Platform:
         )
         self._db.execute("COMMIT")
 
+    def add_fault(self, fault: CrmFault) -> None:
+        """One more rule, before all others: it is the next one to strike."""
+        self._db.execute(
+            "INSERT INTO faults (number, rule, left) SELECT coalesce(min(number), 1) - 1, ?, ? FROM faults",
+            (fault.model_dump_json(), fault.times),
+        )
+
     def fault(self, verb: str, path: str, version: str, kinds: Iterable[Trouble] = tuple(Trouble)) -> CrmFault | None:
         """The first rule that is about this, counted as met: before it strikes, so that a crash is one crash."""
         wanted = set(kinds)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http.client import HTTPException, InvalidURL
 
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 
 from domain.edge import messages as wire
 from domain.edge.messages import Address, CrmRequest, CrmRequests
-from domain.errors import Rejected, Unavailable, brief
+from domain.errors import Rejected, Unavailable, UnknownOutcome, brief
 
 COMPANY = 0.002  # seconds that a first request waits for others to the same CRM: one task for all of them
 MOST = 100
@@ -93,8 +93,8 @@ def _post(url: str, body: bytes) -> None:
     if not url.startswith(("http://", "https://")):
         raise Rejected(f"not a URL for a webhook: {url[:80]!r}")
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
     try:
+        request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
         with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS):  # noqa: S310
             return
     except urllib.error.HTTPError as error:
@@ -102,5 +102,9 @@ def _post(url: str, body: bytes) -> None:
         raise (
             Rejected(told) if 400 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
         ) from error
-    except (OSError, ValueError, json.JSONDecodeError) as error:
-        raise Unavailable(f"the webhook did not answer: {brief(error, 200)}") from error
+    except urllib.error.URLError as error:  # before the whole request was out
+        raise Unavailable(f"the webhook cannot be reached: {brief(str(error.reason), 200)}") from error
+    except (ValueError, InvalidURL) as error:
+        raise Rejected(f"not a URL for a webhook: {url[:80]!r}") from error
+    except (OSError, HTTPException) as error:  # it may have the request; asked again, a CRM knows it by its key
+        raise UnknownOutcome(f"the webhook did not answer: {brief(error, 200)}") from error

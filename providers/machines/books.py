@@ -11,6 +11,7 @@ from domain.errors import Rejected
 from domain.machines.port import ABSENT, MOVES, Facts, Order
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
+from providers.tables import below
 
 USING_MEMORY = ("running", "paused")
 
@@ -72,10 +73,7 @@ def machines_on(connection: sa.Connection, node: str) -> list[Thing]:
 
 def everything(connection: sa.Connection, prefix: str) -> list[Thing]:
     """What is there at or below a path."""
-    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT)
-    if prefix:  # ';' follows ':'
-        under = (things.c.path > f"{prefix}:") & (things.c.path < f"{prefix};")
-        query = query.where((things.c.path == prefix) | under)
+    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT, below(things.c.path, prefix))
     return [Thing(*row) for row in connection.execute(query.order_by(things.c.path))]
 
 

@@ -9,7 +9,7 @@ from random import Random
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import Rejected, StoreUnavailable, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import Rejected, StoreUnavailable, Unavailable, UnknownOutcome, brief
 from domain.faults import Fault, Kind
 from domain.machines.port import Facts, Order
 from domain.ports import Order as Call
@@ -18,6 +18,7 @@ from providers.machines import books
 from providers.machines.tables import orders
 from providers.simulated.faults import Rule, Rules
 from providers.simulated.tables import lock_cloud
+from providers.simulated.transaction import trouble
 
 NAME = "hypervisor"  # in the fault script, where a cloud has its csp; regions are the kinds of objects
 
@@ -108,13 +109,7 @@ def _done(connection: sa.Connection, verb: str, order: Order) -> Facts | Excepti
 
 def _suffer(connection: sa.Connection, verb: str, order: Order, fault: Fault) -> Facts | Exception:
     reason = fault.message or f"simulated: {fault.kind} on {verb}"
-    match fault.kind:
-        case Kind.THROTTLE:
-            return Throttled(reason, fault.retry_after)
-        case Kind.UNAVAILABLE:
-            return Unavailable(reason)
-        case Kind.LOSE_ANSWER:
-            _done(connection, verb, order)
-            return UnknownOutcome(reason)
-        case _:
-            return Rejected(reason)
+    if fault.kind is Kind.LOSE_ANSWER:
+        _done(connection, verb, order)
+        return UnknownOutcome(reason)
+    return trouble(fault, reason)

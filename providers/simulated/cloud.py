@@ -16,10 +16,11 @@ from domain.ports import Answer, Order, Resource, Transactions, VmFacts
 from providers.simulated.batch import Batch
 from providers.simulated.faults import FaultScript
 from providers.simulated.ledger import Ledger, Peaks
-from providers.simulated.machines import VERBS, Vm, below, read_vms
+from providers.simulated.machines import VERBS, Vm, read_vms
 from providers.simulated.resources import Call, Preparation, Release, Result, Validation, answer
 from providers.simulated.tables import lock_cloud, quotas, resources, vms
 from providers.simulated.transaction import Delay, Found, Job, apply
+from providers.tables import below
 
 
 class SimulatedCloud:
@@ -66,7 +67,7 @@ class SimulatedCloud:
         with self._ledger.reading(region):
             await self._pause(self._latency)
             _facts(*await self._settle([Job("list", region, Order(path=prefix, token=""))]))
-            return [vm.facts() for vm in await self._read(vms.c.region == region, below(prefix))]
+            return [vm.facts() for vm in await self._read(vms.c.region == region, below(vms.c.path, prefix))]
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         with self._ledger.reading(region):

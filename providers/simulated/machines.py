@@ -171,13 +171,6 @@ def no_such_vm(region: str, order: Order) -> Rejected:
     return Rejected(f"no such VM in {region}: {order.cloud_id or order.path}")
 
 
-def below(prefix: str) -> sa.ColumnElement[bool]:
-    """Paths at or below `prefix`; all, if it is empty. A range: LIKE has wildcards, and SQLite's ignores case."""
-    if not prefix:
-        return sa.true()
-    return (vms.c.path == prefix) | ((vms.c.path > f"{prefix}:") & (vms.c.path < f"{prefix};"))  # ';' follows ':'
-
-
 def key(csp: str, order: Order) -> str:
     """The cloud id of the VM that an order is about: the one it names, or else the one its token makes."""
     return order.cloud_id or cloud_id_for(csp, order.token)

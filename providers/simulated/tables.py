@@ -12,7 +12,6 @@ metadata = sa.MetaData()
 PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
 
-
 vms = sa.Table(
     "sim_vms",
     metadata,

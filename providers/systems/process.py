@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from domain.errors import Rejected, Unavailable
+from domain.errors import Rejected
 from domain.paths import short
 from domain.systems.definition import Health, Node
 from providers.ports import free_port
@@ -43,6 +43,8 @@ class ProcessRunner:
         self._folder = folder.resolve()
 
     async def prepare(self, system: str) -> None:
+        if not _can_watch():
+            raise Rejected("the process backend needs Linux: it knows processes by /proc")
         try:
             self.folder_of(system).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -152,6 +154,10 @@ def environment(unit: Unit, folder: Path) -> dict[str, str]:
     return told | ({"PORT": str(unit.port)} if unit.port else {})
 
 
+def _can_watch() -> bool:
+    return Path("/proc/self/stat").exists() and hasattr(os, "pidfd_open")
+
+
 def _log(file: Path) -> IO[bytes]:
     """A log to append to; one that has grown too large is put aside."""
     with suppress(FileNotFoundError):
@@ -227,9 +233,3 @@ def _last_words(unit: Unit, code: int | None) -> str:
     if code < 0:
         return f"process {unit.pid} was ended by {signal.Signals(-code).name}"
     return f"process {unit.pid} ended with exit code {code}"
-
-
-def check_machine() -> None:
-    """Unavailable if this is no machine that the runner can work on."""
-    if not Path("/proc/self/stat").exists() or not hasattr(os, "pidfd_open"):
-        raise Unavailable("the process backend needs Linux: it knows processes by /proc")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -14,6 +15,7 @@ from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR, CrmResponse, Ignored, IgnoredMany
 from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
+from domain.fields import explain
 from domain.machine import NONE
 from domain.model import ObjectView, Query
 from domain.paths import ancestors, expand, kind_of, short
@@ -142,9 +144,14 @@ def _sensible(path: str, state: str, errors: list[str]) -> None:
         raise Refused(Category.INVALID, f"errors of {sum(map(len, errors))} characters: at most {MAX_ERROR} are kept")
 
 
+def _cloudlet_of(path: str) -> str:
+    """The cloudlet on the path of something that is there, or the path itself."""
+    return [*ancestors(path), path][1]
+
+
 async def _current(asking: Asking, path: str) -> int:
     """The notify-id of the CRM that is connected: of the one to come, during an upgrade."""
-    cloudlet = [*ancestors(path), path][1]
+    cloudlet = _cloudlet_of(path)
     view = await asking.read(READ_OBJECT, Query(path=cloudlet), ObjectView)
     crm = view.info.get("crm") or {}
     if not crm.get("notify_id"):
@@ -160,7 +167,7 @@ async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[st
     """With the proof that a cloudlet with a key asks for: about this object, and the action that runs there."""
     from workers.crm import token_of
 
-    own = token_of(load_settings(), [*ancestors(path), path][1])
+    own = token_of(load_settings(), _cloudlet_of(path))
     if not own.there():
         return message
     try:
@@ -173,13 +180,11 @@ async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[st
 
 async def _deliver(asking: Asking, path: str, message: dict[str, Any]) -> str:
     """To the action on the object; to the cloudlet's link if there is none; else only into the history."""
-    link = companion([*ancestors(path), path][1], wire.LINK)
+    link = companion(_cloudlet_of(path), wire.LINK)
     if await _signal(asking, path, message):
         return "sent"
     if await _signal(asking, link, {"path": path, **message}):
         return "no action runs there: kept as ignored" if kind_of(path) != CLOUDLET.kind else "sent to its link"
-    from datetime import UTC, datetime
-
     late = Ignored(path=path, state=message["state"], reason="no action is running on it")
     await asking.read(wire.CRM_IGNORED, IgnoredMany(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
     return "no action runs there: kept as ignored"
@@ -202,5 +207,5 @@ def _faults(file: str) -> tuple[CrmFault, ...]:
     try:
         return tuple(CrmFaults.model_validate(spec_in(file)).faults)
     except ValidationError as error:
-        why = f"the fault script is not valid: {registry.explain(error)}"
+        why = f"the fault script is not valid: {explain(error)}"
         raise Refused(Category.INVALID, why, "there is an example in examples/crm-faults.yaml") from error

@@ -16,7 +16,7 @@ from domain.model import HistoryView, ObjectView, Outcome, Query
 from domain.paths import make, name_of, short
 from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
-from starter.demo import somewhere
+from starter.demo import admitted, clock, heading, somewhere, what_next
 from starter.edge import tree
 from starter.errors import Exit
 from starter.naming import compose
@@ -46,13 +46,13 @@ async def demo() -> Exit:
 
 
 async def _bring_up(asking: Asking, path: str) -> None:
-    _heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
+    heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
     await _play(asking, path, "create")
 
 
 async def _create(asking: Asking, path: str) -> None:
     cluster = f"{path}:cluster:c1"
-    _heading(2, "create a cluster", "and an app in it at the same time: that is refused")
+    heading(2, "create a cluster", "and an app in it at the same time: that is refused")
     running = asyncio.create_task(_play(asking, cluster, "create", {"nodes": 2}))
     await asyncio.sleep(0.2)
     early = (await asking.ask(compose(f"{cluster}:app:shop", "create", spec={}, reason="demo: too early"))).admission
@@ -63,7 +63,7 @@ async def _create(asking: Asking, path: str) -> None:
 
 
 async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> None:
-    _heading(3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again")
+    heading(3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again")
     app = f"{path}:cluster:c1:app:shop"
     running = asyncio.create_task(_play(asking, app, "create", {"replicas": 2}))
     await _until(asking, app, "Creating")
@@ -75,13 +75,13 @@ async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> 
 
 
 async def _upgrade(asking: Asking, path: str) -> None:
-    _heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
+    heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
     await _until(asking, path, "Ready")  # the CRM that was started again has gathered
     await _play(asking, path, "upgrade", {"version": "v2"})
 
 
 async def _fail(asking: Asking, path: str) -> None:
-    _heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
+    heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
     from workers.crm import break_next
 
     break_next(load_settings().home, path, "update", "no capacity for nine nodes")
@@ -95,7 +95,7 @@ async def _fail(asking: Asking, path: str) -> None:
 
 
 async def _end(asking: Asking, path: str) -> None:
-    _heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
+    heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
     await _play(asking, f"{path}:cluster:c1", "delete", {"cascade": True})
     await _play(asking, path, "delete")
 
@@ -105,16 +105,14 @@ async def _play(
 ) -> Outcome:
     """One action, with every status that its object passes through."""
     began = time.monotonic()
-    ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
-    if ticket.admission.refusal:
-        raise ticket.admission.refusal.error()
+    ticket = await admitted(asking, compose(path, action, spec=spec, reason="demo"))
     ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
     while not ending.done():
         await asyncio.wait({ending}, timeout=GLANCE)
         seen = await _tell(asking, path, ticket.run, seen)
-    outcome, took = ending.result(), time.monotonic() - began
+    outcome = ending.result()
     good = outcome.result == wanted
-    terminal.story(f"   {took:6.2f} s  {short(path)} {outcome.status}  {outcome.result}", "green" if good else "red")
+    terminal.story(f"   {clock(began)}  {short(path)} {outcome.status}  {outcome.result}", "green" if good else "red")
     if not good:
         raise Refused(Category.CONFLICT, f"{action} of {path} {outcome.result}: {outcome.message}", "starter doctor")
     return outcome
@@ -166,21 +164,17 @@ async def _start_crm(asking: Asking, path: str, version: str) -> asyncio.subproc
     return process
 
 
-def _heading(number: int, action: str, remark: str) -> None:
-    terminal.story(f"\n{number}. {action}: {remark}", "bold")
-
-
 def _what_next(path: str) -> None:
-    terminal.story("\nDone. What happened is kept. What to try next:", "bold")
-    for line in (
-        "starter up    # the same stack, to stay; then in two other terminals:",
-        "starter crm run --cloudlet acme/berlin",
-        "starter cloudlet create acme/berlin",
-        "starter cluster create acme/berlin/c1 --nodes 2",
-        "starter cloudlet status acme/berlin",
-        f"starter history {path}    # the story that you just saw",
-    ):
-        terminal.story(f"   {terminal.command(line)}")
+    what_next(
+        (
+            "starter up    # the same stack, to stay; then in two other terminals:",
+            "starter crm run --cloudlet acme/berlin",
+            "starter cloudlet create acme/berlin",
+            "starter cluster create acme/berlin/c1 --nodes 2",
+            "starter cloudlet status acme/berlin",
+            f"starter history {path}    # the story that you just saw",
+        )
+    )
 
 
 async def _free_name(asking: Asking) -> str:

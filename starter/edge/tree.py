@@ -84,8 +84,7 @@ async def remarks(_asking: Asking, cloudlet: ObjectView) -> list[tuple[str, str]
     """Who does the work there, if anybody; and how to get one."""
     if (cloudlet.info.get("crm") or {}).get("connected"):
         return [("on site", _crm(cloudlet))]
-    command = terminal.command(f"starter crm run --cloudlet {short(cloudlet.path)}")
-    return [("on site", f"{_crm(cloudlet)}; a reference CRM: {command}")]
+    return [("on site", f"{_crm(cloudlet)}; a reference CRM: starter crm run --cloudlet {short(cloudlet.path)}")]
 
 
 def _crm(cloudlet: ObjectView) -> str:

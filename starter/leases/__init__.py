@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from domain import registry
 from domain.leases import names
 from domain.leases.dates import stamp
 from domain.leases.views import CalendarQuery, CalendarView, LeasesView, LeaseView
 from domain.model import ObjectView, Query
-from domain.paths import expand, short
+from domain.paths import expand, name_of, short
 from starter import terminal
 from starter.errors import Exit
 from starter.faces import Face
@@ -145,8 +146,6 @@ async def remarks(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
 
 
 async def _leases(where: str, limit: int) -> list[LeaseView]:
-    from domain import registry
-
     found: list[LeaseView] = []
     below = prefix(where, registry.kind("lease"))
     async with session() as asking:
@@ -162,7 +161,7 @@ async def _leases(where: str, limit: int) -> list[LeaseView]:
 
 
 def _headline(lease: LeaseView) -> list[str]:
-    named = f" ({lease.name})" if lease.name != lease.path.rsplit(":", 1)[-1] else ""
+    named = f" ({lease.name})" if lease.name != name_of(lease.path) else ""
     lines = [
         f"{short(lease.path)}{named}  {lease.status}{'  degraded' if lease.degraded else ''}",
         f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}",

@@ -9,6 +9,7 @@ from string import ascii_lowercase, ascii_uppercase
 from domain.leases.dates import stamp
 from domain.leases.views import CalendarView, HostLine, Stretch
 from domain.paths import short
+from starter import terminal
 from starter.output import aligned
 
 LETTERS = ascii_uppercase + ascii_lowercase
@@ -19,7 +20,7 @@ WIDEST, NARROWEST = 96, 24
 def drawn(view: CalendarView, width: int) -> list[str]:
     """A line for each host, a column for each stretch of time, and below who is who."""
     if not view.hosts:
-        return [f"pool {view.pool} has no hosts; add one: starter host add {view.pool}/h1"]
+        return [f"pool {view.pool} has no hosts; add one: {terminal.command(f'starter host add {view.pool}/h1')}"]
     longest = max(len(line.host) for line in view.hosts)
     columns = max(NARROWEST, min(WIDEST, width - longest - 10))
     step = (view.end - view.start) / columns

@@ -12,9 +12,9 @@ from domain.leases import names
 from domain.leases.dates import stamp
 from domain.leases.views import CalendarQuery, CalendarView, LeaseView
 from domain.model import Outcome, Query
-from domain.paths import name_of, short
+from domain.paths import short
 from starter import terminal
-from starter.demo import somewhere
+from starter.demo import admitted, clock, free_name, heading, somewhere, what_next
 from starter.errors import Exit
 from starter.leases.calendar import drawn
 from starter.naming import compose
@@ -54,7 +54,7 @@ class _Story:
         return f"pool:{self.pool}:host:{name}"
 
     async def book(self) -> None:
-        _heading(1, "book", "capacity is checked and taken for the whole term, in one transaction")
+        heading(1, "book", "capacity is checked and taken for the whole term, in one transaction")
         for name in ("h1", "h2", "h3"):
             await self._do(self.host(name), "add", {"labels": "rack=7"})
         await self._do(self.lease("one"), "create", self._spec(hosts=2, start="now", end=f"+{FIRST.seconds}s"))
@@ -71,7 +71,7 @@ class _Story:
             terminal.story(f"   {line}")
 
     async def lose_a_host(self) -> None:
-        _heading(2, "a host fails", "its leases get others where there are any; flags say what is missing or changed")
+        heading(2, "a host fails", "its leases get others where there are any; flags say what is missing or changed")
         await self._until("one", "ACTIVE")
         await self._do(self.host("h1"), "fail")
         await self._tell()
@@ -79,21 +79,19 @@ class _Story:
         await self._tell()
 
     async def watch(self) -> None:
-        _heading(3, "wait", "the end goes first, so that its hosts are there for the start in the same second")
+        heading(3, "wait", "the end goes first, so that its hosts are there for the start in the same second")
         await self._until("two", "TERMINATED")
 
     async def forget(self) -> None:
-        _heading(4, "delete", "in any status: it releases everything first")
+        heading(4, "delete", "in any status: it releases everything first")
         for name in ("one", "two"):
             outcome = await self._do(self.lease(name), "delete")
-            terminal.story(f"   {self._clock()}  {name}  {outcome.result}")
+            terminal.story(f"   {clock(self.began)}  {name}  {outcome.result}")
         for name in ("h1", "h2", "h3"):
             await self._do(self.host(name), "remove")
 
     async def _do(self, path: str, action: str, spec: dict[str, object] | None = None) -> Outcome:
-        ticket = await self.asking.ask(compose(path, action, spec=spec, reason="demo"))
-        if ticket.admission.refusal:
-            raise ticket.admission.refusal.error()
+        ticket = await admitted(self.asking, compose(path, action, spec=spec, reason="demo"))
         return await self.asking.outcome(path, ticket.run)
 
     def _spec(self, **what: object) -> dict[str, object]:
@@ -113,11 +111,8 @@ class _Story:
         for name in ("one", "two"):
             told = _told(await self._see(name))
             if self.seen.get(name) != told:
-                terminal.story(f"   {self._clock()}  {name}  {told}")
+                terminal.story(f"   {clock(self.began)}  {name}  {told}")
             self.seen[name] = told
-
-    def _clock(self) -> str:
-        return f"{time.monotonic() - self.began:6.2f} s"
 
 
 def _told(lease: LeaseView) -> str:
@@ -127,24 +122,18 @@ def _told(lease: LeaseView) -> str:
     return "  ".join(filter(None, words))
 
 
-def _heading(number: int, what: str, remark: str) -> None:
-    terminal.story(f"\n{number}. {what}: {remark}", "bold")
-
-
 def _what_next(pool: str) -> None:
-    terminal.story("\nDone. What to try next:", "bold")
-    for line in (
-        "starter up    # a stack that stays; then in another terminal:",
-        "starter host add main/h1",
-        "starter lease create p1/mine --hosts 1 --start now --end +2h",
-        "starter lease calendar",
-        f"starter history project:{pool}:lease:two",
-    ):
-        terminal.story(f"   {terminal.command(line)}")
+    what_next(
+        (
+            "starter up    # a stack that stays; then in another terminal:",
+            "starter host add main/h1",
+            "starter lease create p1/mine --hosts 1 --start now --end +2h",
+            "starter lease calendar",
+            f"starter history project:{pool}:lease:two",
+        ),
+        "Done. What to try next:",
+    )
 
 
 async def _free_name(asking: Asking) -> str:
-    """demo-1, or the number after the highest that is in use."""
-    hosts = [short(view.path).split("/")[0] async for view in asking.everything("host")]
-    taken = [int(name[5:]) for name in map(name_of, hosts) if name.startswith("demo-") and name[5:].isdecimal()]
-    return f"demo-{max(taken, default=0) + 1}"
+    return free_name([short(view.path).split("/")[0] async for view in asking.everything("host")])

@@ -11,8 +11,8 @@ from cyclopts import App, Parameter
 
 from domain import wire
 from domain.limits import TASK_TIMEOUT
-from domain.locks import EXCLUSIVE, Mode
-from domain.model import LineOrder, LocksView, LockView, Query
+from domain.locks import EXCLUSIVE, LocksView, LockView, Mode
+from domain.model import Holders, LineOrder, Query
 from domain.paths import short
 from starter import reads
 from starter.errors import Exit
@@ -97,8 +97,6 @@ async def _locks(asking: Asking, where: str) -> list[LockView]:
 async def _drain(asking: Asking, paths: list[str]) -> dict[str, int]:
     """Drain lines, some at once. How many were in each."""
     from temporalio.common import WorkflowIDConflictPolicy
-
-    from domain.model import Holders
 
     room = asyncio.Semaphore(AT_ONCE)
 

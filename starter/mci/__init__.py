@@ -8,8 +8,8 @@ from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.mci.tables import Phase
 from domain.model import ObjectView
 from domain.paths import short
-from starter import demo, terminal
 from starter.faces import Face
+from starter.mci import demo
 from starter.mci.commands import extend
 from starter.mci.documents import mci_document, vm_document
 
@@ -21,8 +21,8 @@ async def remarks(_asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     """An MCI that holds waits for a word; which, and how it is said."""
     if view.phase != Phase.PREPARED:
         return []
-    words = [terminal.command(f"starter mci {word} {short(view.path)}") for word in (CONTINUE, WITHDRAW)]
-    return [("holding", f"go on: {words[0]}; give up: {words[1]}")]
+    go_on, give_up = (f"starter mci {word} {short(view.path)}" for word in (CONTINUE, WITHDRAW))
+    return [("holding", f"go on: {go_on}; give up: {give_up}")]
 
 
 FACE = Face(

@@ -7,12 +7,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.refusals import refusal_in
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import SURVEY_VMS, Decision, Survey, SurveyReport
 from domain.model import ObjectView, Query
-from starter.answers import refusal_in
 from starter.asking import Asking
 from starter.errors import Unanswered
 

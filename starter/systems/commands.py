@@ -96,10 +96,6 @@ def system_path(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = actions.duration(text)
-    except Refused:
-        seconds = None
-    if seconds is None:
-        raise Refused(Category.INVALID, f"bad --deadline {text[:40]!a}", "write it as 90s, 5m or 1h")
+    if (seconds := actions.duration(text, "--deadline")) is None:
+        raise Refused(Category.INVALID, "--deadline is empty", "write it as 90s, 5m or 1h")
     return seconds

@@ -19,18 +19,17 @@ from domain.model import ObjectView, Outcome, Query, Result
 from domain.paths import make, name_of, short
 from domain.systems.rules import at
 from starter import terminal
-from starter.demo import somewhere
+from starter.demo import GLANCE, admitted, clock, free_name, heading, see, somewhere, what_next
 from starter.errors import Exit
 from starter.kinds import spec_in
 from starter.naming import compose
-from starter.progress import changes, watch
+from starter.progress import changes
 
 if TYPE_CHECKING:
     from starter.asking import Asking, Ticket
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "examples" / "system-demo.yaml"
-GLANCE = 0.1
 
 
 async def systems() -> Exit:
@@ -68,17 +67,17 @@ class Demo:
         self.port = self.definition["parts"][0]["port"]
 
     async def create(self) -> None:
-        _heading(1, "create", "a system on the process backend, with no services yet")
+        heading(1, "create", "a system on the process backend, with no services yet")
         await self.act("/", "create", {"backend": "process"})
 
     async def deploy(self) -> None:
-        _heading(2, "deploy /", "each service after those it needs; stable when all are healthy")
+        heading(2, "deploy /", "each service after those it needs; stable when all are healthy")
         await self.act("/", "deploy", {"definition": self.definition})
         terminal.story(f"   curl http://127.0.0.1:{self.port}/")
         terminal.story(f"   {(await _get(self.port)).decode().splitlines()[-1]}", "cyan")
 
     async def update(self) -> None:
-        _heading(3, "deploy /back/api", "a new version under load, while somebody wants to tear everything down")
+        heading(3, "deploy /back/api", "a new version under load, while somebody wants to tear everything down")
         async with _load(self.port) as seen:
             ticket = await self.ask("/back/api", "deploy", {"definition": self._api("2")})
             rival = (await self.asking.ask(compose(self.path, "teardown", reason="demo: too early"))).admission.refusal
@@ -92,11 +91,11 @@ class Demo:
             raise Failure("requests were dropped")
 
     async def lose(self) -> None:
-        _heading(4, "kill -9", "one of the two processes of /web dies; nobody asked for anything")
+        heading(4, "kill -9", "one of the two processes of /web dies; nobody asked for anything")
         began = time.monotonic()
         states: list[str] = []
         os.kill(await asyncio.to_thread(self._process, "web"), signal.SIGKILL)
-        tell = changes(lambda text: terminal.story(f"   {_clock(began)}  {text}"))
+        tell = changes(lambda text: terminal.story(f"   {clock(began)}  {text}"))
         async with asyncio.timeout(30):
             while states[-1:] != ["stable"] or "degraded" not in states:
                 states.append((await self.view(self.path)).status)
@@ -104,7 +103,7 @@ class Demo:
                 await asyncio.sleep(GLANCE / 4)
 
     async def fail(self) -> None:
-        _heading(5, "deploy /back/api --rollback-on-failure", "a version that never answers: its deadline is 3 seconds")
+        heading(5, "deploy /back/api --rollback-on-failure", "a version that never answers: its deadline is 3 seconds")
         broken = {**self._api("3"), "command": ["sleep", "1000"]}
         ticket = await self.ask("/back/api", "deploy", {"definition": broken, "deadline": 3, "rollback": True})
         outcome = await self.see(ticket, Result.FAILED)
@@ -112,7 +111,7 @@ class Demo:
         terminal.story(f"   {(await _get(self.port)).decode().splitlines()[-1]}", "cyan")
 
     async def tear_down(self) -> None:
-        _heading(6, "teardown", "every process ends in good order; the system stays until it is deleted")
+        heading(6, "teardown", "every process ends in good order; the system stays until it is deleted")
         await self.act("/", "teardown", None)
 
     def _api(self, version: str) -> dict[str, Any]:
@@ -133,18 +132,11 @@ class Demo:
         await self.see(await self.ask(tree, action, spec), Result.SUCCEEDED, quiet)
 
     async def ask(self, tree: str, action: str, spec: dict[str, Any] | None) -> Ticket:
-        ticket = await self.asking.ask(compose(at(self.path, tree), action, spec=spec, reason="demo"))
-        if ticket.admission.refusal:
-            raise ticket.admission.refusal.error()
-        return ticket
+        return await admitted(self.asking, compose(at(self.path, tree), action, spec=spec, reason="demo"))
 
     async def see(self, ticket: Ticket, wanted: Result, quiet: bool = False) -> Outcome:
-        """Show the states as they change until the action ends."""
-        began = time.monotonic()
-        say = _nothing if quiet else terminal.story
-        tell = changes(lambda text: say(f"   {_clock(began)}  {text.partition(': ')[2]}"))
-        outcome = await watch(self.asking, ticket.path, ticket.run, 0, tell, GLANCE)
-        say(f"   {_clock(began)}  {outcome.status}  {outcome.result}")
+        """Show the states as they change until the action ends as it should."""
+        outcome = await see(self.asking, ticket, wanted, _nothing if quiet else terminal.story)
         if outcome.result is not wanted:
             raise Failure(f"{outcome.action} of {short(outcome.path)} {outcome.result}: {outcome.message}")
         return outcome
@@ -153,7 +145,7 @@ class Demo:
         return await self.asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
 
 
-def _nothing(_text: str) -> None:
+def _nothing(_text: str, _style: str) -> None:
     pass
 
 
@@ -213,24 +205,16 @@ def _walk(node: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _free_name(asking: Asking) -> str:
-    names = {name_of(view.path) async for view in asking.everything("system")}
-    return next(name for number in range(1, len(names) + 2) if (name := f"demo-{number}") not in names)
-
-
-def _heading(number: int, action: str, remark: str) -> None:
-    terminal.story(f"\n{number}. {action}: {remark}", "bold")
-
-
-def _clock(began: float) -> str:
-    return f"{time.monotonic() - began:6.2f} s"
+    return free_name([name_of(view.path) async for view in asking.everything("system")])
 
 
 def _what_next() -> None:
-    terminal.story("\nDone, and deleted. What to try next, with `starter up` running in this folder:", "bold")
-    for line in (
-        "starter system create shop --backend process",
-        "starter system deploy shop -f examples/system-demo.yaml",
-        "starter system graph shop",
-        "starter system deploys shop",
-    ):
-        terminal.story(f"   {terminal.command(line)}")
+    what_next(
+        (
+            "starter system create shop --backend process",
+            "starter system deploy shop -f examples/system-demo.yaml",
+            "starter system graph shop",
+            "starter system deploys shop",
+        ),
+        "Done, and deleted. What to try next, with `starter up` running in this folder:",
+    )

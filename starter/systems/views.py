@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from domain import wire
 from domain.errors import Category, Refused
-from domain.locks import Mode
-from domain.model import LocksView, ObjectView, Query
+from domain.locks import LocksView, Mode
+from domain.model import ObjectView, Query
 from domain.paths import kind_of, name_of, parent_of, short
 from domain.systems.backend import READ_SERVICES, ServicesView
 from domain.systems.definition import is_service
@@ -106,8 +106,8 @@ async def graph(path: str) -> Exit:
     for lock in held:
         if lock.mode == Mode.X:
             locks[lock.path].append(f"{Mode.X} {lock.action} {names.get(epochs.get(lock.path, 0), '')}".rstrip())
-    for path, number in Counter(lock.path for lock in held if lock.mode == Mode.IX).items():
-        locks[path].append(f"{Mode.IX} for {number} below")
+    for locked, number in Counter(lock.path for lock in held if lock.mode == Mode.IX).items():
+        locks[locked].append(f"{Mode.IX} for {number} below")
     for line in _drawn(tree, tree.top, locks, "", ""):
         terminal.out(line)
     return Exit.DONE

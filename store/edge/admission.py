@@ -34,7 +34,6 @@ _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
 Crm = dict[str, Any] | None  # what is kept of a connection
 
 MAX_CASCADE = 500
-_LIMITS = {"create": "create", "recreate": "create", "update": "update", "delete": "delete"}
 
 
 def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:

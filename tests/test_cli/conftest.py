@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from domain import wire
-from starter import asking as asking_module
+from starter import questions
 from starter.asking import Asking
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
 
@@ -39,7 +39,7 @@ async def empty_namespace(cli: Cli, client: Client, monkeypatch: pytest.MonkeyPa
     request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
     await client.workflow_service.register_namespace(request)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", name)
-    monkeypatch.setattr(asking_module, "POLLERS_SECONDS", 0.1)  # nobody will come
+    monkeypatch.setattr(questions, "POLLERS_SECONDS", 0.1)  # nobody will come
     return name
 
 

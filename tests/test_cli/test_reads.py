@@ -10,8 +10,7 @@ import yaml
 
 from domain import registry, rendering
 from domain.paths import expand
-from starter import asking as asking_module
-from starter import terminal
+from starter import questions, terminal
 from starter.asking import Asking
 from starter.errors import Exit
 from starter.output import Sheet, aligned, fitting
@@ -58,7 +57,7 @@ async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -
 async def test_every_page_is_listed_and_a_cut_is_said(
     cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_module, "PAGE", 2)
+    monkeypatch.setattr(questions, "PAGE", 2)
     everything = await cli(f"list vm --prefix {mci} -o name")
     assert len(everything.out.splitlines()) == 6
     assert everything.err == ""
@@ -118,6 +117,17 @@ async def test_the_law_of_a_kind_needs_no_server(cli: Cli, kind: str, monkeypatc
     assert (await cli(f"states {kind}")).out.splitlines()[1].split()[0] == table.rows[0].action
 
 
+async def test_on_a_terminal_many_statuses_to_begin_with_stand_below_each_other(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "width", lambda: 100)
+    told = (await cli("states vm")).out.splitlines()
+    assert max(map(len, told)) < 100
+    first = next(number for number, line in enumerate(told) if line.startswith("delete "))
+    assert told[first].split() == ["delete", "Running,", "Suspended,", "Terminating", "(none)", "Failed", "Group"]
+    assert told[first + 1].split() == ["Terminated,", "Failed,", "Undefined"]
+
+
 async def test_faults_are_set_from_words_and_files(cli: Cli, clouds: Clouds) -> None:
     added = await cli("cloud fault add fail --vm front-9 --verb suspend --times 2 --message no -o json")
     assert json.loads(added.out)["faults"] == [
@@ -162,6 +172,17 @@ async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
     assert terminal.command("wait for it: starter attach x") == "wait for it: python3 run.py attach x"
+    assert terminal.command("or all: starter --help") == "or all: python3 run.py --help"
+    named = "ns:default:mci:starter is Failed, and default/starter too"  # by people who know nothing of us
+    assert terminal.command(named) == named
+
+
+async def test_help_uses_the_command_that_the_user_typed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
+    for words in ("", "mci", "mci suspend", "states"):
+        told = (await cli(f"{words} --help")).out
+        assert f"Usage: python3 run.py {words}" in told
+        assert "starter" not in told
 
 
 async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None:
@@ -171,7 +192,8 @@ async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None
     assert "because    suspend ended, asked for by" in told
     assert ": succeeded; MCI is Suspended:6 (R:0/6)\n           reason given: cheaper at night\n" in told
     assert "running    nothing" in told
-    allowed = "resume, terminate, scale-out, scale-in, delete"  # some of them take more words
+    scale = "scale-out --sub-group SUB-GROUP, scale-in --sub-group SUB-GROUP"
+    allowed = f"resume, terminate, {scale}, delete"
     assert f"you can    {allowed}; such as: starter mci resume {mci}" in told
 
 

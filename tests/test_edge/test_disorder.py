@@ -19,6 +19,7 @@ from providers.edge.platform import Platform
 from providers.edge.work import Works
 from tests.test_edge.kit import Edge, fault, words
 from tests.test_edge.test_hearing import by_the_table
+from workers.crm import break_next, platform_file
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -186,4 +187,14 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
     works.take(CrmRequest(path=path, verb=Verb.UPDATE, spec={"nodes": 1}, undo=True, **known))
     await works.settled(path)
     assert platform.ledger(path) == ["update", "update"]
+    platform.close()
+
+
+def test_what_is_to_break_next_breaks_first_and_other_rules_stay(tmp_path: Path) -> None:
+    path, cluster = "org:a:cloudlet:b", "org:a:cloudlet:b:cluster:c"
+    platform = Platform(platform_file(tmp_path, path))
+    platform.set_faults([fault("slow", "update"), fault("silent", "delete")])
+    break_next(tmp_path, path, "update", "no room")
+    met = [platform.fault(verb, cluster, "v1") for verb in ("update", "update", "delete")]
+    assert [(each.kind, each.message) for each in met if each] == [("fail", "no room"), ("slow", ""), ("silent", "")]
     platform.close()

@@ -181,7 +181,7 @@ async def test_what_a_terminated_creation_left_outside_is_told_and_taken_up_when
     await estate.hang(node, "create")
     await estate.admitted(node, "create", memory=10)
     await estate.hanging(node)
-    await estate.hypervisor.perform("create", Order(node, "node", "as it came to be", {"memory": 10}))
+    await estate.hypervisor.perform("create", Order(node, "node", f"{node}, as it came to be", {"memory": 10}))
     await estate.asking.client.get_workflow_handle(node).terminate("an operator")
     [found] = await swept(estate)
     assert (found.path, found.finding, found.to, found.provider) == (node, Finding.HEALED, "None", "enabled")

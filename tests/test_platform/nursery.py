@@ -32,6 +32,12 @@ class Child:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    async def poll(self) -> int | None:
+        """Its code, if it has ended: nobody but its parent can tell."""
+        if self.returncode is None and (code := (await self._nursery.tell({"poll": self.pid})).strip()):
+            self.returncode = int(code)
+        return self.returncode
+
     async def wait(self) -> int:
         if self.returncode is None:
             await _gone(self.pid)  # only then: whoever waits for one child must not keep the others waiting
@@ -92,8 +98,12 @@ def main() -> None:
     del store, workers, command, session
     for line in sys.stdin:
         order = json.loads(line)
+        answer: int | str
         if "wait" in order:
             answer = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
+        elif "poll" in order:
+            pid, status = os.waitpid(order["poll"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else ""
         elif not (answer := os.fork()):
             _become(order)
         sys.stdout.write(f"{answer}\n")

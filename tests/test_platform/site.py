@@ -37,10 +37,15 @@ class Worker:
         return self.log.read_text()
 
     async def until_said(self, words: str) -> None:
+        """Fails at once if it ends without a word of it."""
         async with asyncio.timeout(PATIENCE):
             while words not in self.said():
-                assert self.process.returncode is None, self.said()
+                code = await self._ended()
+                assert code is None or words in self.said(), f"ended with code {code}: {self.said()}"
                 await asyncio.sleep(0.02)
+
+    async def _ended(self) -> int | None:
+        return await self.process.poll() if isinstance(self.process, Child) else self.process.returncode
 
 
 @dataclass

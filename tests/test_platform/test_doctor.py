@@ -21,8 +21,7 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
 from domain.wire import ACTIONS_QUEUE
-from starter import asking as asking_module
-from starter import doctor
+from starter import doctor, questions
 from starter.errors import Exit
 from starter.stack import attribute_types
 from store import engine
@@ -91,7 +90,7 @@ def clinic(monkeypatch: pytest.MonkeyPatch, temporal_address: str, tmp_path: Pat
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[0])
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
-    monkeypatch.setattr(asking_module, "POLLERS_SECONDS", 0.3)
+    monkeypatch.setattr(questions, "POLLERS_SECONDS", 0.3)
     monkeypatch.setattr(doctor, "READ_SECONDS", 1)
     return Clinic(Cli(monkeypatch), temporal_address, namespaces[0], tmp_path)
 

@@ -20,7 +20,8 @@ from temporalio.exceptions import ApplicationError
 from domain import wire
 from domain.errors import Refused
 from domain.limits import MAX_PAYLOAD_BYTES
-from starter.asking import PAGE, Asking
+from starter.asking import Asking
+from starter.questions import PAGE
 from store.schema import objects
 from tests.user import User
 from workers.codec import CodecServer, serving

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from domain import wire
-from domain.model import LocksView, ObjectsView, ObjectView, Outcome, Query
+from domain.locks import LocksView
+from domain.model import ObjectsView, ObjectView, Outcome, Query
 from tests.chaos.world import World, world
 from tests.patience import PATIENCE
 

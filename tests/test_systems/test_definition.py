@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from domain.errors import Category, Refused
-from domain.registry import explain
+from domain.fields import explain
 from domain.systems.definition import MAX_PARTS, CreateSystem, DeployPart, Node, flatten, is_service, kept
 from domain.systems.rules import Kept, at, check_fits, tree_path
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from domain.errors import Rejected
 from domain.model import Result
 from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
@@ -211,6 +212,15 @@ async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tm
     assert (found.token, found.pid) == ("tok3n", lost.pid)
     assert not runs(lost.pid)
     await lost.wait()
+
+
+async def test_where_processes_cannot_be_known_no_system_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open")
+    with pytest.raises(Rejected, match="needs Linux"):
+        await ProcessRunner(tmp_path).prepare("system:shop")
+    assert not list(tmp_path.iterdir())
 
 
 async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: Path) -> None:

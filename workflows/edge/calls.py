@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.edge.policies import Facts
     from domain.edge.proofs import statement
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, locally
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
 
@@ -32,9 +32,7 @@ async def send(to: Address, *requests: CrmRequest) -> None:
     """Requests to a CRM. By queue that is as quick as a write; a webhook may take its time, and fail for good."""
     post = Post(to=to, requests=list(requests))
     if to.transport == "queue":
-        await workflow.execute_local_activity_method(
-            EdgeActivities.crm_send, post, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-        )
+        await locally(EdgeActivities.crm_send, post)
         return
     await workflow.execute_activity_method(
         EdgeActivities.crm_send,
@@ -63,58 +61,41 @@ async def everything(to: Address) -> int:
 async def ignore(*messages: Ignored) -> None:
     """Keep messages that changed nothing."""
     kept = IgnoredMany(messages=list(messages), at=workflow.now())
-    await workflow.execute_local_activity_method(
-        EdgeActivities.crm_ignored, kept, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    await locally(EdgeActivities.crm_ignored, kept)
 
 
 async def connected(cloudlet: str, said: CrmConnect) -> Connected:
     """A CRM has connected: the inventory accepts or refuses it."""
     text = statement(wire.CRM_CONNECT, cloudlet, said.raw)
     fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
-    return await workflow.execute_local_activity_method(
-        EdgeActivities.crm_connected, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(EdgeActivities.crm_connected, fact)
 
 
 async def answered(cloudlet: str, said: CrmResponse) -> Told:
     """A CRM speaks of the cloudlet itself: the inventory judges it, or names the action whose business it is."""
     text = statement(wire.CRM_RESPONSE, cloudlet, said.raw)
     fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
-    return await workflow.execute_local_activity_method(
-        EdgeActivities.crm_answered, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(EdgeActivities.crm_answered, fact)
 
 
 async def lost(cloudlet: str, said: CrmDisconnect) -> Told:
     """A goodbye came from outside as it is; what we noticed ourselves did not come at all."""
     text = statement(wire.CRM_DISCONNECT, cloudlet, said.raw)
     fact = LostFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text, noticed=not said.raw)
-    return await workflow.execute_local_activity_method(
-        EdgeActivities.crm_lost, fact, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(EdgeActivities.crm_lost, fact)
 
 
 async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
     """The connection that we were told of, as the inventory knows it; None if it does not."""
-    found = await workflow.execute_local_activity_method(
-        EdgeActivities.crm_rejoined,
-        Rejoin(path=path, notify_id=told.address.notify_id),
-        start_to_close_timeout=STORE_ATTEMPT,
-        retry_policy=STORE_RETRY,
-    )
+    found = await locally(EdgeActivities.crm_rejoined, Rejoin(path=path, notify_id=told.address.notify_id))
     return found.news
 
 
 async def refuges(cloudlet: str) -> Refuges:
     """For each Ready app of a cloudlet: where else it can run, if anywhere."""
-    return await workflow.execute_local_activity_method(
-        EdgeActivities.failover_plan, cloudlet, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(EdgeActivities.failover_plan, cloudlet)
 
 
 async def facts(asked: PolicyQuestion) -> Facts:
     """What the inventory knows about a policy's question."""
-    return await workflow.execute_local_activity_method(
-        EdgeActivities.policy_facts, asked, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(EdgeActivities.policy_facts, asked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
@@ -87,7 +86,7 @@ class OnCloudlet(Mail):
 
 def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
     """A request about the cloudlet itself."""
-    told = {"notify_id": to.notify_id, "version": to.version, "epoch": grant.epoch, "reply_to": grant.path}
+    told = {**to.connection(), "epoch": grant.epoch, "reply_to": grant.path}
     return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
 
 
@@ -223,9 +222,8 @@ class RekeyCloudlet(OnCloudlet):
         outcome = await self.carry_out(request)
         if self._address:
             try:
-                await calls.send(
-                    self._address, CrmRequest(path=request.path, verb=Verb.RECONNECT, **_to(self._address))
-                )
+                again = CrmRequest(path=request.path, verb=Verb.RECONNECT, **self._address.connection())
+                await calls.send(self._address, again)
             except ActivityError as error:
                 workflow.logger.warning("its CRM could not be told: %s", error.cause)
         return outcome
@@ -235,13 +233,9 @@ class RekeyCloudlet(OnCloudlet):
         self._address = self._terms.address
         key = str((request.spec or {}).get("key", ""))
         await self.close_mail()
-        gone = {"crm": {**_to(self._address), "connected": False}} if self._address else None
+        gone = {"crm": {**self._address.connection(), "connected": False}} if self._address else None
         told = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
         return Done(spec={**self._terms.spec, "key": key}, info=gone, message=told)
-
-
-def _to(address: Address) -> dict[str, Any]:
-    return {"notify_id": address.notify_id, "version": address.version}
 
 
 @workflow.defn(name=wire.DELETE_CLOUDLET)

@@ -141,9 +141,8 @@ class CloudletLink(Informed):
         if address.transport == "queue":
             self._sessions[address.notify_id] = asyncio.create_task(self._session(address))
             return
-        ack = {"notify_id": address.notify_id, "version": address.version}
         try:
-            await calls.send(address, CrmRequest(path=self._cloudlet, verb=Verb.ACK, **ack))
+            await calls.send(address, CrmRequest(path=self._cloudlet, verb=Verb.ACK, **address.connection()))
         except ActivityError as error:
             why = brief(error.cause or error)
             self._mail.append(CrmDisconnect(notify_id=address.notify_id, reason=f"not reached: {why}"))

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import PolicyQuestion
     from domain.edge.messages import Ignored, understood
-    from domain.edge.policies import ON_BEHALF, Demand, Memory, Place, counted, heard, provision, scale
+    from domain.edge.policies import ON_BEHALF, Demand, Facts, Memory, Place, counted, heard, provision, scale
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
     from domain.limits import TASK_TIMEOUT
@@ -186,7 +186,7 @@ class FollowDemand(Informed):
         signed = f"{ON_BEHALF}{name_of(self._path)}"
         return await act(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
 
-    async def _facts(self) -> Any:
+    async def _facts(self) -> Facts:
         assert self._spec
         question = PolicyQuestion(
             policy=self._path, auto_provision=self._spec.auto_provision, auto_scale=self._spec.auto_scale

@@ -147,16 +147,10 @@ class Talk:
     async def _send_again(self) -> None:
         """The same order, as another attempt, to the CRM that is there now."""
         assert self._order
-        to = {"notify_id": self.address.notify_id, "version": self.address.version}
-        self._order = self._order.model_copy(update={"attempt": self._order.attempt + 1, **to})
+        again = {"attempt": self._order.attempt + 1, **self.address.connection()}
+        self._order = self._order.model_copy(update=again)
         await calls.send(self.address, self._order)
 
     def _request(self, verb: Verb) -> CrmRequest:
-        return CrmRequest(
-            path=self.path,
-            verb=verb,
-            notify_id=self.address.notify_id,
-            version=self.address.version,
-            epoch=self._grant.epoch,
-            reply_to=self._grant.path,
-        )
+        to = self.address.connection()
+        return CrmRequest(path=self.path, verb=verb, epoch=self._grant.epoch, reply_to=self._grant.path, **to)

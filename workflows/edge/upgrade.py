@@ -52,7 +52,7 @@ class UpgradeCloudlet(OnCloudlet):
         assert self._next
         await calls.everything(self._next)
         await self.close_mail()
-        crm = {"notify_id": self._next.notify_id, "version": self._next.version, "connected": True}
+        crm = {**self._next.connection(), "connected": True}
         spec = {**self._terms.spec, "version": self._next.version}
         ready = Move(path=grant.path, to=S.READY, actor=Party.V2, info={"crm": crm, "next": None}, spec=spec)
         return Done(moves=[ready])

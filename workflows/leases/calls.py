@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.leases import Firing, Hands
     from domain.leases.views import DueList, DueQuery, Fired, Handed, HandOver, Wake, Want
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, STORE_ATTEMPT, STORE_RETRY
+    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, locally, patiently
 
 QUICK_PATIENCE = timedelta(seconds=3)
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -23,7 +23,9 @@ async def hand_over(reservations: list[str], want: Want = Want.ALL, tried: bool 
     first = Handed(again=reservations) if tried else await _try(HandOver(reservations=reservations, want=want))
     if not first.again:
         return first
-    rest = await _patiently(HandOver(reservations=first.again, want=want))
+    summary = f"{want} of {len(first.again)} reservations"
+    order = HandOver(reservations=first.again, want=want)
+    rest = await patiently(Hands.hand_over, order, HAND_OVER_PATIENCE, summary)
     return Handed(errors=first.errors | rest.errors)
 
 
@@ -36,19 +38,6 @@ async def _try(order: HandOver) -> Handed:
         if is_cancelled_exception(error):
             raise
         return Handed(again=order.reservations)
-
-
-async def _patiently(order: HandOver) -> Handed:
-    """A cancel waits until nothing of it is in flight."""
-    return await workflow.execute_activity_method(
-        Hands.hand_over,
-        order,
-        schedule_to_close_timeout=HAND_OVER_PATIENCE,
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=CLOUD_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"{order.want} of {len(order.reservations)} reservations",
-    )
 
 
 async def wake_clock(pool: str) -> None:
@@ -64,9 +53,7 @@ async def wake_clock(pool: str) -> None:
 
 async def due_events(query: DueQuery) -> DueList:
     """What is due in a pool, and when the next thing is."""
-    return await workflow.execute_local_activity_method(
-        Firing.due_events, query, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
-    )
+    return await locally(Firing.due_events, query)
 
 
 async def fire_events(events: DueList) -> Fired:

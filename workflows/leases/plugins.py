@@ -10,20 +10,20 @@ from typing import Any, Protocol
 from temporalio import workflow
 from temporalio.exceptions import (
     ActivityError,
-    ApplicationError,
     ChildWorkflowError,
     WorkflowAlreadyStartedError,
     is_cancelled_exception,
 )
 
 with workflow.unsafe.imports_passed_through():
+    from activities.refusals import refusal_in
     from domain import registry, wire
     from domain.errors import Category, brief
     from domain.leases import ends
     from domain.leases.ends import Errors, Work
     from domain.leases.views import Want
     from domain.limits import TASK_TIMEOUT
-    from domain.model import ObjectView, Outcome, Query, Refusal, Request, Result
+    from domain.model import ObjectView, Outcome, Query, Request, Result
     from workflows.leases import calls
 
 BUSY_PAUSE = timedelta(seconds=5)
@@ -135,7 +135,7 @@ async def _look(path: str) -> ObjectView | None:
             summary=f"how is {path}?",
         )
     except ActivityError as error:
-        refusal = _refusal(error.cause)
+        refusal = refusal_in(error.cause)
         if refusal and refusal.category is Category.NOT_FOUND:
             return None
         raise
@@ -171,9 +171,3 @@ def _why(error: ChildWorkflowError) -> str:
     if is_cancelled_exception(error):
         raise error
     return brief(error.cause or error)
-
-
-def _refusal(cause: BaseException | None) -> Refusal | None:
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        return Refusal.model_validate(cause.details[0])
-    return None

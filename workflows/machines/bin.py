@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from domain import machines, wire
+    from activities.refusals import refusal_in
+    from domain import machines
     from domain.errors import Category
     from domain.limits import TASK_TIMEOUT
     from domain.machines.model import InBin
-    from domain.model import Refusal, Request
+    from domain.model import Request
 
 BUSY_PAUSE = timedelta(seconds=30)
 LONGEST_PAUSE = timedelta(hours=1)
@@ -86,8 +87,5 @@ async def _destroyed(order: InBin) -> str | None:
 
 def _given_up(error: ChildWorkflowError) -> str | None:
     """Why there is nothing left to do; None if there is: the object was busy, or the hypervisor failed."""
-    cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        refusal = Refusal.model_validate(cause.details[0])
-        return None if refusal.category is Category.CONFLICT else refusal.message
-    return None
+    refusal = refusal_in(error.cause)
+    return refusal.message if refusal and refusal.category is not Category.CONFLICT else None

@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
-    from domain import machines, registry, wire
+    from activities.refusals import refusal_in
+    from domain import machines, registry
     from domain.errors import Category, brief
     from domain.limits import TASK_TIMEOUT
     from domain.machines.model import Residents, Task
-    from domain.model import Done, Grant, Outcome, Query, Refusal, Request
+    from domain.model import Done, Grant, Outcome, Query, Request
     from workflows.action import Action, Failed
     from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
     from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
@@ -145,8 +146,6 @@ async def _act(path: str, action: str) -> str:
 
 def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
     """What went wrong, and whether it was only that somebody else was there."""
-    cause: BaseException | None = error.cause
-    if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
-        refusal = Refusal.model_validate(cause.details[0])
+    if refusal := refusal_in(error.cause):
         return refusal.message, refusal.category is Category.CONFLICT
-    return brief(cause if isinstance(cause, FailureError) else error), False
+    return brief(error.cause if isinstance(error.cause, FailureError) else error), False

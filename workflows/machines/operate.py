@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.machines.model import InBin, Task, Work
     from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
+    from workflows.calls import patiently
 
 OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity is patient with each order by itself
 SETTLE_PATIENCE = timedelta(minutes=30)
@@ -25,17 +25,9 @@ OnHypervisor = Callable[[Any, Task], Awaitable[Work]]
 
 
 async def on_hypervisor(activity: OnHypervisor, task: Task, patience: timedelta) -> Work:
-    """Run an activity on the hypervisor's queue. A cancel waits until nothing of it is in flight."""
-    return await workflow.execute_activity_method(
-        activity,
-        task,
-        task_queue=machines.QUEUE,
-        schedule_to_close_timeout=patience,
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=CLOUD_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"{task.grant.action} {', '.join(task.verbs or ())}".strip(),
-    )
+    """Run an activity on the hypervisor's queue."""
+    summary = f"{task.grant.action} {', '.join(task.verbs or ())}".strip()
+    return await patiently(activity, task, patience, summary, machines.QUEUE)
 
 
 @workflow.defn(name=machines.OPERATE)

@@ -9,6 +9,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
+    from activities.refusals import refused
     from domain import wire
     from domain.errors import Category, brief
     from domain.machine import NONE, Actor
@@ -17,8 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Done, Grant, Move, Outcome, Refusal, Request
     from workflows import calls
     from workflows.action import Failed
-    from workflows.admission import refused
-    from workflows.mci.reach import record, told, validated
+    from workflows.calls import locally
+    from workflows.mci.reach import told, validated
     from workflows.mci.vms import OnVms
 
 PREPARES = "mci-prepares"  # actions that began before there was a preparation go on without one
@@ -67,7 +68,7 @@ class CreateMci(OnVms):
         """What is wrong in itself is refused, also if only a cloud can tell. Connections are looked up."""
         if not workflow.patched(PREPARES):
             return request
-        found: Examination = await record(RecordActivities.examine_mci, request)
+        found = await locally(RecordActivities.examine_mci, request)
         if found.refusal:
             return found.refusal
         answers = await asyncio.gather(*(validated(each) for each in found.unknown))

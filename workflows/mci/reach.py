@@ -1,11 +1,11 @@
-"""How these workflows reach the inventory and the places where VMs are."""
+"""How these workflows reach the places where VMs are."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -13,41 +13,29 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
     from domain import wire
-    from domain.errors import brief
+    from domain.errors import brief, several
     from domain.mci.messages import Findings, Visit, Wants
     from domain.model import Grant
-    from workflows import calls
+    from workflows.calls import patiently
+
+T = TypeVar("T")
+Order = TypeVar("Order")
 
 PREPARE_PATIENCE = timedelta(hours=1)
 VALIDATE_PATIENCE = timedelta(seconds=8)  # somebody waits for the answer to a request
 PROBLEMS_SHOWN = 5
 
 
-async def record(activity: Callable[[Any, Any], Awaitable[Any]], order: Any) -> Any:
-    """Run an activity that asks no cloud: a local one, as quick as the store."""
-    return await workflow.execute_local_activity_method(
-        activity, order, start_to_close_timeout=calls.STORE_ATTEMPT, retry_policy=calls.STORE_RETRY
-    )
-
-
 async def on_cloud(
-    activity: Callable[[Any, Any], Awaitable[Any]],
-    order: Any,
+    activity: Callable[[Any, Order], Awaitable[T]],
+    order: Order,
     place: str,
     what: str,
     patience: timedelta = PREPARE_PATIENCE,
-) -> Any:
-    """Run an activity on the queue of a place's cloud. A cancel waits until nothing of it is in flight."""
-    return await workflow.execute_activity_method(
-        activity,
-        order,
-        task_queue=wire.cloud_queue(wire.split_placement(place)[0]),
-        schedule_to_close_timeout=patience,
-        heartbeat_timeout=calls.CLOUD_HEARTBEAT,
-        retry_policy=calls.CLOUD_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        summary=f"{what} {place}",
-    )
+) -> T:
+    """Run an activity on the queue of a place's cloud."""
+    queue = wire.cloud_queue(wire.split_placement(place)[0])
+    return await patiently(activity, order, patience, f"{what} {place}", queue)
 
 
 async def everywhere(
@@ -70,17 +58,13 @@ async def everywhere(
 async def validated(each: Wants) -> Findings:
     """Does the cloud of a place offer what is wanted there? If it does not answer in time, that is not clear."""
     try:
-        found: Findings = await on_cloud(
-            PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE
-        )
+        return await on_cloud(PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
         return Findings(problems=[str(error)], clear=False)
-    return found
 
 
 def told(problems: Sequence[str]) -> str:
     """The first problems as one text, and how many more there are."""
-    more = f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
-    return "; ".join(problems[:PROBLEMS_SHOWN]) + more
+    return several(problems, PROBLEMS_SHOWN)

@@ -9,8 +9,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
     from activities.mci.survey import SurveyActivities
-    from domain.mci.messages import SURVEY_VMS, Look, Survey, SurveyPlan, SurveyReport
-    from workflows.mci.reach import on_cloud, record
+    from domain.mci.messages import SURVEY_VMS, Look, Survey, SurveyReport
+    from workflows.calls import locally
+    from workflows.mci.reach import on_cloud
 
 
 @workflow.defn(name=SURVEY_VMS)
@@ -19,7 +20,7 @@ class SurveyVms:
 
     @workflow.run
     async def run(self, survey: Survey) -> SurveyReport:
-        plan: SurveyPlan = await record(RecordActivities.plan_survey, survey)
+        plan = await locally(RecordActivities.plan_survey, survey)
         asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
         places = plan.places if survey.reconcile else list(asked)
         looks = [

@@ -14,10 +14,11 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.limits import FAILURES_SHOWN
     from domain.mci import Scale, Status
-    from domain.mci.messages import SCALE_GROUP, Enrol, Enrolled, Examination, Wants
+    from domain.mci.messages import SCALE_GROUP, Enrol, Enrolled, Wants
     from domain.model import Done, Grant, Outcome, Refusal, Request, Trouble
     from workflows.action import Action, Failed
-    from workflows.mci.reach import PROBLEMS_SHOWN, everywhere, record, told
+    from workflows.calls import locally
+    from workflows.mci.reach import PROBLEMS_SHOWN, everywhere, told
 
 OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
 SETTLE_PATIENCE = timedelta(minutes=2)
@@ -51,7 +52,7 @@ class OnVms(Action):
         """Bring VMs into this action: those that it makes, or some to be removed."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
-        found = await record(RecordActivities.enrol_vms, order)
+        found = await locally(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
 
     async def prepare(self, grant: Grant, wanted: Sequence[Wants]) -> None:
@@ -126,7 +127,7 @@ class ScaleGroup(OnVms):
     async def examine(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        found: Examination = await record(RecordActivities.examine_mci, request)
+        found = await locally(RecordActivities.examine_mci, request)
         return found.refusal or request
 
     async def perform(self, request: Request, grant: Grant) -> Done:

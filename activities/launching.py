@@ -1,0 +1,31 @@
+"""Actions that programs of ours ask for: started like anybody's, and judged like anybody's."""
+
+from __future__ import annotations
+
+from temporalio.client import Client, WorkflowHandle
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
+
+from domain import registry, wire
+from domain.limits import TASK_TIMEOUT
+from domain.model import Outcome, Request
+from domain.paths import kind_of, short
+
+
+async def launch(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:
+    """Start an action. Raises WorkflowAlreadyStartedError if one runs on that object."""
+    verb = registry.kind_at(request.path).verb(request.action)
+    told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
+    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
+    started: WorkflowHandle[object, Outcome] = await client.start_workflow(
+        verb.workflow,
+        request,
+        id=registry.owner_of(request.path, request.action),
+        task_queue=wire.ACTIONS_QUEUE,
+        result_type=Outcome,
+        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        task_timeout=TASK_TIMEOUT,
+        search_attributes=TypedSearchAttributes(pairs),
+        static_summary=f"{request.action} {short(request.path)}",
+        request_eager_start=True,  # the worker is here: the first task comes back with the answer
+    )
+    return started

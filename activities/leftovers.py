@@ -1,0 +1,68 @@
+"""What actions left outside without a record, cut off or unable to undo it: a sweep removes it, by normal actions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
+
+from activities.launching import launch
+from domain import registry
+from domain.errors import brief
+from domain.healing import ANY, Finding, Found, Leftover, Sweep, limit_for
+from domain.machine import NONE
+from domain.model import Request
+from domain.paths import kind_of
+from domain.ports import Inventory
+
+REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal; it goes on by itself
+SELF = "self-healing"  # who asks for removals
+
+
+class Leftovers:
+    """Only what the history tells of is looked for: what others have made outside is none of our business."""
+
+    def __init__(self, client: Client, inventory: Inventory, limits: Mapping[str, float]) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._limits = limits
+
+    async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
+        """Those that were left alone for so long that no call of the action that made them can be on its way."""
+        limits = self._limits if order.grace is None else {ANY: order.grace}
+        return [
+            each
+            for each in await self._inventory.leftovers()
+            if (at - each.since).total_seconds() >= limit_for(limits, each.path, _discard(each.path))
+        ]
+
+    async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> Found:
+        """By a normal action: whoever acts there, or comes first, keeps it out, and nobody gets in between."""
+        told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
+        if dry_run:
+            return Found(**told, finding=Finding.WOULD_REMOVE, message="looked for outside, and removed")
+        reason = f"{left.action} did not succeed, and may have left it outside"
+        request = Request(path=left.path, action=_discard(left.path), requested_by=SELF, reason=reason)
+        async with room:
+            finding, said = await self._removed(request)
+        return Found(**told, finding=finding, message=said, provider=said)
+
+    async def _removed(self, request: Request) -> tuple[Finding, str]:
+        try:
+            ending = asyncio.ensure_future((await launch(self._client, request)).result())
+            if not (await asyncio.wait({ending}, timeout=REMOVAL_SECONDS))[0]:
+                ending.cancel()
+                return Finding.LEFT, f"{request.action} is under way"
+            return Finding.REMOVED, ending.result().message
+        except WorkflowAlreadyStartedError:
+            return Finding.LEFT, "another action is under way there"
+        except WorkflowFailureError as failure:
+            cause = failure.cause
+            return Finding.LEFT, brief(cause.message if isinstance(cause, FailureError) else cause, 200)
+
+
+def _discard(path: str) -> str:
+    return registry.kind(kind_of(path)).table.discard

@@ -1,0 +1,22 @@
+"""Lists of objects, however long, read a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from domain.model import ObjectView
+from domain.ports import Inventory
+
+PAGE = 1_000
+
+
+async def every(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
+    """Every object of a kind at or below a path."""
+    after = ""
+    while True:
+        page = await inventory.list_objects(kind, prefix, after, PAGE)
+        for view in page:
+            yield view
+        if len(page) < PAGE:
+            return
+        after = page[-1].path

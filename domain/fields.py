@@ -1,0 +1,36 @@
+"""Fields that many messages and specs have, how a check of ours guards one, and what is wrong, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import AfterValidator, ValidationError
+
+from domain.errors import Refused, several
+from domain.paths import check_name, check_path
+
+
+def valid(check: Callable[[str], str]) -> AfterValidator:
+    """A check that raises Refused, as a validator: pydantic wants ValueError."""
+
+    def validate(text: str) -> str:
+        try:
+            return check(text)
+        except Refused as refused:
+            raise ValueError(f"{refused.message}; {refused.hint}" if refused.hint else refused.message) from refused
+
+    return AfterValidator(validate)
+
+
+Name = Annotated[str, valid(check_name)]
+ObjectPath = Annotated[str, valid(check_path)]
+
+
+def explain(error: ValidationError, whole: str = "spec") -> str:
+    """What pydantic found, as a person would say it: where, and what. Nothing of what was given is quoted."""
+    found = [
+        f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
+    ]
+    return several(found)

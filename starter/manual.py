@@ -1,0 +1,26 @@
+"""Help pages that say the command as this user types it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cyclopts.help import DefaultFormatter
+
+from starter import terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+
+
+class AsTyped(DefaultFormatter):
+    """As ever, but for the program's name in the usage and in the examples."""
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """The first line."""
+        super().render_usage(console, options, terminal.command(str(usage)) if usage else usage)
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        """What the command is for, with its example."""
+        with console.capture() as shown:
+            super().render_description(console, options, description)
+        console.out(terminal.command(shown.get()), end="", highlight=False)
