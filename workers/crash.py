@@ -71,6 +71,7 @@ class CrashPoints:
 
 
 def at_once_name(kind: str, action: str) -> str:
+    """What points of such work begin with."""
     return f"at_once {kind} {action}"
 
 
