@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel
@@ -48,6 +49,7 @@ _NAMED = (
     .order_by(actions.c.epoch)
 )
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
+_JUDGED = _OBJECT.with_for_update()  # not only actions change it: what a backend sees of a part at rest does too
 _COUNTS = (
     sa.select(objects.c.status, sa.func.count())
     .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
@@ -77,7 +79,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         held = _others(connection, claim, want)
         if others := conflicts(want, held):
             return Admission(refusal=_conflict(connection, others))
-        found = _unless_vacant(kind, request, _find(connection, request.path))
+        found = _unless_vacant(kind, request, _find(connection, request.path, _JUDGED))
         behind = _holders(ahead(want, held))
         plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
         extra = _ride(connection, kind, claim, spec, found, plan)
@@ -237,8 +239,8 @@ def _has_name(holder: Holder) -> bool:
     return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
 
 
-def _find(connection: sa.Connection, path: str) -> Found | None:
-    return connection.execute(_OBJECT, {"path": path}).mappings().one_or_none()
+def _find(connection: sa.Connection, path: str, query: sa.Select[Any] = _OBJECT) -> Found | None:
+    return connection.execute(query, {"path": path}).mappings().one_or_none()
 
 
 def _unless_vacant(kind: registry.Kind, request: Request, found: Found | None) -> Found | None:

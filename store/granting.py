@@ -123,12 +123,14 @@ class Granting:
             self._record(grant, many=False)
             self._lock(want)
             return grant
-        self.connection.execute(
+        changed = self.connection.execute(
             _ITSELF,
             {"which": path, "came_from": self.plan.came_from}
             | self._changes(self.row, self.plan.came_from, grant.epoch)
             | self._news(found),
         )
+        if changed.rowcount != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
+            raise RuntimeError(f"{path} is not {self.plan.came_from} any more")
         self._bear(list(self.extra.births), grant)
         for status, row in members.items():
             self.connection.execute(_MEMBERS, {**which, "came_from": status} | self._changes(row, status, grant.epoch))

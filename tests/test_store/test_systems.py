@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Thread
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from domain.model import Grant, Move, Result, Step
 from domain.systems.backend import Acceptance, Reversal, Work
@@ -126,6 +128,26 @@ async def test_a_subtree_is_replaced_and_put_back(scene: Scene, systems: SqlSyst
     kept = {part.path: part.spec for part in await systems.services(SHOP) if part.status != "deleting"}
     assert kept == before
     await scene.finish(grant, Result.FAILED)
+
+
+async def test_what_a_backend_says_while_a_deploy_is_judged_comes_before_it_or_after_it(
+    scene: Scene, systems: SqlSystems, rival: Scene
+) -> None:
+    """In between, the deploy would be granted, and change nothing."""
+    await whole(scene, systems)
+    ill = [Facts(f"{SHOP}:web", 1, 1, 1, 0, 0, 1, "gone")]
+    saying = Thread(target=lambda: asyncio.run(SqlSystems(rival.database).observe(ill, scene.now())))
+
+    @sa.event.listens_for(scene.database.engine, "before_cursor_execute")
+    def get_in_between(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if statement.startswith("INSERT INTO actions"):  # it has been judged, and is about to be written
+            saying.start()
+            saying.join(0.5)  # time enough to get in between, if that can be
+
+    grant = await deploy(scene, f"{SHOP}:web", RUN)
+    saying.join()
+    assert (await scene.inventory.get(f"{SHOP}:web")).epoch == grant.epoch
+    assert (await states(scene))["/web"] == "updating"
 
 
 async def test_what_a_backend_says_changes_services_at_rest_only(scene: Scene, systems: SqlSystems) -> None:
