@@ -12,7 +12,7 @@ from activities.machines import MachineActivities
 from domain.faults import Fault
 from domain.machine import NONE
 from domain.machines.model import Task
-from domain.machines.port import expected
+from domain.machines.port import Order, expected
 from domain.machines.tables import TABLES
 from domain.model import Claim, Ending, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
 from providers.machines import NAME, SimulatedHypervisor
@@ -171,3 +171,15 @@ class Estate:
             spec = {"image": self.name, "memory": memory, "node": f"{self.name}-1"}
             await self.seed(self.machine(name), "create", **spec)
         return self
+
+
+async def left_node(estate: Estate) -> str:
+    """A node whose creation was done outside, and terminated before we heard of it. The next sweep brings it back."""
+    node = f"node:{estate.name}-late"
+    await estate.hang(node, "create")
+    await estate.admitted(node, "create", memory=10)
+    await estate.hanging(node)
+    await estate.hypervisor.perform("create", Order(node, "node", f"{node}, as it came to be", {"memory": 10}))
+    await estate.asking.client.get_workflow_handle(node).terminate("an operator")
+    await estate.heal_faults()
+    return node

@@ -14,7 +14,7 @@ from domain import wire
 from domain.healing import ANY, Finding, Found, HealReport, Leftover, Suspect, Sweep
 from domain.machines.port import Order
 from domain.model import Query, Result, Verification
-from tests.test_machines.estate import Estate
+from tests.test_machines.estate import Estate, left_node
 
 NOW = Sweep(limits={ANY: 0})
 CLEAR = Sweep(limits={ANY: 0}, grace=0)
@@ -31,18 +31,6 @@ async def swept(estate: Estate) -> list[Found]:
     return await cleared(estate, NOW)
 
 
-async def left_node(estate: Estate) -> str:
-    """A node whose creation was done outside, and terminated before we heard of it. The next sweep brings it back."""
-    node = f"node:{estate.name}-late"
-    await estate.hang(node, "create")
-    await estate.admitted(node, "create", memory=10)
-    await estate.hanging(node)
-    await estate.hypervisor.perform("create", Order(node, "node", f"{node}, as it came to be", {"memory": 10}))
-    await estate.asking.client.get_workflow_handle(node).terminate("an operator")
-    await estate.heal_faults()
-    return node
-
-
 async def left_disk(estate: Estate) -> str:
     """The same for a disk that a machine was given: it is attached outside, and unknown here."""
     await estate.with_machine()
@@ -54,6 +42,16 @@ async def left_disk(estate: Estate) -> str:
     await estate.asking.client.get_workflow_handle(db).terminate("an operator")
     await estate.heal_faults()
     return disk
+
+
+async def removing(estate: Estate) -> tuple[str, asyncio.Task[list[Found]]]:
+    """A node that a sweep is about to remove: the order for it hangs."""
+    node = await left_node(estate)
+    await swept(estate)
+    await estate.hang(node, "decommission")
+    sweeping = asyncio.create_task(cleared(estate))
+    await estate.hanging(node)
+    return node, sweeping
 
 
 async def state(estate: Estate, path: str) -> str:
@@ -116,11 +114,7 @@ async def test_a_creation_that_has_begun_keeps_the_removal_out_and_the_other_way
 
 
 async def test_who_asks_for_it_while_it_is_removed_is_told_to_wait(estate: Estate) -> None:
-    node = await left_node(estate)
-    await swept(estate)
-    await estate.hang(node, "decommission")
-    sweeping = asyncio.create_task(cleared(estate))
-    await estate.hanging(node)
+    node, sweeping = await removing(estate)
     assert "409 Conflict" in await estate.refused(node, "create", memory=10)
     await estate.heal_faults()
     assert [found.finding for found in await sweeping] == [Finding.REMOVED]
@@ -155,11 +149,7 @@ async def test_what_a_creation_could_not_undo_is_removed_as_well(estate: Estate)
 
 
 async def test_a_removal_that_is_terminated_itself_is_made_up_for(estate: Estate) -> None:
-    node = await left_node(estate)
-    await swept(estate)
-    await estate.hang(node, "decommission")
-    sweeping = asyncio.create_task(cleared(estate))
-    await estate.hanging(node)
+    node, sweeping = await removing(estate)
     await estate.asking.client.get_workflow_handle(node).terminate("an operator")
     assert [found.finding for found in await sweeping] == [Finding.LEFT]
     await estate.heal_faults()

@@ -12,10 +12,9 @@ import pytest
 from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
-from domain.machines.port import Order
 from domain.model import Ending, Result
 from tests.patience import PATIENCE
-from tests.test_machines.estate import Estate
+from tests.test_machines.estate import Estate, left_node
 
 NOW = Sweep(limits={ANY: 0})
 
@@ -177,12 +176,7 @@ async def test_an_action_terminated_at_any_step_is_healed_and_reported(
 async def test_what_a_terminated_creation_left_outside_is_told_and_taken_up_when_asked_for_again(
     estate: Estate,
 ) -> None:
-    node = f"node:{estate.name}-late"
-    await estate.hang(node, "create")
-    await estate.admitted(node, "create", memory=10)
-    await estate.hanging(node)
-    await estate.hypervisor.perform("create", Order(node, "node", f"{node}, as it came to be", {"memory": 10}))
-    await estate.asking.client.get_workflow_handle(node).terminate("an operator")
+    node = await left_node(estate)
     [found] = await swept(estate)
     assert (found.path, found.finding, found.to, found.provider) == (node, Finding.HEALED, "None", "enabled")
     assert await estate.to(node, "create", memory=10) == "ENABLED"
