@@ -303,7 +303,9 @@ def _verdict(table: StateTable, status: str, verb: str) -> str:
     verdict = table.judge(status, verb)
     if verdict.ruling is Ruling.REFUSED:
         return "with force" if "without force" in verdict.reason else "no"
-    return "nothing to do" if verdict.ruling is Ruling.ALREADY or not verdict.row else str(verdict.row.during)
+    if verdict.ruling is Ruling.ALREADY or not verdict.row:
+        return "nothing to do"
+    return verdict.row.during or "yes (hidden)"  # hidden work shows in no status
 
 
 def _create(given: dict[str, Any], verb: str = "create") -> Request:

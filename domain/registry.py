@@ -50,6 +50,12 @@ def kind_at(path: str) -> Kind:
 
 
 @cache
+def is_target(name: str) -> bool:
+    """Is each object of this kind landed by itself? Members of a group are; any other object just ends its action."""
+    return any(other.member == name for other in KINDS.values())
+
+
+@cache
 def meets_hidden(name: str) -> bool:
     """Can there be hidden work on objects of this kind, or among its relatives?"""
     root = KINDS[name].scope[0]

@@ -96,8 +96,8 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
     troubles: list[Trouble] = []
     left: defaultdict[tuple[str, str], list[Landing]] = defaultdict(list)
     for path, status, came_from, doing, place, error in connection.execute(_OPEN, _named(grant)):
-        if not place:
-            continue  # the group itself
+        if not place or not registry.is_target(kind_of(path)):
+            continue  # the group itself, or an object that is not landed: its action's end is its own
         if not error:
             status = _failure(path, doing, status, came_from)
             error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED

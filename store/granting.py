@@ -98,7 +98,7 @@ class Granting:
         """A new object, and its members if it is a group."""
         request, extra = self.claim.request, self.extra
         born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
-        placed = [each for each in born if each.placement]
+        placed = [each for each in born if each.placement and registry.is_target(each.kind)]
         chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
         spec = request.spec or {} if extra.spec is None else extra.spec
@@ -115,7 +115,7 @@ class Granting:
         """An object that is there, and those of its members that may go along."""
         path, members, placement = self.claim.request.path, self.plan.members, found["placement"]
         which = {"which": path, "member": self.kind.member}
-        ranges: Sequence[Any] = [(placement, path, path, 1)] if placement else []
+        ranges: Sequence[Any] = [(placement, path, path, 1)] if placement and registry.is_target(self.kind.name) else []
         if members:
             ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
         grant = self._grant(ranges)
@@ -187,7 +187,7 @@ class Granting:
             row = registry.kind(kind).table.birth(grant.action)
             assert row, f"no row lets {grant.action} bring a {kind} into being"
             self._insert([newborn(each) for each in some], row, grant.epoch)
-            loose = [each for each in some if not each.placement]
+            loose = [each for each in some if not (each.placement and registry.is_target(kind))]
             if loose:
                 to = str(row.during or row.then)
                 made = partial(line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to)

@@ -80,7 +80,7 @@ class _Walk:
         entering = row.during == move.to and row.source == before
         if before not in thing.table.transitional:
             kept["previous_status"] = before
-        if move.path == self.owner and not kept["placement"]:
+        if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
             return  # what the action itself is about keeps its target until the end
         if entering:
             kept["target_action"], kept["target_status"] = row.action, row.success(before)

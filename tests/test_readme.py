@@ -67,6 +67,14 @@ def test_every_generated_part_is_shown_somewhere() -> None:
     assert shown >= wanted, "every kind's table is in the docs"
 
 
+@pytest.mark.parametrize("kind", list(registry.KINDS))
+def test_every_verdict_is_a_status_or_a_word_for_people(kind: str) -> None:
+    table = registry.KINDS[kind].table
+    words = {"no", "with force", "nothing to do", "yes (hidden)", *table.statuses}
+    lines = generate.verdicts(kind).splitlines()[2:]
+    assert {cell.strip() for line in lines for cell in line.strip("|").split("|")} <= words
+
+
 def test_the_two_first_commands_stand_at_the_top_of_the_readme() -> None:
     beginning = PAGES["README.md"][:1_000]
     assert "    python3 run.py " in beginning

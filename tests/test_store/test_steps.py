@@ -207,6 +207,23 @@ async def test_a_rider_bears_objects_of_other_kinds(scene: Scene, riding: dict[s
     assert (await scene.told(GUEST))[0] == ("create", NONE, "Creating")
 
 
+async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
+    scene: Scene, riding: dict[str, Rider]
+) -> None:
+    """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
+
+    def place(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
+        return Extra(placement="store/cellar", spec={})
+
+    riding["disk"] = Rider(admit=place)
+    for action, to in (("create", "CREATED"), ("delete", "DELETED")):
+        grant = await scene.grant("account:acme:disk:d1", action)
+        assert (grant.targets, grant.chunks) == (0, [])
+        outcome = await scene.finish(grant)
+        assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, to, 0)
+    assert (await scene.inventory.get("account:acme:disk:d1")).placement == "store/cellar"
+
+
 async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
     scene: Scene, riding: dict[str, Rider]
 ) -> None:
