@@ -3,6 +3,7 @@
 RatchetError
 ├── Refused            the request is wrong now; nothing was changed; a retry gives the same answer
 ├── StoreUnavailable   the inventory cannot be reached; a retry helps
+├── Superseded         the right to order is not ours any more; no order was given; the next action decides
 └── ProviderError
     ├── Rejected       the provider says no for good; a retry gives the same answer
     │   └── NoCapacity there is no room for more in that region, or the quota is used up
@@ -45,6 +46,17 @@ class Refused(RatchetError):
 
 class StoreUnavailable(RatchetError):
     """The inventory cannot be reached; a retry helps."""
+
+
+class Superseded(RatchetError):
+    """The right to order is not ours any more: a later action, or another worker, has it. No order was given.
+
+    No ProviderError: whoever bears with a provider must not bear with this, nor ask the provider what is so.
+    """
+
+    def __init__(self, message: str, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final  # the action is over: another worker may not order either
 
 
 class ProviderError(RatchetError):

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from domain.errors import ProviderError
+from domain.errors import ProviderError, Superseded
 from domain.healing import HealReport, Leftover, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
@@ -61,6 +61,10 @@ class Inventory(Protocol):
 
     async def targets(self, chunk: Chunk) -> list[Target]:
         """The targets of the chunk that are still to be done."""
+        ...
+
+    async def is_open(self, path: str, epoch: int) -> bool:
+        """Is the action of this number, at or above the path, still under way? Asked just before an order."""
         ...
 
     async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
@@ -136,12 +140,17 @@ class VmState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One VM in one provider call. The token makes a repeated call have one effect."""
+    """One VM in one provider call. The token makes a repeated call have one effect.
+
+    `epoch` is the number of the action that orders. A cloud that can keep one for each VM refuses a lower one than it
+    has seen, as Superseded: a worker that was frozen may give its order when a later action is done. 0: only a read.
+    """
 
     path: str
     token: str
     cloud_id: str = ""
     spec: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,7 @@ class VmFacts:
     address: str = ""
 
 
-Answer = VmFacts | ProviderError
+Answer = VmFacts | ProviderError | Superseded
 
 # What the VMs of a region share, in the order in which it is made; each needs those before it.
 SHARED = ("vnet", "securityGroup", "sshKey")

@@ -63,6 +63,9 @@ class SqlInventory:
     async def targets(self, chunk: Chunk) -> list[Target]:
         return await self.database.run(partial(landings.targets, chunk=chunk))
 
+    async def is_open(self, path: str, epoch: int) -> bool:
+        return await self.database.run(partial(reading.is_open, path=path, epoch=epoch))
+
     async def land(self, chunk: Chunk, landed: Sequence[Landing], at: datetime) -> int:
         return await self.database.run(partial(landings.land, chunk=chunk, landings=landed, at=at))
 

@@ -26,6 +26,7 @@ _COUNTS = (
 )
 
 
+_OPEN = sa.select(actions.c.path).where(actions.c.epoch == sa.bindparam("number"), actions.c.ended_at.is_(None))
 _GROUPS = objects.alias("groups")
 _COUNTS_BELOW = (
     sa.select(_GROUPS.c.path, objects.c.status, sa.func.count())
@@ -85,6 +86,12 @@ def outcome(connection: sa.Connection, run: str) -> Outcome:
     if found is None:
         raise Refused(Category.NOT_FOUND, f"no action of run {run} has ended")
     return Outcome.model_validate(found)
+
+
+def is_open(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Is the action of this number, at or above the path, still under way?"""
+    acted_on = connection.execute(_OPEN, {"number": epoch}).scalar_one_or_none()
+    return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
 
 
 def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:

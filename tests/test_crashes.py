@@ -151,3 +151,21 @@ async def test_a_worker_told_to_stop_hands_its_action_over(site: Site) -> None:
     async with worker(site), asyncio.timeout(PATIENCE):
         assert await running is Result.SUCCEEDED
     assert {vm.effects for vm in await site.cloud.books()} == {2}
+
+
+async def test_a_worker_frozen_in_an_order_changes_nothing_when_later_actions_are_done(site: Site) -> None:
+    """It is on the wire with one VM, and has not begun with others: neither may touch what a later action left."""
+    async with worker(site) as frozen:
+        await site.do("create")
+        running = await site.begin("suspend")
+        await site.until_half_done("Suspending")
+        frozen.send_signal(signal.SIGSTOP)
+        async with worker(site):
+            assert await running == "succeeded"
+            assert await site.do("resume") == "succeeded"
+            before = [(vm.path, vm.state, vm.effects) for vm in await site.cloud.books()]
+            frozen.send_signal(signal.SIGCONT)
+            frozen.send_signal(signal.SIGTERM)  # it ends when all of its activities have
+            await asyncio.wait_for(frozen.wait(), PATIENCE)
+            assert [(vm.path, vm.state, vm.effects) for vm in await site.cloud.books()] == before
+            assert {vm.state for vm in await site.cloud.books()} == {"running"}

@@ -28,7 +28,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
     patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
     book = SqlBook(parts.database)
-    vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, patience)
+    vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, parts.fence, patience)
     places = PlaceActivities(book, parts.clouds, parts.permits, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
     records = RecordActivities(book, parts.connections, parts.settings.max_vms)

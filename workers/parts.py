@@ -8,6 +8,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from activities.fence import Fence
 from activities.permits import Permits
 from domain.connections import Connections
 from domain.ports import Cloud
@@ -30,4 +31,5 @@ class Parts:
     connections: Connections
     clouds: Mapping[str, Cloud]
     permits: Permits
+    fence: Fence
     own: dict[str, Any] = field(default_factory=dict)  # what a family has made for itself, by its name

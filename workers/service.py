@@ -17,6 +17,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
 from activities.connections import ConnectionReading
+from activities.fence import Fence, beats_of
 from activities.healing import Healing
 from activities.inventory import ActionWrites
 from activities.measuring import Measured
@@ -70,6 +71,7 @@ class Service:
             connections=self.connections,
             clouds=self._watched(clouds or clouds_of(self.connections, self.simulated, self.aws)),
             permits=Permits(CLOUDS, settings.part()),
+            fence=Fence(self.inventory, beats_of(client)),
         )
         self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)

@@ -18,12 +18,13 @@ from itertools import islice
 
 from temporalio import activity
 
+from activities.fence import Fence, Right, boot_time
 from activities.logbook import Logbook
 from activities.patience import Patience, now, waiting
 from activities.permits import Permits
 from activities.pulse import pulse
 from domain import mci, wire
-from domain.errors import NoCapacity, ProviderError, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, brief
 from domain.machine import NONE
 from domain.mci import Status
 from domain.mci.messages import Book
@@ -42,12 +43,14 @@ class VmActivities:
         book: Book,
         clouds: Mapping[str, Cloud],
         permits: Permits,
+        fence: Fence,
         patience: Patience | None = None,
     ) -> None:
         self._inventory = inventory
         self._book = book
         self._clouds = clouds
         self._permits = permits
+        self._fence = fence
         self._patience = patience or Patience()
         self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
@@ -57,7 +60,9 @@ class VmActivities:
         async with self._crew(chunk) as crew:
             if crew.verb == "create":
                 crew.network.update(await self._book.resources(chunk.placement))
+            asked = boot_time()
             todo = iter(await self._inventory.targets(chunk))
+            crew.right.shown(asked)  # whatever is still to be done is so under our epoch
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(crew.width()):
                     lanes.create_task(crew.work_through(todo))
@@ -82,10 +87,16 @@ class VmActivities:
     @asynccontextmanager
     async def _crew(self, chunk: Chunk) -> AsyncIterator[_Crew]:
         csp, region = wire.split_placement(chunk.placement)
-        async with pulse(), self._permits.region(csp, region), Logbook(self._inventory, chunk) as logbook:
+        async with (
+            self._fence.right(chunk.first, chunk.epoch) as right,
+            self._permits.region(csp, region),
+            Logbook(self._inventory, chunk) as logbook,
+        ):
             while len(self._full) > MOST_FULL:
                 self._full.popitem(last=False)
-            yield _Crew(self._clouds[csp], self._permits, self._patience, chunk, csp, region, logbook, self._full)
+            yield _Crew(
+                self._clouds[csp], self._permits, right, self._patience, chunk, csp, region, logbook, self._full
+            )
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,7 @@ class _Crew:
 
     cloud: Cloud
     permits: Permits
+    right: Right
     patience: Patience
     chunk: Chunk
     csp: str
@@ -190,11 +202,15 @@ class _Crew:
     async def _order(self, batch: list[Target]) -> dict[str, Answer]:
         orders = [self._one(target) for target in batch]
         async with self.permits.vms(self.csp, self.region, len(batch)):
+            await self.right.prove()  # the permits may have been waited for
             try:
                 async with asyncio.timeout(self.patience.call):
                     answers: Sequence[Answer] = await self.cloud.perform(self.verb, self.region, orders)
             except TimeoutError:
                 answers = [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
+        for answer in answers:
+            if isinstance(answer, Superseded):
+                raise answer
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
 
     def _one(self, target: Target) -> Order:
@@ -257,7 +273,7 @@ def token_of(path: str, generation: int, action: str, epoch: int) -> str:
 
 def _order(target: Target, action: str, epoch: int) -> Order:
     token = token_of(target.path, target.info["generation"], action, epoch)
-    return Order(target.path, token, target.info.get("cloud_id", ""), target.spec)
+    return Order(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
 
 
 def _knowing(target: Target, facts: object) -> Target:

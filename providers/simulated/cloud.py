@@ -10,7 +10,7 @@ from random import Random
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Unavailable, brief
+from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded, Unavailable, brief
 from domain.faults import Fault, Kind
 from domain.ports import Answer, Order, Resource, Transactions, VmFacts
 from providers.simulated.batch import Batch
@@ -185,6 +185,6 @@ class SimulatedCloud:
 
 
 def _facts(found: Found) -> VmFacts | None:
-    if isinstance(found, ProviderError):
+    if isinstance(found, ProviderError | Superseded):
         raise found
     return found

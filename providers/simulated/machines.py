@@ -13,8 +13,8 @@ from operator import attrgetter
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from domain.errors import NoCapacity, ProviderError, Rejected
-from domain.ports import Order, VmFacts, VmState
+from domain.errors import NoCapacity, ProviderError, Rejected, Superseded
+from domain.ports import Answer, Order, VmFacts, VmState
 from providers.simulated.tables import quotas, vms
 
 PAGE = 1_000  # ids in one query: databases limit the number of parameters
@@ -52,6 +52,7 @@ class Vm:
     effects: int
     created: float
     changed: float
+    epoch: int
 
     @property
     def key(self) -> str:
@@ -67,37 +68,44 @@ _INSERT = sa.insert(vms)
 _UPDATE = (
     sa.update(vms)
     .where(vms.c.cloud_id == sa.bindparam("key"))
-    .values({name: sa.bindparam(name) for name in ("state", "last_token", "calls", "effects", "changed")})
+    .values({name: sa.bindparam(name) for name in ("state", "last_token", "calls", "effects", "changed", "epoch")})
 )
 
 
 class Machines:
     """The VMs that one transaction is about."""
 
-    def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int]) -> None:
+    def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int], epochs: dict[str, int]) -> None:
         self._csp = csp
         self._vms = {vm.cloud_id: vm for vm in found}
         self._room = room  # region -> VMs that its quota still allows
+        self._epochs = epochs  # path -> the highest that ordered anything there; of paths where VMs are made
         self._new: dict[str, Vm] = {}
         self._touched: dict[str, Vm] = {}
         self._now = time.time()
 
     @classmethod
-    def load(cls, connection: sa.Connection, csp: str, ids: Iterable[str], creating: bool) -> Machines:
+    def load(cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]) -> Machines:
+        """The VMs of these ids; `born`, by region, are the paths at which VMs are to be made."""
         found = [vm for page in _pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
-        return cls(csp, found, _room(connection, csp) if creating else {})
+        epochs = {
+            path: epoch for region, paths in born.items() for path, epoch in _seen(connection, csp, region, paths)
+        }
+        return cls(csp, found, _room(connection, csp) if born else {}, epochs)
 
     def describe(self, region: str, order: Order, state: VmState | None = None) -> VmFacts | None:
         """What a VM is, or is said to be. None: no such VM."""
         vm = self._find(region, order)
         return vm.facts(state) if vm else None
 
-    def change(self, verb: str, region: str, order: Order) -> VmFacts | ProviderError:
-        """Carry out a verb."""
+    def change(self, verb: str, region: str, order: Order) -> Answer:
+        """Carry out a verb, unless a later action has ordered something there."""
         if verb == "create":
-            return self._create(region, order)
+            return _outdated(order, self._epochs.get(order.path, 0)) or self._create(region, order)
         vm = self._find(region, order) if order.cloud_id else None  # this token is the action's, not the creation's
-        return self._control(verb, vm, order.token) if vm else no_such_vm(region, order)
+        if vm is None:
+            return no_such_vm(region, order)
+        return _outdated(order, vm.epoch) or self._control(verb, vm, order)
 
     def save(self, connection: sa.Connection) -> None:
         _write(connection, _INSERT, self._new.values())
@@ -140,16 +148,18 @@ class Machines:
             effects=1,
             created=self._now,
             changed=self._now,
+            epoch=order.epoch,
         )
 
-    def _control(self, verb: str, vm: Vm, token: str) -> VmFacts | ProviderError:
+    def _control(self, verb: str, vm: Vm, order: Order) -> VmFacts | ProviderError:
         self._count_call(vm)
-        if vm.last_token == token:
+        vm.epoch = max(vm.epoch, order.epoch)
+        if vm.last_token == order.token:
             return vm.facts()
         state = MOVES.get((verb, vm.state))
         if state is None:
             return Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}")
-        vm.last_token = token
+        vm.last_token = order.token
         if state != vm.state or verb == "reboot":
             vm.state, vm.changed = state, self._now
             vm.effects += 1
@@ -159,6 +169,19 @@ class Machines:
         vm.calls += 1
         if vm.cloud_id not in self._new:
             self._touched[vm.cloud_id] = vm
+
+
+def _outdated(order: Order, seen: int) -> Superseded | None:
+    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
+    return Superseded(late, final=True) if order.epoch < seen else None
+
+
+def _seen(connection: sa.Connection, csp: str, region: str, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for page in _pages(paths):
+        here = (vms.c.csp == csp, vms.c.region == region, vms.c.path.in_(page))
+        yield from _numbers(
+            connection, sa.select(vms.c.path, sa.func.max(vms.c.epoch)).where(*here).group_by(vms.c.path)
+        ).items()
 
 
 def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:

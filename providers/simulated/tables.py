@@ -27,6 +27,7 @@ vms = sa.Table(
     sa.Column("effects", sa.Integer, nullable=False),
     sa.Column("created", sa.Float, nullable=False),  # seconds since 1970
     sa.Column("changed", sa.Float, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),  # the highest that ordered anything
     sa.Index("sim_vms_of_place", "csp", "region", "path"),
     sqlite_with_rowid=False,  # one tree instead of two: a third faster
 )

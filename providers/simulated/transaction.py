@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,12 +11,12 @@ import sqlalchemy as sa
 
 from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 from domain.faults import Fault, Kind
-from domain.ports import Order, VmFacts, VmState
+from domain.ports import Answer, Order, VmState
 from providers.simulated.faults import Rule, Rules
 from providers.simulated.machines import Machines, key, no_such_vm
 from providers.simulated.tables import lock_cloud
 
-Found = VmFacts | ProviderError | None
+Found = Answer | None
 
 
 class Job(NamedTuple):
@@ -43,8 +44,11 @@ def apply(
     """
     version = lock_cloud(connection, csp)
     rules = Rules() if version == quiet else Rules.read(connection, csp)
-    creating = any(job.verb == "create" for job in jobs)
-    machines = Machines.load(connection, csp, (key(csp, job.order) for job in jobs if job.verb != "list"), creating)
+    born: defaultdict[str, set[str]] = defaultdict(set)
+    for job in jobs:
+        if job.verb == "create":
+            born[job.region].add(job.order.path)
+    machines = Machines.load(connection, csp, (key(csp, job.order) for job in jobs if job.verb != "list"), born)
     outcomes = [_decide(job, rules, machines) for job in jobs]
     machines.save(connection)
     rules.save(connection)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.errors import ProviderError
-from domain.ports import SHARED, Cloud, Order, Resource, VmFacts, VmState
+from domain.ports import SHARED, Answer, Cloud, Order, Resource, VmFacts, VmState
 
 REGION = "eu-central-1"
 ELSEWHERE = "us-east-1"
@@ -29,8 +28,8 @@ async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> d
     return made
 
 
-def on(vm: VmFacts, token: str) -> Order:
-    return Order(vm.path, f"{vm.path}/{token}", vm.cloud_id)
+def on(vm: VmFacts, token: str, epoch: int = 0) -> Order:
+    return Order(vm.path, f"{vm.path}/{token}", vm.cloud_id, epoch=epoch)
 
 
 async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
@@ -38,13 +37,13 @@ async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
     return [good(answer) for answer in answers]
 
 
-def good(answers: Sequence[VmFacts | ProviderError]) -> VmFacts:
+def good(answers: Sequence[Answer]) -> VmFacts:
     [answer] = answers
     assert isinstance(answer, VmFacts), answer
     return answer
 
 
-async def do(cloud: Cloud, verb: str, order: Order, region: str = REGION) -> VmFacts | ProviderError:
+async def do(cloud: Cloud, verb: str, order: Order, region: str = REGION) -> Answer:
     [answer] = await cloud.perform(verb, region, [order])
     return answer
 

@@ -1,0 +1,185 @@
+"""The right to order: proven just before each order, lost with the action or with Temporal's ear."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities import fence
+from activities.fence import PROOF_SECONDS, Fence, Right, boot_time
+from domain.errors import Superseded
+from domain.ports import Inventory
+
+PATH, EPOCH, TIMEOUT = "ns:default:mci:web", 7, 5.0
+
+
+@dataclass
+class Actions:
+    """What of an inventory a fence asks for."""
+
+    open: bool = True
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    async def is_open(self, path: str, epoch: int) -> bool:
+        self.asked.append((path, epoch))
+        await asyncio.sleep(0)
+        return self.open
+
+
+@dataclass
+class Clock:
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def right_of(actions: Actions, clock: Clock) -> Right:
+    return Right(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
+
+
+async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
+    actions = Actions()
+    assert await right_of(actions, Clock()).order(lambda: asyncio.sleep(0, "done")) == "done"
+    assert actions.asked == [(PATH, EPOCH)]
+
+
+async def test_an_action_that_is_over_orders_nothing() -> None:
+    ordered: list[str] = []
+
+    async def call() -> None:
+        ordered.append("stop")
+
+    with pytest.raises(Superseded, match="is over") as lost:
+        await right_of(Actions(open=False), Clock()).order(call)
+    assert lost.value.final
+    assert ordered == []
+
+
+async def test_many_orders_of_one_moment_ask_the_inventory_once() -> None:
+    actions, clock = Actions(), Clock()
+    right = right_of(actions, clock)
+    await asyncio.gather(*(right.prove() for _ in range(100)))
+    clock.now += PROOF_SECONDS / 2
+    await right.prove()
+    assert len(actions.asked) == 1
+    clock.now += PROOF_SECONDS / 2
+    await right.prove()
+    assert len(actions.asked) == 2
+
+
+async def test_what_was_proven_before_a_freeze_counts_no_more_after_it() -> None:
+    actions, clock = Actions(), Clock()
+    right = right_of(actions, clock)
+    await right.prove()
+    clock.now += PROOF_SECONDS + 1  # frozen, but not for so long that Temporal would miss it
+    actions.open = False
+    with pytest.raises(Superseded):
+        await right.prove()
+
+
+async def test_a_worker_that_temporal_has_not_heard_within_the_timeout_orders_nothing() -> None:
+    actions, clock = Actions(), Clock()
+    right = right_of(actions, clock)
+    clock.now += TIMEOUT
+    with pytest.raises(Superseded, match="not heard") as lost:
+        await right.prove()
+    assert not lost.value.final, "another worker may go on with the action"
+    assert actions.asked == []
+
+
+async def test_a_freeze_while_the_inventory_answers_is_noticed() -> None:
+    clock = Clock()
+
+    class Slow(Actions):
+        async def is_open(self, path: str, epoch: int) -> bool:
+            clock.now += TIMEOUT
+            return True
+
+    with pytest.raises(Superseded, match="not heard"):
+        await right_of(Slow(), clock).prove()
+
+
+async def test_an_inventory_that_was_asked_for_something_else_proves_it_too() -> None:
+    actions, clock = Actions(), Clock()
+    right = right_of(actions, clock)
+    right.shown(clock.now)
+    await right.prove()
+    assert actions.asked == []
+    right.shown(clock.now - 100)  # an older word takes nothing back
+    await right.prove()
+    assert actions.asked == []
+
+
+async def test_heartbeats_that_are_acknowledged_keep_the_right_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fence, "BEAT_SECONDS", 0.001)
+    clock = Clock()
+    right = right_of(Actions(), clock)
+    beats = 0
+    enough = asyncio.Event()
+
+    async def beat() -> bool:
+        nonlocal beats
+        beats += 1
+        clock.now += 1  # the answer takes a second: what counts is when it was sent
+        if beats == 3:
+            enough.set()
+            return False
+        return True
+
+    keeping = asyncio.create_task(right.keep(beat))
+    await enough.wait()
+    await keeping
+    assert right.heard == 1_001.0
+    with pytest.raises(Superseded, match="another worker"):
+        await right.prove()
+
+
+async def run(body: Any, actions: Actions | None = None) -> Any:
+    """A body in an activity with a right."""
+
+    async def heard() -> bool:
+        return True
+
+    async def within() -> Any:
+        async with Fence(cast(Inventory, actions or Actions()), heard).right(PATH, EPOCH) as right:
+            return await body(right)
+
+    return await ActivityEnvironment().run(within)
+
+
+async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
+    async def body(right: Right) -> None:
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(3):
+                lanes.create_task(right.prove())
+
+    with pytest.raises(ApplicationError, match="no order was given") as failure:
+        await run(body, Actions(open=False))
+    assert failure.value.type == "Superseded"
+    assert failure.value.non_retryable
+
+
+async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
+    async def body(right: Right) -> None:
+        right.heard = boot_time() - 10_000
+        await right.prove()
+
+    with pytest.raises(ApplicationError) as failure:
+        await run(body)
+    assert not failure.value.non_retryable
+
+
+async def test_other_errors_pass_through_unchanged() -> None:
+    async def body(right: Right) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await run(body)
