@@ -1,6 +1,7 @@
 """What the VMs of a region share: validated, prepared and released, one connection at a time over all MCIs.
 
 What is ordered is written down before the call: whatever becomes of the answer, it is found by its token and removed.
+What is to be removed is struck out before the call, by whoever holds the connection: who comes after makes it anew.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from domain.mci.messages import (
     VALIDATE_PLACE,
     Book,
     Findings,
+    Held,
     Hold,
     Leave,
     Visit,
@@ -73,8 +75,8 @@ class PlaceActivities:
                     found = await self._validate(wants, self._patience.total)
                     if found.problems:
                         return found
-                async with self._turns[wants.place], self._holding(visit) as (generation, made):
-                    await self._make(visit, generation, made)
+                async with self._turns[wants.place], self._holding(visit) as held:
+                    await self._make(visit, held)
         except ProviderError as error:
             return Findings(problems=[f"{wants.place}: {brief(error)}"])
         return Findings()
@@ -85,11 +87,11 @@ class PlaceActivities:
         place = visit.wants.place
         try:
             async with pulse(), self._turns[place]:  # our turn first: who held the place and then waited would block
-                while (leaving := await self._book.leave(self._wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
+                while (leaving := await self._book.leave(_wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
                 if leaving is Leave.LAST:
-                    async with self._holding(visit) as (generation, made):
-                        await self._remove(visit, generation, made)
+                    async with self._holding(visit) as held:
+                        await self._remove(visit, held)
         except ProviderError as error:
             return Findings(problems=[f"{place}: what is shared there could not be removed: {brief(error)}"])
         if leaving is Leave.OCCUPIED:
@@ -105,61 +107,67 @@ class PlaceActivities:
             await self._book.remember(wants, datetime.now(UTC))
         return Findings(problems=problems)
 
-    async def _make(self, visit: Visit, generation: int, made: dict[str, str]) -> None:
-        place = visit.wants.place
+    async def _make(self, visit: Visit, held: Held) -> None:
+        place, made = visit.wants.place, held.resources
         csp, region = split_placement(place)
         for what in SHARED:
             if made.get(what):
                 continue
-            resource = Resource(what, token_of(place, generation, what))
-            await self._keep(visit, what, "")
+            resource = Resource(what, token_of(place, held.generation, what))
+            await self._keep(held, what, "")
             async with self._permits.region(csp, region):
                 made[what] = await self._call(place, partial(self._clouds[csp].prepare, region, resource, made))
-            await self._keep(visit, what, made[what])
+            await self._keep(held, what, made[what])
 
-    async def _remove(self, visit: Visit, generation: int, made: dict[str, str]) -> None:
-        place = visit.wants.place
+    async def _remove(self, visit: Visit, held: Held) -> None:
+        """One by one, each struck out first: only a holder may, and nobody counts on what may be going."""
+        place, made = visit.wants.place, held.resources
         csp, region = split_placement(place)
         for what in reversed(SHARED):
             if what not in made:
                 continue
-            resource = Resource(what, token_of(place, generation, what), made[what])
+            resource = Resource(what, token_of(place, held.generation, what), made[what])
+            await self._keep(held, what, "")
             async with self._permits.region(csp, region):
                 await self._call(place, partial(self._clouds[csp].release, region, resource))
-            await self._keep(visit, what, None)
-        await self._book.left(self._wish(visit), visit.path)
+            await self._keep(held, what, None)
+        _must_hold(held, await self._book.left(held, visit.path))
 
-    async def _keep(self, visit: Visit, what: str, cloud_id: str | None) -> None:
-        if not await self._book.keep(self._wish(visit), what, cloud_id):
-            raise ApplicationError(f"{visit.wants.place} was taken over by another one; again", type="TakenOver")
+    async def _keep(self, held: Held, what: str, cloud_id: str | None) -> None:
+        _must_hold(held, await self._book.keep(held, HELD_FOR, what, cloud_id))
 
     @asynccontextmanager
-    async def _holding(self, visit: Visit) -> AsyncIterator[tuple[int, dict[str, str]]]:
+    async def _holding(self, visit: Visit) -> AsyncIterator[Held]:
         """Alone with a connection: in this process whoever has the turn, between processes by a hold that expires."""
-        while (known := await self._book.hold(self._wish(visit))) is None:  # noqa: ASYNC110  another process's
+        while (held := await self._book.hold(_wish(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(LOOK_AGAIN)
-        renewing = asyncio.create_task(self._renew(visit))
+        renewing = asyncio.create_task(self._renew(held))
         try:
-            yield known
+            yield held
         finally:
             renewing.cancel()
-            await self._book.let_go(self._wish(visit))
+            await self._book.let_go(held)
 
-    async def _renew(self, visit: Visit) -> None:
+    async def _renew(self, held: Held) -> None:
+        """What was lost stays lost: whoever had it meanwhile may have changed what is there."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
-                await self._book.hold(self._wish(visit))
-
-    def _wish(self, visit: Visit) -> Hold:
-        at = datetime.now(UTC)
-        holder = f"{visit.path}#{visit.epoch}"
-        return Hold(visit.wants.place, holder, at, at + HELD_FOR, visit.epoch)
+                await self._book.renew(held, HELD_FOR)
 
     async def _call(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Call, and call again until there is an answer or patience ends, within the cloud's limits."""
         csp, region = split_placement(place)
         return await self._patience.until_answered(call, seconds, lambda: self._permits.vms(csp, region))
+
+
+def _wish(visit: Visit) -> Hold:
+    return Hold(visit.wants.place, f"{visit.path}#{visit.epoch}", HELD_FOR, visit.epoch)
+
+
+def _must_hold(held: Held, still: bool) -> None:
+    if not still:
+        raise ApplicationError(f"{held.place} was taken over by another one; again", type="TakenOver")
 
 
 def token_of(place: str, generation: int, what: str) -> str:

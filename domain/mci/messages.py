@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -70,13 +70,22 @@ class Visit(Model):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A wish to prepare or release a connection, alone, until some time."""
+    """A wish to prepare or release a connection, alone, for so long by the database's clock."""
 
     place: str
     holder: str
-    at: datetime
-    until: datetime
+    lasts: timedelta
     generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A connection that is held. `epoch` rises with every hold: an order that names a lower one is too late."""
+
+    place: str
+    generation: int
+    epoch: int
+    resources: dict[str, str]
 
 
 class Leave(StrEnum):
@@ -211,22 +220,26 @@ class Book(Protocol):
         """What the VMs of a place share: what -> cloud id."""
         ...
 
-    async def hold(self, wish: Hold) -> tuple[int, dict[str, str]] | None:
-        """Hold a connection: its generation and its resources. None: another one holds it."""
+    async def hold(self, wish: Hold) -> Held | None:
+        """Hold a connection. None: another one holds it."""
         ...
 
-    async def keep(self, wish: Hold, what: str, cloud_id: str | None) -> bool:
-        """A resource was ordered (empty id), made, or removed (None). False: the connection is not ours any more."""
+    async def renew(self, held: Held, lasts: timedelta) -> bool:
+        """Go on holding. False: the hold was lost."""
         ...
 
-    async def let_go(self, wish: Hold) -> None: ...
+    async def keep(self, held: Held, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+        """A resource was ordered or may be going (no id), was made, or removed (None). False: the hold was lost."""
+        ...
+
+    async def let_go(self, held: Held) -> None: ...
 
     async def leave(self, wish: Hold, path: str) -> Leave:
         """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
         ...
 
-    async def left(self, wish: Hold, path: str) -> None:
-        """Everything there is removed."""
+    async def left(self, held: Held, path: str) -> bool:
+        """Everything there is removed. False: the hold was lost."""
         ...
 
     async def size(self, path: str) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from domain.mci.messages import (
     Correction,
     Enrol,
     Enrolled,
+    Held,
     Hold,
     Known,
     Leave,
@@ -37,20 +38,23 @@ class SqlBook:
     async def resources(self, place: str) -> dict[str, str]:
         return await self._run(partial(connections.resources, place=place))
 
-    async def hold(self, wish: Hold) -> tuple[int, dict[str, str]] | None:
+    async def hold(self, wish: Hold) -> Held | None:
         return await self._run(partial(connections.hold, wish=wish))
 
-    async def keep(self, wish: Hold, what: str, cloud_id: str | None) -> bool:
-        return await self._run(partial(connections.keep, wish=wish, what=what, cloud_id=cloud_id))
+    async def renew(self, held: Held, lasts: timedelta) -> bool:
+        return await self._run(partial(connections.renew, held=held, lasts=lasts))
 
-    async def let_go(self, wish: Hold) -> None:
-        await self._run(partial(connections.let_go, wish=wish))
+    async def keep(self, held: Held, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+        return await self._run(partial(connections.keep, held=held, lasts=lasts, what=what, cloud_id=cloud_id))
+
+    async def let_go(self, held: Held) -> None:
+        await self._run(partial(connections.let_go, held=held))
 
     async def leave(self, wish: Hold, path: str) -> Leave:
         return await self._run(partial(connections.leave, wish=wish, path=path))
 
-    async def left(self, wish: Hold, path: str) -> None:
-        await self._run(partial(connections.left, wish=wish, path=path))
+    async def left(self, held: Held, path: str) -> bool:
+        return await self._run(partial(connections.left, held=held, path=path))
 
     async def size(self, path: str) -> int:
         return await self._run(partial(groups.size, path=path))

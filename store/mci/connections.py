@@ -1,6 +1,7 @@
 """Connections: what the VMs of a cloud's region share. Made once, used by many MCIs, removed with the last of them.
 
-Whoever prepares or releases a connection holds it meanwhile: one at a time, over all MCIs and processes.
+Whoever prepares or releases a connection holds it meanwhile: one at a time, over all MCIs and processes. Every function
+here that decides something locks the connection's line first, and several lines in the order of their places.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from domain.mci.messages import Hold, Leave, Wants
+from domain.mci.messages import Held, Hold, Leave, Wants
 from domain.ports import SHARED
+from store import clock
 from store.mci.tables import connections, uses
 from store.schema import objects
 
@@ -22,11 +24,13 @@ _ONE = sa.select(connections).where(connections.c.place == sa.bindparam("at_plac
 _CHANGE = sa.update(connections).where(connections.c.place == sa.bindparam("at_place"))
 _ADD_USE = sa.text("INSERT INTO connection_uses (place, path) VALUES (:place, :path) ON CONFLICT DO NOTHING")
 _ADD_CONNECTION = sa.text(
-    "INSERT INTO connections (place, generation, resources, checked, holder) "
-    "VALUES (:place, 0, '{}', '{}', '') ON CONFLICT DO NOTHING"
+    "INSERT INTO connections (place, generation, resources, checked, holder, epoch) "
+    "VALUES (:place, 0, '{}', '{}', '', 0) ON CONFLICT DO NOTHING"
 )
 _OTHERS = sa.select(uses.c.path).where(uses.c.place == sa.bindparam("at_place"), uses.c.path != sa.bindparam("mine"))
 _PLACES = sa.select(uses.c.place).where(uses.c.path == sa.bindparam("mine")).order_by(uses.c.place)
+_IS_HELD = connections.c.holder != ""
+_LEFT = sa.delete(uses).where(uses.c.place == sa.bindparam("at_place"), uses.c.path == sa.bindparam("mine"))
 _FORGET = sa.delete(uses).where(uses.c.path == sa.bindparam("mine"))
 _VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
 
@@ -45,9 +49,13 @@ def remember(connection: sa.Connection, wanted: Wants, at: datetime) -> None:
 
 
 def enter(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
-    """The MCI uses these places from now on. Returns those that are not prepared."""
+    """The MCI uses these places from now on. Returns those that are not prepared.
+
+    Locked before they are looked at: else the last one could leave in between, and take the network along.
+    """
+    rows = [_lock(connection, place) for place in sorted(places)]
     connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
-    ready = {row["place"] for row in _rows(connection, places) if not row["holder"] and _complete(row["resources"])}
+    ready = {row["place"] for row in rows if not row["holder"] and _complete(row["resources"])}
     return [place for place in places if place not in ready]
 
 
@@ -67,7 +75,9 @@ def used_alone(connection: sa.Connection, path: str) -> list[str]:
 
 
 def forget(connection: sa.Connection, path: str) -> None:
-    """The MCI is gone, and uses nothing any more."""
+    """The MCI is gone, and uses nothing any more. Whoever leaves at the same time sees all of its uses, or none."""
+    for place in places_of(connection, path):
+        _lock(connection, place)
     connection.execute(_FORGET, {"mine": path})
 
 
@@ -76,59 +86,69 @@ def resources(connection: sa.Connection, place: str) -> dict[str, str]:
     return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
 
 
-def hold(connection: sa.Connection, wish: Hold) -> tuple[int, dict[str, str]] | None:
-    """Hold a connection, or go on holding it. Its generation and resources; None if another one holds it."""
+def hold(connection: sa.Connection, wish: Hold) -> Held | None:
+    """Hold a connection. None if another one holds it.
+
+    The same holder gets it at once, under a new number: another worker goes on with its work, and the first is late.
+    """
     row = _lock(connection, wish.place)
-    if row["holder"] not in ("", wish.holder) and _lasts(row["held_until"], wish):
+    at = clock.now(connection)
+    if row["holder"] not in ("", wish.holder) and row["held_until"] is not None and at < row["held_until"]:
         return None
     generation = row["generation"] if row["resources"] else wish.generation  # made anew: other tokens than before
-    held = {"holder": wish.holder, "held_until": wish.until, "generation": generation}
+    epoch = max(row["epoch"] + 1, clock.micros(connection))  # also above those that a restored store has forgotten
+    held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
-    return generation, dict(row["resources"])
+    return Held(wish.place, generation, epoch, dict(row["resources"]))
 
 
-def _lasts(until: datetime | None, wish: Hold) -> bool:
-    """Does another one's hold last? One that would last longer than any can was made by a clock that was wrong."""
-    longest = wish.until + (wish.until - wish.at)
-    return until is not None and wish.at < until <= longest
+def renew(connection: sa.Connection, held: Held, lasts: timedelta) -> bool:
+    """Go on holding. False: the hold was lost."""
+    until = {"at_place": held.place, "held_until": clock.now(connection) + lasts}
+    return connection.execute(_CHANGE.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
 
 
-def keep(connection: sa.Connection, wish: Hold, what: str, cloud_id: str | None) -> bool:
-    """Ordered (no id yet), made, or removed (None). False if the connection is no longer ours to change."""
-    row = _lock(connection, wish.place)
-    if row["holder"] != wish.holder:
+def keep(connection: sa.Connection, held: Held, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+    """Ordered or perhaps going (no id), made, or removed (None). False if the connection is no longer ours."""
+    row = _lock(connection, held.place)
+    if not _holds(row, held):
         return False
     known = {name: kept for name, kept in row["resources"].items() if name != what}
     if cloud_id is not None:
         known[what] = cloud_id
-    connection.execute(_CHANGE, {"at_place": wish.place, "resources": known, "held_until": wish.until})
+    until = clock.now(connection) + lasts
+    connection.execute(_CHANGE, {"at_place": held.place, "resources": known, "held_until": until})
     return True
 
 
-def let_go(connection: sa.Connection, wish: Hold) -> None:
+def let_go(connection: sa.Connection, held: Held) -> None:
     """Nobody holds the connection any more, if it was us who did."""
-    mine = connections.c.holder == wish.holder
-    connection.execute(_CHANGE.where(mine), {"at_place": wish.place, "holder": "", "held_until": None})
+    mine = connections.c.epoch == held.epoch
+    connection.execute(_CHANGE.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
+
+
+def _holds(row: sa.RowMapping, held: Held) -> bool:
+    return bool(row["holder"]) and row["epoch"] == held.epoch
 
 
 def leave(connection: sa.Connection, wish: Hold, path: str) -> Leave:
     """The MCI uses the place no more, unless it still has VMs. The last one to leave removes what is shared."""
+    _lock(connection, wish.place)
     if connection.execute(_VMS, {"mine": path}).first():
         return Leave.OCCUPIED
-    _lock(connection, wish.place)
-    named = {"at_place": wish.place, "mine": path}
-    if connection.execute(_OTHERS, named).first() is None and hold(connection, wish) is None:
-        return Leave.BUSY
-    if connection.execute(_OTHERS, named).first() is None:
-        return Leave.LAST
-    connection.execute(sa.delete(uses).where(uses.c.place == wish.place, uses.c.path == path))
+    if connection.execute(_OTHERS, {"at_place": wish.place, "mine": path}).first() is None:
+        return Leave.BUSY if hold(connection, wish) is None else Leave.LAST
+    connection.execute(_LEFT, {"at_place": wish.place, "mine": path})
     return Leave.SHARED
 
 
-def left(connection: sa.Connection, wish: Hold, path: str) -> None:
-    """Everything shared there is removed, and the MCI has left."""
-    connection.execute(sa.delete(uses).where(uses.c.place == wish.place, uses.c.path == path))
-    let_go(connection, wish)
+def left(connection: sa.Connection, held: Held, path: str) -> bool:
+    """Everything shared there is removed, and the MCI has left. False if the connection is not ours any more."""
+    if not _holds(_lock(connection, held.place), held):
+        return False
+    connection.execute(_LEFT, {"at_place": held.place, "mine": path})
+    let_go(connection, held)
+    return True
 
 
 def _rows(connection: sa.Connection, places: Iterable[str]) -> Sequence[sa.RowMapping]:

@@ -115,7 +115,8 @@ def _cleared(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant:
 _MEMBERS = (
     sa.select(objects)
     .where(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
-    .order_by(objects.c.placement, objects.c.path)
+    .order_by(objects.c.path)
+    .with_for_update()
 )
 _WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled]] = {
     "create": _born,

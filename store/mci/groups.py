@@ -8,8 +8,11 @@ from domain.mci import VM
 from domain.paths import name_of
 from store.schema import history, objects
 
-_OF_MCI = sa.select(objects.c.path, objects.c.placement, objects.c.status).where(
-    objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind
+_OF_MCI = (
+    sa.select(objects.c.path, objects.c.placement, objects.c.status)
+    .where(objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind)
+    .order_by(objects.c.path)
+    .with_for_update()
 )
 _SIZE = sa.select(sa.func.count()).where(objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind)
 
@@ -20,7 +23,7 @@ def size(connection: sa.Connection, path: str) -> int:
 
 
 def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
-    """The VMs of a subgroup, in the order of their numbers."""
+    """The VMs of a subgroup, in the order of their numbers; locked, as whoever asks is about to decide by them."""
     rows = connection.execute(_OF_MCI, {"which": path}).mappings()
     found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
     return sorted(found, key=lambda row: index(row["path"], group))

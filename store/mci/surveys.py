@@ -15,6 +15,7 @@ from domain.mci import VM
 from domain.mci.messages import Correction, Known, Survey, SurveyPlan
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import Chunk
+from domain.paths import parent_of
 from store.granting import RANGES
 from store.mci.connections import places_of
 from store.mci.groups import size
@@ -38,6 +39,14 @@ _PLACES = sa.select(objects.c.placement).where(objects.c.parent == sa.bindparam(
 _NOW = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+# An action on an MCI locks it, judges its VMs, and writes. Whoever locks it first never comes in between.
+_GROUPS_AT_REST = (
+    sa.select(objects.c.path, objects.c.target_action)
+    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
+    .order_by(objects.c.path)
     .with_for_update()
 )
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
@@ -74,10 +83,12 @@ def tagged(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
 
 
 def correct(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
-    """Write those of them that are about a VM which is still as it was, and at rest."""
-    if not corrections:
+    """Write those of them that are about a VM which is still as it was, and at rest, as its MCI is."""
+    groups = sorted({parent_of(each.known.path) or "" for each in corrections})
+    if not groups:
         return []
-    names = [each.known.path for each in corrections]
+    at_rest = {path for path, doing in connection.execute(_GROUPS_AT_REST, {"names": groups}) if doing == NONE}
+    names = [each.known.path for each in corrections if parent_of(each.known.path) in at_rest]
     now = {path: (status, epoch) for path, status, epoch in connection.execute(_NOW, {"names": names})}
     made = [each for each in corrections if now.get(each.known.path) == (each.known.status, each.known.epoch)]
     told = [{"name": each.known.path, "info": each.info} for each in made if each.status == each.known.status]

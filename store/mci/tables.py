@@ -16,7 +16,8 @@ connections = sa.Table(
     sa.Column("resources", Json, nullable=False),
     sa.Column("checked", Json, nullable=False),  # specs and images that the cloud was seen to offer, and when
     sa.Column("holder", sa.String, nullable=False),
-    sa.Column("held_until", Moment),
+    sa.Column("held_until", Moment),  # by the database's clock
+    sa.Column("epoch", Number, nullable=False, server_default="0"),  # of the last hold: it rises with every holder
 )
 
 uses = sa.Table(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from domain.errors import Refused
-from domain.mci.messages import Correction, Enrol, Hold, Known, Leave, Survey, Wants
+from domain.mci.messages import Correction, Enrol, Held, Hold, Known, Leave, Survey, Wants
 from domain.model import Claim, Request
+from store import clock
+from store.mci.tables import connections
 from tests.test_store.scene import FRONT_1, NOON, NS, WEB, Scene, group
 
 PLACE = "aws/eu-1"
@@ -17,9 +21,23 @@ OTHER = f"{NS}:mci:other"
 WANTS = Wants(place=PLACE, specs=["small"], images=["ubuntu-24.04"])
 
 
-def wish(holder: str, seconds: int = 0, generation: int = 7) -> Hold:
-    at = NOON + timedelta(seconds=seconds)
-    return Hold(PLACE, holder, at, at + timedelta(seconds=30), generation)
+LASTS = timedelta(seconds=30)
+
+
+def wish(holder: str, generation: int = 7) -> Hold:
+    return Hold(PLACE, holder, LASTS, generation)
+
+
+async def held(scene: Scene, holder: str, generation: int = 7) -> Held:
+    found = await scene.book.hold(wish(holder, generation))
+    assert found
+    return found
+
+
+async def expired(scene: Scene) -> None:
+    """The hold of the place has lasted for too long, by the database's clock."""
+    change = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
+    await scene.database.run(lambda connection: connection.execute(change))
 
 
 async def begun(scene: Scene, *paths: str) -> None:
@@ -29,37 +47,65 @@ async def begun(scene: Scene, *paths: str) -> None:
 
 
 async def prepared(scene: Scene, holder: str = "a") -> None:
-    assert await scene.book.hold(wish(holder))
+    mine = await held(scene, holder)
     for what in ("vnet", "securityGroup", "sshKey"):
-        assert await scene.book.keep(wish(holder), what, f"id-{what}")
-    await scene.book.let_go(wish(holder))
+        assert await scene.book.keep(mine, LASTS, what, f"id-{what}")
+    await scene.book.let_go(mine)
 
 
 async def test_a_connection_has_one_holder_at_a_time(scene: Scene) -> None:
-    assert await scene.book.hold(wish("a")) == (7, {})
-    assert await scene.book.hold(wish("b", 1)) is None
-    assert await scene.book.hold(wish("a", 2)) == (7, {}), "it may go on holding"
-    await scene.book.let_go(wish("b"))
-    assert await scene.book.hold(wish("b", 3)) is None, "only the holder lets go"
-    await scene.book.let_go(wish("a"))
-    assert await scene.book.hold(wish("b", 4, generation=9)) == (9, {}), "made anew: a generation of its own"
+    first = await held(scene, "a")
+    assert (first.generation, first.resources) == (7, {})
+    assert await scene.book.hold(wish("b")) is None
+    assert await scene.book.renew(first, LASTS), "it may go on holding"
+    await scene.book.let_go(replace(first, epoch=first.epoch - 1))
+    assert await scene.book.hold(wish("b")) is None, "only the holder lets go"
+    await scene.book.let_go(first)
+    assert not await scene.book.renew(first, LASTS), "what was let go of is gone"
+    second = await held(scene, "b", generation=9)
+    assert (second.generation, second.resources) == (9, {}), "made anew: a generation of its own"
+    assert second.epoch > first.epoch
 
 
 async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopped(scene: Scene) -> None:
-    await scene.book.hold(wish("a"))
-    assert await scene.book.keep(wish("a"), "vnet", "v-1")
-    assert await scene.book.keep(wish("a"), "securityGroup", "")
-    assert await scene.book.hold(wish("b", 29)) is None
-    assert await scene.book.hold(wish("b", 31, generation=9)) == (7, {"vnet": "v-1", "securityGroup": ""})
-    assert await scene.book.keep(wish("a", 32), "securityGroup", "s-1") is False, "the dead one writes nothing any more"
+    dead = await held(scene, "a")
+    assert await scene.book.keep(dead, LASTS, "vnet", "v-1")
+    assert await scene.book.keep(dead, LASTS, "securityGroup", "")
+    assert await scene.book.hold(wish("b")) is None
+    await expired(scene)
+    heir = await held(scene, "b", generation=9)
+    assert (heir.generation, heir.resources) == (7, {"vnet": "v-1", "securityGroup": ""})
+    assert not await scene.book.keep(dead, LASTS, "securityGroup", "s-1"), "the dead one writes nothing any more"
     assert await scene.book.resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
 
 
-async def test_a_hold_that_was_made_by_a_clock_that_was_hours_ahead_keeps_nobody_out_for_hours(scene: Scene) -> None:
-    ahead = wish("a", 3 * 3600)
-    assert await scene.book.hold(ahead)
-    assert await scene.book.hold(wish("b")) == (7, {})
-    assert await scene.book.keep(ahead, "vnet", "v-1") is False, "it finds out, and begins again"
+async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(scene: Scene) -> None:
+    """A worker that froze while it removed things wakes up: another MCI counts on them by now."""
+    await prepared(scene)
+    frozen = await held(scene, "a")
+    await expired(scene)
+    await scene.book.let_go(await held(scene, "b"))
+    assert not await scene.book.renew(frozen, LASTS)
+    assert not await scene.book.keep(frozen, LASTS, "sshKey", "")
+    assert not await scene.book.left(frozen, WEB)
+    assert (await scene.book.resources(PLACE))["sshKey"] == "id-sshKey"
+
+
+async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_first_is_late(scene: Scene) -> None:
+    first = await held(scene, "a")
+    second = await held(scene, "a")
+    assert second.epoch > first.epoch
+    assert not await scene.book.keep(first, LASTS, "vnet", "v-1")
+    assert await scene.book.keep(second, LASTS, "vnet", "v-1")
+
+
+async def test_a_hold_is_reckoned_by_the_clock_of_the_database(scene: Scene, rival: Scene) -> None:
+    """Workers whose clocks are hours apart hold for the same half minute."""
+    await held(scene, "a")
+    [until] = await scene.database.run(lambda connection: connection.execute(sa.select(connections.c.held_until)).one())
+    now = await rival.database.run(clock.now)
+    assert timedelta(seconds=20) < until - now <= LASTS
+    assert await rival.book.hold(wish("b")) is None
 
 
 async def test_of_many_that_want_to_hold_exactly_one_does(scene: Scene, rival: Scene) -> None:
@@ -73,7 +119,7 @@ async def test_an_mci_finds_a_prepared_place_ready_unless_somebody_is_at_it(scen
     grant = (await scene.begin(WEB, "create", spec={"subGroups": [group()]})).grant
     assert grant
     assert grant.details == {"places": [PLACE], "prepare": []}
-    await scene.book.hold(wish("b", 1))
+    await held(scene, "b")
     second = (await scene.begin(OTHER, "create", spec={"subGroups": [group()]})).grant
     assert second
     assert second.details["prepare"] == [PLACE]
@@ -85,12 +131,13 @@ async def test_the_last_one_to_leave_removes_what_is_shared(scene: Scene) -> Non
     assert await scene.book.leave(wish("a"), WEB) is Leave.SHARED
     assert await scene.book.leave(wish("a"), WEB) is Leave.SHARED, "asked again, it has left already"
     assert await scene.book.leave(wish("b"), OTHER) is Leave.LAST
-    assert await scene.book.hold(wish("c", 1)) is None, "it holds the place while it removes"
+    assert await scene.book.hold(wish("c")) is None, "it holds the place while it removes"
+    mine = await held(scene, "b")
     for what in ("sshKey", "securityGroup", "vnet"):
-        assert await scene.book.keep(wish("b"), what, None)
-    await scene.book.left(wish("b"), OTHER)
+        assert await scene.book.keep(mine, LASTS, what, None)
+    assert await scene.book.left(mine, OTHER)
     assert await scene.book.resources(PLACE) == {}
-    assert await scene.book.hold(wish("c", 2, generation=9)) == (9, {})
+    assert (await held(scene, "c", generation=9)).generation == 9
 
 
 async def test_one_that_comes_while_the_last_one_leaves_prepares_anew(scene: Scene) -> None:
@@ -110,8 +157,8 @@ async def test_nobody_leaves_a_place_while_it_has_vms(scene: Scene) -> None:
 
 async def test_a_place_that_somebody_is_at_is_left_later(scene: Scene) -> None:
     await begun(scene, WEB)
-    await scene.book.hold(wish("a"))
-    assert await scene.book.leave(wish("b", 1), WEB) is Leave.BUSY
+    await held(scene, "a")
+    assert await scene.book.leave(wish("b"), WEB) is Leave.BUSY
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(scene: Scene) -> None:
@@ -159,3 +206,17 @@ async def test_a_correction_loses_against_an_action_that_came_between(scene: Sce
     assert await scene.statuses() == {"front-1": "Rebooting", "front-2": "Suspended"}
     stale = Correction(Known(FRONT_1, "Running", 0, "None", {}), "Suspended", {})
     assert await scene.book.correct([stale], NOON) == []
+
+
+async def test_a_correction_leaves_an_mci_alone_that_an_action_is_at(scene: Scene) -> None:
+    """Also the VMs that the action skipped: what it counts must not change under it."""
+    await scene.make()
+    await scene.act(FRONT_1, "suspend", "Suspended")
+    plan = await scene.book.plan(Survey(path=WEB, reconcile=True))
+    known = await scene.book.seen(plan.chunks[0], ["Suspended"])
+    grant = await scene.grant(WEB, "reboot")
+    told = [Correction(each, "Running", each.info) for each in known]
+    assert await scene.book.correct(told, NOON) == []
+    await scene.land(grant, "Running")
+    await scene.finish(grant)
+    assert [each.known.path for each in await scene.book.correct(told, NOON)] == [FRONT_1]

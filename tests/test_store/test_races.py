@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from threading import Barrier
 from typing import TypeVar
@@ -14,8 +15,11 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import Mode
+from domain.mci.messages import Correction, Enrol, Hold, Leave, Survey, Wants
 from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, Result
+from domain.ports import SHARED
 from store import claims, endings, landings, takeover
+from store.mci import connections, enrolment, surveys
 from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Scene, claim, group
 
 T = TypeVar("T")
@@ -232,3 +236,131 @@ async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[Scene, S
     )
     assert admission.refusal
     assert [holder.run for holder in admission.refusal.holders] == ["r1"]
+
+
+PLACE = "aws/eu-1"
+LASTS = timedelta(seconds=30)
+
+
+def wish(holder: str) -> Hold:
+    return Hold(PLACE, holder, LASTS, 7)
+
+
+async def prepared(scene: Scene, path: str) -> None:
+    """An MCI without VMs that uses a prepared place."""
+    assert (await scene.begin(path, "create", spec={"subGroups": [group()]})).grant
+    held = await scene.book.hold(wish("a"))
+    assert held
+    for what in SHARED:
+        assert await scene.book.keep(held, LASTS, what, f"id-{what}")
+    await scene.book.let_go(held)
+
+
+async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its_network(
+    pair: tuple[Scene, Scene],
+) -> None:
+    other = f"{WEB}-2"
+    await prepared(pair[0], WEB)
+    admission = await overtaken(
+        pair,
+        partial(connections.leave, wish=wish("b"), path=WEB),
+        beginning(claim(other, "create", spec={"subGroups": [group()]})),
+    )
+    assert admission.grant
+    assert admission.grant.details["prepare"] == [PLACE]
+
+
+async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[Scene, Scene]) -> None:
+    other = f"{WEB}-2"
+    await prepared(pair[0], WEB)
+    leaving = await overtaken(
+        pair,
+        beginning(claim(other, "create", spec={"subGroups": [group()]})),
+        partial(connections.leave, wish=wish("b"), path=WEB),
+    )
+    assert leaving is Leave.SHARED
+
+
+async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[Scene, Scene]) -> None:
+    other = f"{WEB}-2"
+    await prepared(pair[0], WEB)
+    await pair[0].begin(other, "create", spec={"subGroups": [group()]})
+    leaving = await overtaken(
+        pair,
+        partial(connections.leave, wish=wish("b"), path=WEB),
+        partial(connections.leave, wish=wish("c"), path=other),
+    )
+    assert leaving is Leave.LAST
+
+
+async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[Scene, Scene]) -> None:
+    other = f"{WEB}-2"
+    await prepared(pair[0], WEB)
+    await pair[0].begin(other, "create", spec={"subGroups": [group()]})
+    leaving = await overtaken(
+        pair, partial(connections.forget, path=other), partial(connections.leave, wish=wish("b"), path=WEB)
+    )
+    assert leaving is Leave.LAST
+
+
+async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(pair: tuple[Scene, Scene]) -> None:
+    scene = pair[0]
+    held = await scene.book.hold(wish("a"))
+    assert held
+    kept = await overtaken(
+        pair,
+        partial(connections.hold, wish=wish("a")),  # another worker has the same work
+        partial(connections.keep, held=held, lasts=LASTS, what="vnet", cloud_id="v-1"),
+    )
+    assert kept is False
+
+
+async def test_what_clouds_offer_is_remembered_of_two_at_once(pair: tuple[Scene, Scene]) -> None:
+    small, large = (Wants(place=PLACE, specs=[spec], images=[]) for spec in ("small", "large"))
+    await overtaken(
+        pair,
+        partial(connections.remember, wanted=small, at=NOON),
+        partial(connections.remember, wanted=large, at=NOON),
+    )
+    assert await pair[0].book.unchecked([small, large], NOON) == []
+
+
+async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing(pair: tuple[Scene, Scene]) -> None:
+    scene = pair[0]
+    await scene.make()
+    await scene.act(FRONT_1, "suspend", "Suspended")
+    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+    told = [Correction(each, "Running", each.info) for each in known]
+    made = await overtaken(
+        pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.correct, corrections=told, at=NOON)
+    )
+    assert made == []
+    assert await scene.statuses() == {"front-1": "Suspended", "front-2": "Rebooting"}
+
+
+async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(pair: tuple[Scene, Scene]) -> None:
+    scene = pair[0]
+    await scene.make()
+    await scene.act(FRONT_1, "suspend", "Suspended")
+    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+    told = [Correction(each, "Running", each.info) for each in known]
+    admission = await overtaken(
+        pair, partial(surveys.correct, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
+    )
+    assert admission.grant
+    assert admission.grant.targets == 2
+    assert await scene.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
+
+
+async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(pair: tuple[Scene, Scene]) -> None:
+    scene = pair[0]
+    await scene.make()
+    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB))).chunks[0], ["Running"])
+    told = [Correction(each, "Suspended", each.info) for each in known]
+    grant = await scene.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
+    order = Enrol(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
+    made = await overtaken(
+        pair, partial(enrolment.enrol, order=order), partial(surveys.correct, corrections=told, at=NOON)
+    )
+    assert made == []
+    assert await scene.statuses() == {"front-1": "Running", "front-2": "Terminating"}

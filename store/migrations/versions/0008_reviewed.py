@@ -1,14 +1,20 @@
 """What reviews of the first version asked for: one migration, as it was never released in parts."""
 
+import sqlalchemy as sa
+from alembic import op
+
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
 depends_on = None
 
 
+Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
 def upgrade() -> None:
-    pass
+    op.add_column("connections", sa.Column("epoch", Number, nullable=False, server_default="0"))
 
 
 def downgrade() -> None:
-    pass
+    op.drop_column("connections", "epoch")

@@ -1,0 +1,20 @@
+"""The database's clock: the one that all workers share. What expires is reckoned by it, never by a worker's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+_POSTGRES = sa.text("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint")
+_SQLITE = sa.text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000")
+
+
+def micros(connection: sa.Connection) -> int:
+    """Microseconds since 1970, at this statement: a transaction may have waited for a lock since it began."""
+    return int(connection.execute(_POSTGRES if connection.dialect.name == "postgresql" else _SQLITE).scalar_one())
+
+
+def now(connection: sa.Connection) -> datetime:
+    """What time it is for everybody."""
+    return datetime.fromtimestamp(micros(connection) / 1_000_000, UTC)
