@@ -17,13 +17,14 @@ from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterS
 from domain.edge.tables import S, refuses_changes
 from domain.errors import Category, Refused, brief
 from domain.machine import Actor, Row
-from domain.model import Claim, Grant, Outcome
+from domain.model import Claim, Grant, Outcome, Result
 from domain.paths import ancestors, parent_of, short
 from store.recording import LINES, line, merged
 from store.riders import Extra, Found, Rider
 from store.schema import objects
 
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_LOCKED = _OBJECT.with_for_update()
 _INSIDE = (
     sa.select(objects.c.path, objects.c.status, objects.c.spec)
     .where(objects.c.parent == sa.bindparam("at_path"))
@@ -39,6 +40,11 @@ MAX_CASCADE = 500
 def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
     """The row of an object; None if it is not there."""
     return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
+
+
+def locked(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The row of an object that is about to be changed by what it says: nobody changes it in between."""
+    return connection.execute(_LOCKED, {"at_path": path}).mappings().one_or_none()
 
 
 def cloudlet_of(path: str) -> str:
@@ -218,9 +224,10 @@ def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | N
 
 def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """An action kept the cloudlet while CRMs came and went: now it is told as it is."""
-    found = find(connection, grant.path)
+    found = locked(connection, grant.path)
     if found is None:
         return
+    found = _handed_over(connection, found, grant, outcome)
     crm, other = found["info"].get("crm"), found["info"].get("next")
     repaired = found["status"] == S.READY and grant.action == "repair"
     if found["status"] == S.READY and grant.action == "upgrade" and other:  # or it would have said what became of it
@@ -235,6 +242,23 @@ def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at
         connection.execute(_CHANGE, {"at_path": grant.path, "info": info})
     if repaired and crm:  # it may have brought up the other one
         connection.execute(_CHANGE, {"at_path": grant.path, "spec": {**found["spec"], "version": crm["version"]}})
+
+
+def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, outcome: Outcome) -> sa.RowMapping:
+    """Connections as an action that succeeded leaves them: by the row, not by what the action last heard."""
+    crm, other = found["info"].get("crm"), found["info"].get("next")
+    if outcome.result is not Result.SUCCEEDED or not (crm or other):
+        return found
+    if grant.action == "upgrade" and other and other["version"] == found["spec"].get("version"):
+        news = {"crm": other, "next": None}
+    elif grant.action == "rekey" and crm:  # whoever is there has to prove the new token
+        news = {"crm": {**crm, "connected": False}, "next": None}
+    else:
+        return found
+    connection.execute(_CHANGE, {"at_path": grant.path, "info": merged(found["info"], news)})
+    again = find(connection, grant.path)
+    assert again
+    return again
 
 
 def heirs(crm: Crm, other: Crm) -> tuple[Crm, Crm]:

@@ -22,7 +22,7 @@ from domain.locks import Mode, wanted
 from domain.machine import NONE, Actor, Ruling
 from domain.paths import check_path
 from store.claims import serialise
-from store.edge.admission import address_of, cloudlet_of, find, heirs
+from store.edge.admission import address_of, cloudlet_of, find, heirs, locked
 from store.reading import below
 from store.recording import LINES, line, merged
 from store.schema import locks, objects
@@ -30,7 +30,7 @@ from store.schema import locks, objects
 MAX_ORPHANS = 100
 
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
-_KNOWN = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch)
+_KNOWN = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
 
 
 class _Cloudlet:
@@ -39,7 +39,7 @@ class _Cloudlet:
     def __init__(self, connection: sa.Connection, path: str, at: datetime) -> None:
         serialise(connection, wanted([path]))  # nobody below begins an action in between
         self.connection, self.path, self.at = connection, path, at
-        self.found = find(connection, path)
+        self.found = locked(connection, path)  # before its locks are read: finish writes it, and releases them
         holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
         owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
         self.owner = path if path in owners else ""
@@ -178,7 +178,9 @@ def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
     """Instances at rest against what the CRM has: lost ones are marked, strange ones are reported."""
     rows = {
         row["path"]: row
-        for row in site.connection.execute(_KNOWN.where(below(objects.c.path, site.path))).mappings()
+        for row in site.connection.execute(
+            _KNOWN.where(below(objects.c.path, site.path)).order_by(objects.c.path)
+        ).mappings()
         if row["path"] != site.path
     }
     known = {path: (row["status"], bool(row["info"].get("missing"))) for path, row in rows.items()}

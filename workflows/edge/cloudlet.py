@@ -233,9 +233,8 @@ class RekeyCloudlet(OnCloudlet):
         self._address = self._terms.address
         key = str((request.spec or {}).get("key", ""))
         await self.close_mail()
-        gone = {"crm": {**self._address.connection(), "connected": False}} if self._address else None
         told = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
-        return Done(spec={**self._terms.spec, "key": key}, info=gone, message=told)
+        return Done(spec={**self._terms.spec, "key": key}, message=told)
 
 
 @workflow.defn(name=wire.DELETE_CLOUDLET)

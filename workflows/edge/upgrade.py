@@ -52,10 +52,8 @@ class UpgradeCloudlet(OnCloudlet):
         assert self._next
         await calls.everything(self._next)
         await self.close_mail()
-        crm = {**self._next.connection(), "connected": True}
         spec = {**self._terms.spec, "version": self._next.version}
-        ready = Move(path=grant.path, to=S.READY, actor=Party.V2, info={"crm": crm, "next": None}, spec=spec)
-        return Done(moves=[ready])
+        return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.V2, spec=spec)])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """CRMv1 is told to clean up whatever there is of CRMv2; the state says that an admin is needed."""

@@ -1,0 +1,169 @@
+"""The edge on PostgreSQL: a CRM's message comes in the middle of a begin or a finish. Both orders are forced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+
+from domain.edge.facts import Standing
+from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse
+from domain.model import Ending, Grant, Move, Result
+from store import claims, endings
+from store.edge import links
+from tests.test_store.scene import NOON, Scene, claim
+
+T = TypeVar("T")
+Work = Callable[[sa.Connection], T]
+
+BERLIN = "org:acme:cloudlet:berlin"
+CLUSTER = f"{BERLIN}:cluster:c1"
+
+
+@pytest.fixture
+def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
+    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
+    yield scenes
+    for scene in scenes:
+        scene.close()
+
+
+async def overtaken(pair: tuple[Scene, Scene], first: Work[Any], second: Work[T]) -> T:
+    """`second` starts while `first` has decided but not committed, and is seen to wait for it."""
+    one, two = pair
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with one.database.engine.begin() as connection:
+        first(connection)
+        late = asyncio.create_task(two.database.run(second))
+        while not await one.database.run(lambda other: other.execute(sa.text(query)).scalar()):
+            assert not late.done(), "it did not wait"
+    return await late
+
+
+async def site(scene: Scene) -> None:
+    """A cloudlet that is Ready, with its CRM connected as number 1."""
+    grant = await scene.grant(BERLIN, "create", spec={})
+    await scene.database.run(connects(1))
+    await scene.finish(grant)
+
+
+def connects(notify_id: int, version: str = "v1") -> Work[Any]:
+    said = CrmConnect(notify_id=notify_id, version=version)
+    return partial(links.connected, path=BERLIN, said=said, at=NOON)
+
+
+def leaves(notify_id: int) -> Work[Any]:
+    return partial(links.lost, path=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON)
+
+
+def says(state: str, notify_id: int) -> Work[Any]:
+    return partial(links.answered, path=BERLIN, said=CrmResponse(state=state, notify_id=notify_id), at=NOON)
+
+
+def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:
+    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, at=NOON, **more)
+    return partial(endings.finish, ending=ending)
+
+
+async def upgraded(scene: Scene) -> Work[Any]:
+    """An upgrade whose new CRM is connected as number 2, about to end well."""
+    grant = await scene.grant(BERLIN, "upgrade", spec={"version": "v2"})
+    await scene.database.run(connects(2, "v2"))
+    spec = {**(await scene.inventory.get(BERLIN)).spec, "version": "v2"}
+    ready = [Move(path=BERLIN, to=to, actor=actor) for to, actor in (("Updating", "CRMv1"), ("Ready", "CRMv2"))]
+    return ends(grant, moves=[ready[0], ready[1].model_copy(update={"spec": spec})])
+
+
+async def test_a_goodbye_that_waited_for_the_end_of_an_upgrade_leaves_what_the_end_wrote(
+    pair: tuple[Scene, Scene],
+) -> None:
+    await site(pair[0])
+    await overtaken(pair, await upgraded(pair[0]), leaves(1))
+    view = await pair[0].inventory.get(BERLIN)
+    assert (view.status, view.info["crm"]["version"], view.info["crm"]["connected"]) == ("Ready", "v2", True)
+
+
+async def test_an_upgrade_that_waited_for_its_new_crms_goodbye_ends_offline(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    end = await upgraded(pair[0])
+    assert (await overtaken(pair, leaves(2), end)).status == "Offline"
+    view = await pair[0].inventory.get(BERLIN)
+    assert (view.info["crm"]["notify_id"], view.info["crm"]["connected"]) == (2, False)
+
+
+async def test_a_goodbye_that_waited_for_the_end_of_the_last_action_takes_the_cloudlet_offline(
+    pair: tuple[Scene, Scene],
+) -> None:
+    await site(pair[0])
+    grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
+    told = await overtaken(pair, ends(grant, Result.FAILED), leaves(1))
+    assert (told.owner, await pair[0].status(BERLIN)) == ("", "Offline")
+
+
+async def test_an_end_that_waited_for_a_goodbye_takes_the_cloudlet_offline(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
+    assert (await overtaken(pair, leaves(1), ends(grant, Result.FAILED))).status == "Offline"
+
+
+async def test_a_connection_that_waited_for_the_end_of_its_cloudlet_is_refused(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    grant = await pair[0].grant(BERLIN, "delete")
+    found = await overtaken(pair, ends(grant), connects(2))
+    assert (found.standing, found.why) == (Standing.REFUSED, f"there is no such Cloudlet: {BERLIN}")
+
+
+async def test_a_rekey_that_waited_for_a_connection_does_not_bring_the_older_one_back(
+    pair: tuple[Scene, Scene],
+) -> None:
+    await site(pair[0])
+    grant = await pair[0].grant(BERLIN, "rekey", spec={"key": ""})
+    assert (await overtaken(pair, connects(2), ends(grant))).status == "Offline"
+    assert (await pair[0].inventory.get(BERLIN)).info["crm"]["notify_id"] == 2
+
+
+async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that_is_over(
+    pair: tuple[Scene, Scene],
+) -> None:
+    await site(pair[0])
+    grant = await pair[0].grant(BERLIN, "upgrade", spec={"version": "v2"})
+    told = await overtaken(pair, ends(grant, Result.FAILED), says("Ready", 1))
+    assert told.owner == ""
+    assert told.everything
+    assert await pair[0].status(BERLIN) == "UpdateError"
+
+
+async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    admission = await overtaken(pair, leaves(1), partial(claims.begin, claim=claim(CLUSTER, "create", spec={})))
+    assert admission.refusal
+    assert "it is Offline" in admission.refusal.message
+
+
+async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    found = await overtaken(pair, partial(claims.begin, claim=claim(CLUSTER, "create", spec={})), connects(2))
+    assert found.running == [CLUSTER]
+
+
+async def test_a_connection_that_waited_for_the_end_of_an_update_keeps_what_it_wrote(
+    pair: tuple[Scene, Scene],
+) -> None:
+    scene = pair[0]
+    await site(scene)
+    await scene.finish(await scene.grant(CLUSTER, "create", spec={}))
+    grant = await scene.grant(CLUSTER, "update", spec={"nodes": 2})
+    await overtaken(pair, ends(grant, info={"runtime": {"endpoint": "x"}}), connects(2))
+    assert (await scene.inventory.get(CLUSTER)).info["runtime"] == {"endpoint": "x"}
+
+
+async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[Scene, Scene]) -> None:
+    await site(pair[0])
+    begin = partial(claims.begin, claim=claim(CLUSTER, "create", spec={}))
+    admission = await overtaken(pair, begin, partial(claims.begin, claim=claim(BERLIN, "delete")))
+    assert admission.refusal
+    assert [holder.owner for holder in admission.refusal.holders] == [CLUSTER]
