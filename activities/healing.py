@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from activities.leftovers import Leftovers
 from activities.measuring import count
 from activities.pulse import pulse
+from activities.runs import RunState, state_of
 from domain import metrics, wire
 from domain.errors import RatchetError, brief
 from domain.healing import (
@@ -25,15 +26,17 @@ from domain.healing import (
     Suspect,
     Sweep,
     limit_for,
-    shortest,
 )
 from domain.machine import NONE
-from domain.model import Holders, ObjectView
+from domain.model import Holder, Holders, ObjectView
 from domain.ports import Inventory
 
 AT_ONCE = 20  # questions to Temporal
+HOLDERS_PATIENCE = 7.0  # seconds for asking after all holders: less than the activity has
 CUT_OFF = "the action was cut off; back to what it was, the cloud was not asked"
 ABANDONED = "abandoned: its workflow was not running; back to what it was before"
+CAME_TO_REST = "it came to rest while the sweep looked; nothing was changed"
+DEAD = (RunState.CLOSED, RunState.UNKNOWN)
 
 Inspect = Callable[[ObjectView], Awaitable[str]]  # what the world outside says that an object is now
 
@@ -56,30 +59,36 @@ class Healing:
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:
-        """Bury those of the holders whose run is closed. Returns how many those were."""
-        dead = [holder for holder in suspects.holders if not await self._alive(holder.owner, holder.run)]
+        """Bury those of the holders whose run is closed. Returns how many those were.
+
+        A holder that Temporal did not answer for in time is taken to be alive, and named in the log.
+        """
+        states = await self._states(suspects.holders)
+        dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
         for holder in dead:
             await self._inventory.bury(holder.owner, holder.run, datetime.now(UTC), CUT_OFF)
+        if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
+            activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
         count(metrics.HEALS, len(dead), result="buried")
-        count(metrics.HEALS, len(suspects.holders) - len(dead), result="alive")
+        count(metrics.HEALS, len(unasked), result="unasked")
+        count(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
         return len(dead)
 
     @activity.defn(name=wire.SWEEP)
     async def sweep(self, order: Sweep) -> HealReport:
-        """Look at everything that is over its limit. A second try finds what the first one left."""
+        """Look at everything that is under way. A second try finds what the first one left."""
         at = order.at or datetime.now(UTC)
-        limits = self._limits if order.limits is None else order.limits
         async with pulse():
             left = await self._leftovers.due(order, at)  # first: what is brought back now has its time of grace yet
-            oldest = await self._inventory.suspects(at - timedelta(seconds=shortest(limits)))
-            late = [each for each in oldest if _age(each, at) >= limit_for(limits, each.path, each.action)]
+            under_way = await self._inventory.suspects(at)
             room = asyncio.Semaphore(AT_ONCE)
-            found = await asyncio.gather(
-                *(self._look(each, order.dry_run, at, room) for each in late),
+            looks = await asyncio.gather(
+                *(self._look(each, order, at, room) for each in under_way),
                 *(self._leftovers.clear(each, order.dry_run, room) for each in left),
             )
-        counts, looked = Counter(each.finding.value for each in found), len(oldest) + len(left)
-        report = HealReport(at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=list(found))
+        found = [each for each in looks if each]
+        counts, looked = Counter(each.finding.value for each in found), len(looks)
+        report = HealReport(at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found)
         return await self._inventory.keep_report(report)
 
     @activity.defn(name=wire.READ_REPORTS)
@@ -87,31 +96,34 @@ class Healing:
         """What earlier sweeps found, the newest first."""
         return HealReports(reports=await self._inventory.reports(query.limit))
 
-    async def _look(self, suspect: Suspect, dry_run: bool, at: datetime, room: asyncio.Semaphore) -> Found:
+    async def _look(self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore) -> Found | None:
+        """None: nothing is wrong with it. A run that Temporal says is closed is dead, however young it is."""
+        limits = self._limits if order.limits is None else order.limits
+        late = _age(suspect, at) >= limit_for(limits, suspect.path, suspect.action)
         async with room:
-            if suspect.run and await self._alive(suspect.owner, suspect.run):
-                return _found(suspect, Finding.SLOW, message="its workflow runs: left alone")
-            if dry_run:
+            state = await state_of(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
+            if state is RunState.OPEN:
+                return _found(suspect, Finding.SLOW, message="its workflow runs: left alone") if late else None
+            if state is RunState.UNKNOWN and not late:
+                return None
+            if order.dry_run:
                 return _found(suspect, Finding.WOULD_HEAL, message="its workflow is not running")
             return await self._heal(suspect, at)
 
     async def _heal(self, suspect: Suspect, at: datetime) -> Found:
         before = await self._seen(suspect)
-        if suspect.run:
-            healed = await self._inventory.bury(suspect.owner, suspect.run, at, ABANDONED)
-        else:
-            healed = await self._inventory.recover(suspect, at, ABANDONED)
-        came_to_rest = not healed and not suspect.run
-        return await self._told(suspect, Finding.ENDED if came_to_rest else Finding.HEALED, before)
+        if await self._inventory.heal(suspect, at, ABANDONED):
+            return await self._told(suspect, Finding.HEALED, before, ABANDONED)
+        return await self._told(suspect, Finding.ENDED, before, CAME_TO_REST)
 
-    async def _told(self, suspect: Suspect, finding: Finding, before: ObjectView | None) -> Found:
+    async def _told(self, suspect: Suspect, finding: Finding, before: ObjectView | None, message: str) -> Found:
         """The finding, with what the object is now and, where somebody can be asked, what it is outside.
 
         Of one that never came into being the record is gone again: what may be left outside is told all the same.
         """
         now = await self._seen(suspect)
         outside = await self._outside(found) if (found := now or before) else ""
-        return _found(suspect, finding, to=now.status if now else NONE, message=ABANDONED, provider=outside)
+        return _found(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
     async def _seen(self, suspect: Suspect) -> ObjectView | None:
         try:
@@ -128,17 +140,22 @@ class Healing:
         except RatchetError as error:
             return f"cannot be asked: {brief(error, 200)}"
 
-    async def _alive(self, owner: str, run: str) -> bool:
-        """Is the run open? One that was continued is as alive as what it was continued as."""
-        try:
-            described = await self._client.get_workflow_handle(owner, run_id=run).describe()
-            if described.status is WorkflowExecutionStatus.CONTINUED_AS_NEW:
-                described = await self._client.get_workflow_handle(owner).describe()
-        except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                return False
-            raise
-        return described.status is WorkflowExecutionStatus.RUNNING
+    async def _states(self, holders: Sequence[Holder]) -> list[RunState | None]:
+        """What Temporal says about each, all within the patience; None: it did not answer."""
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def ask(holder: Holder) -> RunState | None:
+            async with room:
+                try:
+                    return await state_of(self._client, holder.owner, holder.run)
+                except RPCError:
+                    return None
+
+        asked = [asyncio.ensure_future(ask(holder)) for holder in holders]
+        await asyncio.wait(asked, timeout=HOLDERS_PATIENCE)
+        for question in asked:
+            question.cancel()
+        return [question.result() if question.done() else None for question in asked]
 
 
 def _age(suspect: Suspect, at: datetime) -> float:

@@ -66,7 +66,7 @@ class ActionWrites:
         began = time.monotonic()
         with timed(metrics.STORE_LATENCY, operation="begin"):
             admission = await self._inventory.begin(claim)
-        if admission.grant is None:
+        if admission.grant is None or admission.outcome:
             return admission
         done = await self._work(admission.grant)
         if isinstance(done, Grant):

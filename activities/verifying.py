@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client
 
 from activities.pulse import pulse
+from activities.runs import RunState, state_of
 from domain import registry, wire
 from domain.invariants import ActionFacts, accepted_is_finished
 from domain.model import Finding, Query, Verification
@@ -55,13 +55,8 @@ class Verifying:
         return {each.run for each in doubtful[:LISTED] if await self._is_open(each)}
 
     async def _is_open(self, action: ActionFacts) -> bool:
-        handle = self._client.get_workflow_handle(registry.owner_of(action.path, action.action), run_id=action.run)
-        try:
-            return (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
-        except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                return False
-            raise
+        owner = registry.owner_of(action.path, action.action)
+        return await state_of(self._client, owner, action.run) is RunState.OPEN
 
     async def _open_runs(self) -> set[str]:
         running = self._client.list_workflows("ExecutionStatus = 'Running'")

@@ -107,8 +107,3 @@ def limit_for(limits: Mapping[str, float], path: str, action: str) -> float:
         if word in limits:
             return limits[word]
     return DEFAULT_LIMIT
-
-
-def shortest(limits: Mapping[str, float]) -> float:
-    """Nothing younger than this can be over its limit."""
-    return min([*limits.values(), *([] if ANY in limits else [DEFAULT_LIMIT])])

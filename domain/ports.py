@@ -95,8 +95,8 @@ class Inventory(Protocol):
         """Whatever has been under way since before that time: actions, locks and objects."""
         ...
 
-    async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
-        """An object that is under way although no action is goes back where it came from. Returns how many did."""
+    async def heal(self, suspect: Suspect, at: datetime, message: str) -> bool:
+        """Put right what a dead action left. The caller knows that it is dead. False: it came to rest by itself."""
         ...
 
     async def leftovers(self) -> list[Leftover]:

@@ -27,10 +27,11 @@ async def heal(
     older_than: Annotated[str, Parameter(help="Instead of the limits of each kind, such as 5m.")] = "",
     output: OutputOption = "table",
 ) -> Exit:
-    """Sweep now: what is under way for longer than its limit, and is its workflow running? The dead are brought back.
+    """Sweep now: bring back whatever is under way although its workflow is closed.
 
-    An object goes back to the stable status that it had; an action that is slow but alive is left alone. What a dead
-    creation left outside, without a record, is removed by a sweep ten minutes later, if nobody has taken it up.
+    An object goes back to the stable status that it had; an action that is slow but alive is left alone. Limits count
+    for what Temporal has no record of, and for what is called slow. What a dead creation left outside, without a
+    record, is removed by a sweep ten minutes later, if nobody has taken it up.
 
     Example: starter heal --dry-run
     """

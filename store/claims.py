@@ -168,10 +168,11 @@ def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
     request = claim.request
     asked = {"run": claim.run, "path": request.path, "request_id": request.request_id}
     for row in connection.execute(_ASKED_AGAIN if request.request_id else _SAME_RUN, asked).mappings():
+        outcome = Outcome.model_validate(row["outcome"]) if row["outcome"] else None
         if row["run"] == claim.run:
-            return Admission(grant=kept_grant(row))
-        if row["outcome"]:
-            return Admission(outcome=Outcome.model_validate(row["outcome"]))
+            return Admission(grant=kept_grant(row), outcome=outcome)  # ended: a reset must not do it again
+        if outcome:
+            return Admission(outcome=outcome)
     return None
 
 

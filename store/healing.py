@@ -15,7 +15,7 @@ from domain.model import Result
 from domain.paths import kind_of
 from store.schema import UNBORN, actions, history, locks, objects
 from store.schema import heal_reports as reports
-from store.takeover import back_where_it_was
+from store.takeover import back_where_it_was, bury
 
 REPORTS_KEPT = 1_000
 
@@ -37,6 +37,15 @@ _ORPHANED_OBJECTS = (
     .outerjoin(actions, (actions.c.epoch == objects.c.epoch) & actions.c.ended_at.is_(None))
     .where(actions.c.epoch.is_(None), objects.c.target_action != NONE, objects.c.changed_at <= sa.bindparam("before"))
     .order_by(objects.c.path)
+)
+
+_LEFT_OPEN = (
+    sa.select(actions.c.epoch)
+    .where(actions.c.run == sa.bindparam("dead"), actions.c.ended_at.is_(None))
+    .with_for_update()  # or it ends itself, but not both
+)
+_LEFT_LOCKED = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("dead")
 )
 
 # Objects that did not come into being: of each, the last line of its history.
@@ -95,7 +104,19 @@ def _unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[Su
             )
 
 
-def recover(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> int:
+def heal(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> bool:
+    """Put right what a dead action left. False: nothing was left of it, as it came to rest by itself."""
+    if not suspect.run:
+        return _recover(connection, suspect, at, message) > 0
+    left = (
+        connection.execute(_LEFT_OPEN, {"dead": suspect.run}).first()
+        or connection.execute(_LEFT_LOCKED, {"owner": suspect.owner, "dead": suspect.run}).first()
+    )
+    bury(connection, suspect.owner, suspect.run, at, message)
+    return left is not None
+
+
+def _recover(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> int:
     """An object that moves although no action moves it goes back where it came from. It may have come to rest."""
     still_open = sa.select(actions.c.epoch).where(actions.c.epoch == suspect.epoch, actions.c.ended_at.is_(None))
     if connection.execute(still_open).first():

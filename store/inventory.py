@@ -84,8 +84,8 @@ class SqlInventory:
     async def suspects(self, before: datetime) -> list[Suspect]:
         return await self.database.run(partial(healing.suspects, before=before))
 
-    async def recover(self, suspect: Suspect, at: datetime, message: str) -> int:
-        return await self.database.run(partial(healing.recover, suspect=suspect, at=at, message=message))
+    async def heal(self, suspect: Suspect, at: datetime, message: str) -> bool:
+        return await self.database.run(partial(healing.heal, suspect=suspect, at=at, message=message))
 
     async def leftovers(self) -> list[Leftover]:
         return await self.database.run(healing.leftovers)

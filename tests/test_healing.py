@@ -9,10 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 
+from activities.healing import Healing
 from domain import wire
-from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Sweep, limit_for, shortest
+from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Suspect, Sweep, limit_for
 from domain.model import Result
+from domain.ports import Inventory
 from store.schema import actions, locks, objects
 from tests.patience import PATIENCE
 from tests.test_cli.conftest import cli as cli
@@ -51,9 +54,7 @@ def test_limits_are_looked_up_from_the_narrow_to_the_wide() -> None:
     limits = {"vm.reboot": 1.0, "vm": 2.0, ANY: 3.0}
     assert [limit_for(limits, path, "reboot") for path in ("ns:a:mci:b:vm:c", "ns:a:mci:b")] == [1.0, 3.0]
     assert limit_for(limits, "ns:a:mci:b:vm:c", "resume") == 2.0
-    assert limit_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT == shortest({})
-    assert shortest(limits) == 1.0
-    assert shortest({"vm": 5_000.0}) == DEFAULT_LIMIT  # the others still have the usual one
+    assert limit_for({}, "ns:a:mci:b", "create") == DEFAULT_LIMIT
 
 
 async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported(user: User, hung: str) -> None:
@@ -87,11 +88,51 @@ async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, h
     await user.asking.cancel(hung)
 
 
-async def test_what_is_younger_than_its_limit_is_not_even_looked_at(user: User, hung: str) -> None:
+async def test_a_terminated_action_is_healed_at_once_however_young_it_is(user: User, hung: str) -> None:
     await terminate(user, hung)
-    assert (await sweep(user, Sweep(limits={"vm.reboot": 3600.0, ANY: 0})))[1] == []
+    _, [found] = await sweep(user, Sweep())
+    assert (found.path, found.finding, found.to) == (hung, Finding.HEALED, "Running")
+
+
+async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(user: User, hung: str) -> None:
+    await terminate(user, hung)
+    forgotten = f"5b1b5c1e-0000-4000-8000-{int(user.ns.removeprefix('t')):012}"
+
+    def forget(connection: sa.Connection) -> None:
+        mine = (actions.c.path == hung) & actions.c.ended_at.is_(None)
+        connection.execute(sa.update(actions).where(mine).values(run=forgotten))
+        connection.execute(sa.update(locks).where(locks.c.owner == hung).values(run=forgotten))
+
+    await user.service.database.run(forget)
+    assert (await sweep(user, Sweep(limits={"vm.reboot": 3600.0})))[1] == []
     assert (await user.see(hung)).status == "Rebooting"
-    assert len((await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]) == 1
+    assert [found.finding for found in (await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]] == [Finding.HEALED]
+
+
+class Outdated:
+    """The inventory, which a sweep has asked for suspects some time ago."""
+
+    def __init__(self, inventory: Inventory, suspects: list[Suspect]) -> None:
+        self._inventory, self._suspects = inventory, suspects
+
+    async def suspects(self, before: datetime) -> list[Suspect]:
+        return self._suspects
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inventory, name)
+
+
+async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.fault("hang", verb="reboot", seconds=60)
+    ticket = await user.admitted(user.mci(), "reboot")
+    inventory = user.service.inventory
+    seen = [each for each in await inventory.suspects(datetime.now(UTC)) if each.path == user.mci()]
+    await user.heal_faults()
+    assert (await user.asking.outcome(user.mci(), ticket.run)).result is Result.SUCCEEDED
+    healing = Healing(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
+    report = await ActivityEnvironment().run(healing.sweep, Sweep(limits={ANY: 0}, grace=10**6))
+    assert [(found.path, found.finding) for found in report.found] == [(user.mci(), Finding.ENDED)]
 
 
 async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(user: User, hung: str) -> None:

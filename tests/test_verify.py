@@ -58,7 +58,7 @@ class NothingListed:
     """Temporal, whose lists have not heard of anything yet."""
 
     def __init__(self, client: Client) -> None:
-        self.get_workflow_handle = client.get_workflow_handle
+        self.workflow_service, self.namespace = client.workflow_service, client.namespace
 
     async def list_workflows(self, query: str) -> AsyncIterator[WorkflowExecution]:
         for none in list[WorkflowExecution]():

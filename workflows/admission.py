@@ -48,10 +48,17 @@ async def _clear_below(request: Request, admission: Admission) -> Admission:
 
 async def _cancel(holders: list[Holder]) -> None:
     for holder in holders:
-        try:
-            await workflow.get_external_workflow_handle(holder.owner, run_id=holder.run).cancel()
-        except FailureError:
+        if not await _cancelled(holder.owner, holder.run) and not await _cancelled(holder.owner, None):
             workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+
+
+async def _cancelled(owner: str, run: str | None) -> bool:
+    """False: no such run is open. One that was reset goes on under another run ID."""
+    try:
+        await workflow.get_external_workflow_handle(owner, run_id=run).cancel()
+    except FailureError:
+        return False
+    return True
 
 
 def may_preempt(request: Request) -> bool:

@@ -76,10 +76,16 @@ async def patiently(
     )
 
 
+def own_run() -> str:
+    """The run in whose name the action is kept. A reset gives the workflow another run ID, but it is the same action:
+    it goes on under its epoch and its tokens."""
+    return workflow.info().original_execution_run_id
+
+
 async def begin(request: Request) -> Admission:
     """Ask the inventory for admission."""
     info = workflow.info()
-    claim = Claim(request=request, run=info.run_id, at=workflow.now(), workflow=info.workflow_id)
+    claim = Claim(request=request, run=own_run(), at=workflow.now(), workflow=info.workflow_id)
     return await locally(ActionWrites.begin, claim)
 
 
@@ -114,13 +120,13 @@ async def still_held(behind: Holders) -> Holders:
 
 async def close_line(path: str) -> Holders:
     """Let nobody else stand in line at a path; those who do are returned."""
-    order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
+    order = LineOrder(path=path, run=own_run(), at=workflow.now())
     return await locally(ActionWrites.close_line, order)
 
 
 async def open_line(path: str) -> None:
     """The line is gone, and the next request begins another."""
-    order = LineOrder(path=path, run=workflow.info().run_id, at=workflow.now())
+    order = LineOrder(path=path, run=own_run(), at=workflow.now())
     await locally(ActionWrites.open_line, order)
 
 
@@ -132,7 +138,7 @@ async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
 
 async def has_ended() -> bool:
     """Is the end of this very run written already? A step that wrote it may be taken back, and taken another way."""
-    return await locally(ActionWrites.has_ended, Query(run=workflow.info().run_id))
+    return await locally(ActionWrites.has_ended, Query(run=own_run()))
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:

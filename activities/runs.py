@@ -1,0 +1,59 @@
+"""Asks Temporal whether a run is open, along its chain: a run that was reset or continued lives on in another run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import Enum
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+PATIENCE = timedelta(seconds=3)  # with one question
+_OVER = (  # of this run; a running or paused one is open
+    Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
+    Status.WORKFLOW_EXECUTION_STATUS_FAILED,
+    Status.WORKFLOW_EXECUTION_STATUS_CANCELED,
+    Status.WORKFLOW_EXECUTION_STATUS_TERMINATED,
+    Status.WORKFLOW_EXECUTION_STATUS_TIMED_OUT,
+    Status.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+)
+_NO_SUCH_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
+
+
+class RunState(Enum):
+    """What Temporal says about a run."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    UNKNOWN = "unknown"  # Temporal has no such run, or has none any more
+
+
+async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
+    """The state of a run, or of the newest run of its chain: a reset or a continue-as-new goes on in another run.
+
+    Every run of a chain names the first one. Temporal forgets runs that are over, so the one asked for may be unknown.
+    """
+    asked = await _describe(client, workflow_id, run)
+    if asked and asked.status not in _OVER:
+        return RunState.OPEN
+    newest = await _describe(client, workflow_id, "")
+    if newest and newest.first_run_id == (asked.first_run_id if asked else run):
+        return RunState.CLOSED if newest.status in _OVER else RunState.OPEN
+    return RunState.CLOSED if asked else RunState.UNKNOWN
+
+
+async def _describe(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:
+    """The raw answer: the SDK's own description fails on a status that it does not know, such as paused."""
+    which = WorkflowExecution(workflow_id=workflow_id, run_id=run)
+    asked = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=which)
+    try:
+        found = await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=PATIENCE)
+    except RPCError as error:
+        if error.status in _NO_SUCH_RUN:
+            return None
+        raise
+    return found.workflow_execution_info

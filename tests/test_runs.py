@@ -1,0 +1,150 @@
+"""Is a run alive? Asked along the chain of runs: what was reset lives on under another run ID."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflowservice.v1 import (
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+    ResetWorkflowExecutionRequest,
+)
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+
+from activities import healing
+from activities.healing import Healing
+from activities.runs import RunState, state_of
+from domain import wire
+from domain.healing import ANY, Finding, Sweep
+from domain.model import Holder, Holders, Query, Result, Verification
+from tests.user import User, spec
+
+pytestmark = pytest.mark.stores("sqlite", "postgres")
+
+
+async def reset(client: Client, workflow_id: str, run: str, task: int) -> str:
+    """`temporal workflow reset` to a completed workflow task: the first is 0, the last -1. Returns the new run."""
+    handle, done = client.get_workflow_handle(workflow_id, run_id=run), list[int]()
+    async for event in handle.fetch_history_events(wait_new_event=task == 0):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            done.append(event.event_id)
+            if task == 0:
+                break
+    order = ResetWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run),
+        reason="an operator",
+        workflow_task_finish_event_id=done[task],
+        request_id=str(uuid4()),
+    )
+    return (await client.workflow_service.reset_workflow_execution(order)).run_id
+
+
+@pytest.fixture
+async def hung(user: User) -> AsyncIterator[tuple[str, str]]:
+    """An MCI whose reboot takes its time, and the run of the reboot."""
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
+    ticket = await user.admitted(user.mci(), "reboot")
+    await user.until_called(user.vm("aws0-1"))
+    yield user.mci(), ticket.run
+    await user.heal_faults()
+
+
+@pytest.mark.parametrize("task", [0, -1], ids=["to its first task", "to its last task"])
+async def test_an_action_that_was_reset_is_left_alone_and_ends_well(
+    user: User, hung: tuple[str, str], task: int
+) -> None:
+    mci, run = hung
+    epoch = (await user.see(mci)).epoch
+    client = user.asking.client
+    second = await reset(client, mci, run, task)
+    again = await reset(client, mci, second, 0)  # and once more
+    assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.OPEN] * 3
+    report = await user.asking.heal(Sweep(limits={ANY: 0}))
+    assert [found.finding for found in report.found if found.path == mci] == [Finding.SLOW]
+    found = await user.asking.read(wire.VERIFY, Query(path=mci), Verification, seconds=60)
+    assert found.findings == []
+    await user.heal_faults()
+    assert (await user.asking.outcome(mci, again)).result is Result.SUCCEEDED
+    assert [line for line in await user.history(mci) if line.action == "heal"] == []
+    assert (await user.see(mci)).epoch == epoch  # the same action, not another one
+    await user.books_agree()
+    assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.CLOSED] * 3
+
+
+async def test_an_action_that_had_ended_is_not_done_again_by_a_reset(user: User) -> None:
+    mci = user.mci()
+    await user.do(mci, "create", spec=spec(1, ["aws"]))
+    ticket = await user.admitted(mci, "suspend")
+    assert (await user.asking.outcome(mci, ticket.run)).result is Result.SUCCEEDED
+    await user.do(mci, "resume")
+    again = await reset(user.asking.client, mci, ticket.run, 0)
+    outcome = await user.asking.outcome(mci, again)
+    assert (outcome.result, outcome.action) == (Result.SUCCEEDED, "suspend")
+    assert (await user.see(mci)).counts == {"Running": 1}
+    await user.books_agree()
+
+
+async def test_force_from_above_reaches_an_action_that_was_reset(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    vm = user.vm("aws0-1")
+    await user.fault("hang", vm="aws0-1", verb="reboot", seconds=60)
+    ticket = await user.admitted(vm, "reboot")
+    await user.until_called(vm)
+    await reset(user.asking.client, vm, ticket.run, -1)
+    await user.heal_faults()
+    assert (await user.do(user.mci(), "suspend", force=True)).result is Result.SUCCEEDED
+
+
+class Slow:
+    """A Temporal that takes its time, and never answers for some workflows."""
+
+    namespace = "default"
+
+    def __init__(self, deaf: str) -> None:
+        self.workflow_service, self._deaf = self, deaf
+
+    async def describe_workflow_execution(
+        self, asked: DescribeWorkflowExecutionRequest, **_more: Any
+    ) -> DescribeWorkflowExecutionResponse:
+        await asyncio.sleep(3_600 if asked.execution.workflow_id == self._deaf else 0.05)
+        found = DescribeWorkflowExecutionResponse()
+        found.workflow_execution_info.status = Status.WORKFLOW_EXECUTION_STATUS_TERMINATED
+        return found
+
+
+class Graves:
+    """An inventory that only counts."""
+
+    def __init__(self) -> None:
+        self.buried: list[str] = []
+
+    async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
+        self.buried.append(owner)
+        return 1
+
+
+async def test_five_hundred_holders_are_asked_for_in_time_and_one_that_cannot_be_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(healing, "HOLDERS_PATIENCE", 5.0)
+    owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
+    graves, since = Graves(), datetime.now(UTC)
+    work = Healing(Slow(deaf=owners[7]), graves)  # type: ignore[arg-type]
+    holders = Holders(holders=[Holder(owner=each, action="reboot", run="r", since=since) for each in owners])
+    began = time.monotonic()
+    assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
+    assert time.monotonic() - began < 9
+    assert owners[7] not in graves.buried
+    assert owners[7] in caplog.text
