@@ -40,11 +40,16 @@ class Kind:
     aggregate: Callable[[str, Mapping[str, int]], str] | None = None  # a status computed from the members'
     counts: str | None = None  # what the aggregate counts instead: objects of this kind, however deep below
     place: str = ""  # which part of its info says where it is, if it has no placement
+    titled: bool = False  # its source system writes a TargetAction with a capital: `Create`
     busy: str = ""  # what the source system says, besides, of an object that is under way
 
     @property
     def name(self) -> str:
         return self.table.kind
+
+    def target_action(self, action: str) -> str:
+        """A TargetAction as the source system writes it."""
+        return action.title() if self.titled else action
 
     def verb(self, action: str) -> Verb:
         """The verb for an action, or Refused naming those that there are."""

@@ -37,9 +37,14 @@ class Row:
     actor: str = Actor.USER
     force: bool = False  # only with force
     hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
+    target: str | None = None  # the TargetStatus meanwhile, where `then` does not say it: of a group, its members'
 
     def success(self, came_from: str) -> str:
         return came_from if self.then == SAME else self.then
+
+    def expected(self, came_from: str) -> str:
+        """The TargetStatus while it is under way."""
+        return self.success(came_from) if self.target is None else self.target
 
     def failure(self, came_from: str) -> str:
         return came_from if self.otherwise in (SAME, None) else str(self.otherwise)

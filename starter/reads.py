@@ -84,7 +84,8 @@ async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
 
 
 def _headline(view: ObjectView) -> str:
-    going = f"  {view.target_action} to {view.target_status}" if view.target_action != NONE else ""
+    doing = registry.kind(view.kind).target_action(view.target_action)
+    going = f"  {doing} to {view.target_status}" if doing != NONE else ""
     return f"{short(view.path)}  {view.status}{going}" + (f"  ({view.error})" if view.error else "")
 
 
@@ -138,7 +139,7 @@ def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 
 def _line(view: ObjectView, name: str) -> tuple[str, ...]:
     known = f"{view.status} (stale)" if "stale" in view.info else view.status  # nobody could say lately
-    target = "" if view.target_action == NONE else view.target_action
+    target = "" if view.target_action == NONE else registry.kind(view.kind).target_action(view.target_action)
     return (name, known, target, _place(view), when(view.changed_at), view.error)
 
 

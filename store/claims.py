@@ -274,7 +274,8 @@ def _judge_members(
     skipped = {word: counts[word] for word in counts if word not in going}
     if going or (row and row.then == NONE and not counts):  # an empty group can still be removed
         return Plan(row, status, going, skipped)
-    if any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values()):
+    nothing_to_do = any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values())
+    if nothing_to_do or (not counts and _fits_all(table, request)):
         return Plan(None, status, {}, skipped)
     reasons = [f"{verdicts[word].reason} ({counts[word]} of them)" for word in counts]
     raise Refused(
@@ -282,6 +283,12 @@ def _judge_members(
         "; ".join(reasons) or f"{request.path} has no {table.label} to {request.action}",
         _allowed(table, counts),
     )
+
+
+def _fits_all(table: StateTable, request: Request) -> bool:
+    """Is it never refused for a member at rest? Then it is not refused for want of one."""
+    verdicts = (table.judge_member(status, request.action) for status in table.stable)
+    return all(verdict.ruling is not Ruling.REFUSED for verdict in verdicts)
 
 
 def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:

@@ -225,7 +225,7 @@ def begun(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
         "status": row.during if under_way else row.success(came_from),
         "previous_status": came_from,
         "target_action": row.action if under_way else NONE,
-        "target_status": row.success(came_from) if under_way else NONE,
+        "target_status": row.expected(came_from) if under_way else NONE,
         "epoch": epoch,
         "changed_at": at,
         "error": "",

@@ -83,7 +83,7 @@ class _Walk:
         if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
             return  # what the action itself is about keeps its target until the end
         if entering:
-            kept["target_action"], kept["target_status"] = row.action, row.success(before)
+            kept["target_action"], kept["target_status"] = row.action, row.expected(before)
         elif move.to not in thing.table.transitional:
             kept["target_action"] = kept["target_status"] = NONE
 

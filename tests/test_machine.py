@@ -6,6 +6,7 @@ The tests run over every registered table, so that a new family is held to the s
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -265,8 +266,8 @@ def parsed_markdown(text: str) -> list[Row]:
     rows = []
     for action, source, during, then, otherwise, actor in lines:
         name, _, mark = action.partition(" (")
-        marks = {"force": mark == "force)", "hidden": mark == "hidden)"}
-        rows.append(Row(name, str(word(source)), word(during), str(word(then)), word(otherwise), actor, **marks))
+        words_of = (name, str(word(source)), word(during), str(word(then)), word(otherwise), actor)
+        rows.append(Row(*words_of, force=mark == "force)", hidden=mark == "hidden)"))
     return rows
 
 
@@ -296,7 +297,8 @@ def drawn(table: StateTable) -> set[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("table", TABLES, ids=label)
 def test_the_markdown_table_says_what_the_rows_say(table: StateTable) -> None:
-    assert parsed_markdown(rendering.markdown(table)) == list(table.rows)
+    told = [replace(row, target=None) for row in table.rows]  # what is shown meanwhile is not in the table
+    assert parsed_markdown(rendering.markdown(table)) == told
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)
@@ -372,7 +374,8 @@ def test_any_table_derives_sets_that_hold_together(table: StateTable) -> None:
 @settings(deadline=None)
 @given(table=tables)
 def test_any_table_can_be_read_back_from_its_renderings(table: StateTable) -> None:
-    assert parsed_markdown(rendering.markdown(table)) == list(table.rows)
+    told = [replace(row, target=None) for row in table.rows]  # what is shown meanwhile is not in the table
+    assert parsed_markdown(rendering.markdown(table)) == told
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain import rendering
+from domain import registry, rendering
 from domain.machine import NONE, Actor, Ruling
 from domain.mci import (
     MCI,
@@ -192,6 +192,27 @@ def test_every_action_leads_to_the_documents_target_status() -> None:
     told = {action.lower(): target for action, _, target in lines(TARGETS)}
     assert told == {action: status for action, status in WANTED.items() if action not in ORDERS}
     assert set(VM.actions) == set(told)
+
+
+@pytest.mark.parametrize("action", [*CONTROL, "delete"])
+def test_an_mci_under_way_is_expected_to_become_what_its_vms_become(action: str) -> None:
+    told = {action.lower(): target for action, _, target in lines(TARGETS)} | {"delete": "Terminated"}
+    for table in (MCI, VM):
+        rows = [row for row in table.rows if row.action == action and row.during]
+        assert {row.expected(row.source) for row in rows} == {told[action]}
+
+
+@pytest.mark.parametrize("kind", ["mci", "vm"])
+def test_a_target_action_is_shown_as_the_document_writes_it(kind: str) -> None:
+    words = [word for word, _, _ in lines(TARGETS)]
+    assert [registry.kind(kind).target_action(word.lower()) for word in words] == words
+    assert registry.kind(kind).target_action(NONE) == "None"
+
+
+@pytest.mark.parametrize("status", VM.stable)
+def test_refine_is_refused_for_no_vm_at_rest(status: str) -> None:
+    ruling = VM.judge_member(status, "refine").ruling
+    assert ruling is (Ruling.GO if status in ("Failed", "Undefined") else Ruling.ALREADY)
 
 
 @pytest.mark.parametrize(("action", "statuses"), [("refine", "Failed Undefined"), ("delete", " ".join(VM.stable))])

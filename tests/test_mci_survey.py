@@ -16,6 +16,7 @@ from domain.mci.messages import Look, Survey, SurveyReport
 from domain.ports import Order, VmFacts
 from providers.simulated.tables import vms
 from starter.mci import steering
+from starter.mci.documents import mci_document
 from store.mci.book import SqlBook
 from tests.user import User
 
@@ -187,7 +188,7 @@ async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> Non
     await user.do(user.mci(), "create", spec=user.groups())
     cloud = user.service.simulated["aws"]
     await cloud.perform("create", user.region(), [Order(user.vm("stray-1"), "stray")])
-    await cloud.perform("create", user.region(), [Order(user.vm("aws-1"), "a second one")])
+    await cloud.perform("create", user.region(), [Order(user.vm("aws-1"), "a second one", epoch=2**40)])
     report = await reconcile(user)
     assert report.orphans_found == 2
     assert sorted(line.split(":")[0] for line in report.orphans) == [f"{user.ns}/web/aws-1", f"{user.ns}/web/stray-1"]
@@ -237,3 +238,15 @@ async def test_two_reads_at_once_are_one(user: User) -> None:
     await user.fault("slow", verb="describe", seconds=0.3, times=2)
     first, second = await asyncio.gather(refresh(user), refresh(user))
     assert first == second
+
+
+async def test_an_mci_and_its_vms_tell_what_is_being_done_to_them_and_what_they_will_be(user: User) -> None:
+    await user.do(user.mci(), "create", spec=user.groups())
+    await user.fault("hang", verb="suspend", seconds=30)
+    ticket = await user.admitted(user.mci(), "suspend")
+    seen = await user.see(user.mci())
+    told = mci_document(seen, seen.members)
+    for document in (told, *told["vm"]):
+        assert (document["targetAction"], document["targetStatus"]) == ("Suspend", "Suspended")
+    await user.asking.cancel(user.mci())
+    await user.asking.outcome(ticket.path, ticket.run)

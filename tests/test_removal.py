@@ -96,13 +96,15 @@ async def test_an_mci_of_which_everything_was_refined_away_is_empty_and_can_only
     await user.fault("fail", verb="create")
     assert (await user.do(user.mci(), "create", spec=spec(2, ["aws"]))).status == "Failed"
     assert (await user.do(user.mci(), "refine")).status == "Empty"
+    assert (await user.do(user.mci(), "refine")).result is Result.ALREADY
     assert await user.refused(user.mci(), "suspend") == f"{user.mci()} has no VM to suspend"
     assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
 
 
-async def test_refine_of_an_mci_in_which_nothing_failed_is_refused(user: User) -> None:
+async def test_refine_of_an_mci_in_which_nothing_failed_is_done_already(user: User) -> None:
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
-    assert "refine is not allowed for VM under Running" in await user.refused(user.mci(), "refine")
+    outcome = await user.do(user.mci(), "refine")
+    assert (outcome.result, outcome.status) == (Result.ALREADY, "Running:1 (R:1/1)")
 
 
 async def test_a_single_vm_is_not_deleted_by_itself(user: User) -> None:

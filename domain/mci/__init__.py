@@ -54,7 +54,8 @@ KINDS = (
         help="Groups of VMs across clouds.",
         member="vm",
         aggregate=aggregate,
+        titled=True,
     ),
-    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group."),
+    Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group.", titled=True),
 )
 # fmt: on

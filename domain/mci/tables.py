@@ -59,8 +59,10 @@ VM = StateTable("vm", "VM", (
     Row("terminate", S.TERMINATED, None,           SAME),                                  # asked twice: nothing to do
     Row("terminate", S.FAILED,     S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
     Row("terminate", S.UNDEFINED,  S.TERMINATING,  S.TERMINATED, S.FAILED, force=True),
-    *(Row(remove,    source,       S.TERMINATING,  NONE,         S.FAILED, actor=Actor.GROUP)
+    *(Row(remove,    source,       S.TERMINATING,  NONE,         S.FAILED, actor=Actor.GROUP, target=S.TERMINATED)
       for remove, sources in _REMOVED.items() for source in sources),
+    *(Row("refine",  source,       None,           SAME,                   actor=Actor.GROUP)  # nothing to refine
+      for source in (S.RUNNING, S.SUSPENDED, S.TERMINATED)),
     *(Row("observe", source,       None,           seen,         actor=Actor.CLOUD)        # the cloud knows better
       for source in (*_UNSETTLED, *_DRIFTING) for seen in _OBSERVED if seen != source),
 ))
@@ -72,17 +74,18 @@ MCI = StateTable("mci", "MCI", (
     Row("provision", P.PREPARED,   None,           S.CREATING,   actor=Actor.CONTROLLER),  # here VMs are born
     Row("withdraw",  P.PREPARED,   None,           NONE,         actor=Actor.CONTROLLER),  # told to, while holding
     Row("rollback",  S.CREATING,   None,           NONE,         actor=Actor.CONTROLLER),
-    Row("suspend",   S.RUNNING,    S.SUSPENDING,   SAME,         SAME),   # Running here means: its VMs speak for it
-    Row("resume",    S.RUNNING,    S.RESUMING,     SAME,         SAME),
-    Row("reboot",    S.RUNNING,    S.REBOOTING,    SAME,         SAME),
-    Row("terminate", S.RUNNING,    S.TERMINATING,  SAME,         SAME),
-    Row("terminate", S.FAILED,     S.TERMINATING,  SAME,         SAME,     force=True),
+    # Running here means: its VMs speak for it. What they are to be stands in `target`.
+    Row("suspend",   S.RUNNING,    S.SUSPENDING,   SAME,         SAME,     target=S.SUSPENDED),
+    Row("resume",    S.RUNNING,    S.RESUMING,     SAME,         SAME,     target=S.RUNNING),
+    Row("reboot",    S.RUNNING,    S.REBOOTING,    SAME,         SAME,     target=S.RUNNING),
+    Row("terminate", S.RUNNING,    S.TERMINATING,  SAME,         SAME,     target=S.TERMINATED),
+    Row("terminate", S.FAILED,     S.TERMINATING,  SAME,         SAME,     target=S.TERMINATED, force=True),
     Row("refine",    S.RUNNING,    S.TERMINATING,  S.RUNNING,    SAME),
     Row("refine",    S.FAILED,     S.TERMINATING,  S.RUNNING,    SAME),   # with no VM left that is: Empty
     Row("scale-out", S.RUNNING,    S.CREATING,     SAME,         SAME),
     Row("scale-in",  S.RUNNING,    S.TERMINATING,  SAME,         SAME),
-    Row("delete",    S.RUNNING,    S.TERMINATING,  NONE,         SAME),
-    Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME),
+    Row("delete",    S.RUNNING,    S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
+    Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
 ), passing=(P.PREPARED, S.CREATING))
 
 # Ties go to the earlier one.

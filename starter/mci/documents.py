@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from domain import registry
 from domain.mci import status_count
 from domain.model import ObjectView
 from domain.paths import name_of
@@ -20,7 +21,7 @@ def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
         "status": view.status,
         "statusCount": status_count(view.counts),
         "targetStatus": view.target_status,
-        "targetAction": view.target_action,
+        "targetAction": registry.kind(view.kind).target_action(view.target_action),
         "vm": [vm_document(vm) for vm in vms],
     }
 
@@ -35,7 +36,7 @@ def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[s
         "subGroupId": view.spec.get("subGroup", ""),
         "status": view.status,
         "targetStatus": view.target_status,
-        "targetAction": view.target_action,
+        "targetAction": registry.kind(view.kind).target_action(view.target_action),
         "csp": csp,
         "region": region,
         "cspResourceId": view.info.get("cloud_id", ""),
