@@ -21,6 +21,7 @@ from store.riders import RIDERS, Extra
 from store.schema import actions, locks, objects
 from store.steps import take
 from store.takeover import CUT_OFF, bury
+from store.turns import serialise
 
 Found = sa.RowMapping
 Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
@@ -50,12 +51,14 @@ _NAMED = (
 )
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
 _JUDGED = _OBJECT.with_for_update()  # not only actions change it: what a backend sees of a part at rest does too
-_COUNTS = (
-    sa.select(objects.c.status, sa.func.count())
+_MEMBERS = (  # locked first, then counted: what clouds report of members at rest changes them too
+    sa.select(objects.c.status)
     .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
-    .group_by(objects.c.status)
-    .order_by(objects.c.status)
+    .order_by(objects.c.path)
+    .with_for_update()
+    .subquery()
 )
+_COUNTS = sa.select(_MEMBERS.c.status, sa.func.count()).group_by(_MEMBERS.c.status).order_by(_MEMBERS.c.status)
 
 
 def anybody(_request: Request) -> None:
@@ -117,17 +120,6 @@ def _busy(connection: sa.Connection, claim: Claim) -> Admission | None:
     path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
     mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
     return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
-
-
-def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
-    """On PostgreSQL two begins on overlapping paths take turns; on SQLite all writers do anyway."""
-    if connection.dialect.name != "postgresql":
-        return
-    alone, together = sa.func.pg_advisory_xact_lock, sa.func.pg_advisory_xact_lock_shared
-    taking = [
-        (alone if mode in EXCLUSIVE else together)(sa.func.hashtextextended(path, 0)) for path, mode in want.items()
-    ]
-    connection.execute(sa.select(*taking))
 
 
 def _with_more(

@@ -41,6 +41,7 @@ _OPEN = (
         (objects.c.target_action != NONE) | (objects.c.error != ""),
     )
     .order_by(objects.c.path)
+    .with_for_update()
 )
 _KEPT = (
     sa.select(objects.c.status, objects.c.info)

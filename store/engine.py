@@ -118,6 +118,7 @@ def _postgres(url: sa.URL, pool: int) -> sa.Engine:
         return sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             **_JSON,
+            isolation_level="READ COMMITTED",  # whatever the server's default: who waited for a lock sees what is now
             pool_size=pool,
             max_overflow=0,
             pool_timeout=10,

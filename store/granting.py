@@ -37,6 +37,7 @@ _MEMBERS = sa.update(objects).where(
     objects.c.parent == sa.bindparam("which"),
     objects.c.kind == sa.bindparam("member"),
     objects.c.status == sa.bindparam("came_from"),
+    objects.c.epoch != sa.bindparam("mine"),  # not those that were just taken along out of another status
 )
 _MEMBER_LINES = for_each(
     objects.c.parent == sa.bindparam("which"),
@@ -132,11 +133,20 @@ class Granting:
         if changed.rowcount != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
             raise RuntimeError(f"{path} is not {self.plan.came_from} any more")
         self._bear(list(self.extra.births), grant)
-        for status, row in members.items():
-            self.connection.execute(_MEMBERS, {**which, "came_from": status} | self._changes(row, status, grant.epoch))
+        if members:
+            self._take_members(which | {"mine": grant.epoch}, grant)
         self._record(grant, many=bool(members))
         self._lock(want)
         return grant
+
+    def _take_members(self, which: dict[str, Any], grant: Grant) -> None:
+        """Every member that was judged goes along, or nothing is kept: the grant says how many there are."""
+        taken = 0
+        for status, row in self.plan.members.items():
+            changes = self._changes(row, status, grant.epoch)
+            taken += self.connection.execute(_MEMBERS, {**which, "came_from": status} | changes).rowcount
+        if taken != grant.targets:  # they were locked when they were judged: a bug
+            raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
 
     def _grant(self, ranges: Sequence[Any]) -> Grant:
         """The grant, kept with the action so that asking again gives it again; its epoch is the action's number."""

@@ -92,11 +92,13 @@ def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[st
         legal = table.lands(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
         connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
-        if legal and to == NONE:
-            connection.execute(_GROUP_GONE, here)
-        elif legal:
-            connection.execute(_GROUP, here | {"status": to} | _at_rest(at))
-        landed += count if legal else 0
+        if not legal:
+            continue
+        change = (_GROUP_GONE, here) if to == NONE else (_GROUP, here | {"status": to} | _at_rest(at))
+        changed = connection.execute(*change).rowcount
+        if changed != count:  # they were locked when they were counted: a bug
+            raise RuntimeError(f"{changed} of {count} targets land on {to}")
+        landed += count
     return landed
 
 

@@ -10,6 +10,7 @@ from domain import wire
 from domain.locks import EXCLUSIVE, Mode
 from domain.model import Holder, LineOrder
 from store.schema import locks
+from store.turns import serialise
 
 _STILL = sa.select(locks.c.run).where(locks.c.run.in_(sa.bindparam("runs", expanding=True))).distinct()
 _mine, _other = locks.alias("mine"), locks.alias("other")
@@ -45,9 +46,10 @@ def behind(connection: sa.Connection, owner: str, run: str) -> list[str]:
 def close(connection: sa.Connection, order: LineOrder) -> list[Holder]:
     """Let nobody else stand in line here. Asked again by the same run: the same answer."""
     owner = wire.companion(order.path, wire.DRAIN)
+    serialise(connection, {order.path: Mode.X})  # nobody joins the line while it is read
     rows = connection.execute(_AT, {"at_path": order.path}).mappings().all()
     mine = [row for row in rows if row["mode"] == Mode.CLOSED]
-    if not any(row["run"] == order.run for row in mine):
+    if not any(row["run"] == order.run or row["since"] > order.at for row in mine):  # a later run's: we are dead
         gone = [row["run"] for row in mine]  # one workflow ID: an older run is dead
         connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run.in_(gone)))
         told = {"path": order.path, "owner": owner, "run": order.run, "since": order.at}

@@ -75,7 +75,8 @@ def back_where_it_was(connection: sa.Connection, which: sa.ColumnElement[bool], 
     mine = which & (objects.c.target_action != NONE)
     alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
     healed = 0
-    for kind, status, came_from, doing in connection.execute(sa.select(*alike).where(mine).distinct()).all():
+    locked = sa.select(*alike).where(mine).order_by(objects.c.path).with_for_update().subquery()
+    for kind, status, came_from, doing in connection.execute(sa.select(locked).distinct()).all():
         here = mine & sa.and_(
             *(column == is_ for column, is_ in zip(alike, (kind, status, came_from, doing), strict=True))
         )

@@ -21,11 +21,11 @@ from domain.errors import Refused, brief
 from domain.locks import Mode, wanted
 from domain.machine import NONE, Actor, Ruling
 from domain.paths import check_path
-from store.claims import serialise
 from store.edge.admission import address_of, cloudlet_of, find, heirs, locked
 from store.reading import below
 from store.recording import LINES, line, merged
 from store.schema import locks, objects
+from store.turns import serialise
 
 MAX_ORPHANS = 100
 

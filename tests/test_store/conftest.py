@@ -78,3 +78,12 @@ def rival(store_url: str) -> Iterator[Scene]:
     scene = Scene(store_url)
     yield scene
     scene.close()
+
+
+@pytest.fixture
+def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
+    """Two processes on one PostgreSQL, where a transaction can be in the middle of another one."""
+    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
+    yield scenes
+    for scene in scenes:
+        scene.close()

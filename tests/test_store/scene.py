@@ -127,3 +127,9 @@ def dumped(connection: sa.Connection) -> Dump:
         name: [tuple(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key))]
         for name, table in metadata.tables.items()
     }
+
+
+def blocked(scene: Scene) -> bool:
+    """Does a statement of this database, which is PostgreSQL, wait for a lock?"""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    return bool(scene.database.run_here(lambda connection: connection.execute(sa.text(query)).scalar()))

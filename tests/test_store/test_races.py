@@ -16,11 +16,12 @@ import sqlalchemy as sa
 from domain.errors import Category
 from domain.locks import Mode
 from domain.mci.messages import Correction, Enrol, Hold, Leave, Survey, Wants
-from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, Result
+from domain.model import Admission, Claim, Ending, Grant, Landing, LineOrder, Outcome, Result
 from domain.ports import SHARED
-from store import claims, endings, landings, takeover
+from store import claims, endings, landings, lines, takeover
 from store.mci import connections, enrolment, surveys
-from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Scene, claim, group
+from store.migrate import migrate
+from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Scene, blocked, claim, group
 
 T = TypeVar("T")
 
@@ -162,20 +163,6 @@ async def test_many_tasks_of_one_process_share_one_inventory(scene: Scene) -> No
 
 
 # PostgreSQL only: there a transaction can be in the middle of another one. Both orders are forced, not hoped for.
-
-
-@pytest.fixture
-def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
-    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
-    yield scenes
-    for scene in scenes:
-        scene.close()
-
-
-def blocked(scene: Scene) -> bool:
-    """Does a statement of this database wait for a lock?"""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    return bool(scene.database.run_here(lambda connection: connection.execute(sa.text(query)).scalar()))
 
 
 async def overtaken(
@@ -364,3 +351,26 @@ async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(pai
     )
     assert made == []
     assert await scene.statuses() == {"front-1": "Running", "front-2": "Terminating"}
+
+
+@pytest.fixture
+def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[Scene, Scene]]:
+    """On a server whose transactions see nothing that was committed after they began, unless told otherwise."""
+    url = empty_postgres()
+    scenes = (Scene(url), Scene(url))
+    migrate(scenes[0].database)
+    name = sa.make_url(url).database
+    stricter = sa.text(f"ALTER DATABASE {name} SET default_transaction_isolation TO 'repeatable read'")
+    scenes[0].database.run_here(lambda connection: connection.execute(stricter))
+    scenes[0].database.engine.dispose()  # the next connections have the new default
+    yield scenes
+    for scene in scenes:
+        scene.close()
+
+
+async def test_the_servers_default_isolation_does_not_matter(strict_pair: tuple[Scene, Scene]) -> None:
+    """Who waited decides on what is now, not on what was when its transaction began."""
+    await strict_pair[0].make()
+    order = LineOrder(path=WEB, run="r2", at=NOON)
+    ahead = await overtaken(strict_pair, beginning(claim(WEB, "suspend", run="r1")), partial(lines.close, order=order))
+    assert [holder.run for holder in ahead] == ["r1"]

@@ -1,0 +1,276 @@
+"""Every kernel transaction on PostgreSQL, held after each of its statements in turn while a rival runs.
+
+The rival either commits in between or is seen to wait. Whichever it is, the end must be one that the two could have had
+one after the other: this is where a read that decides a write, without a lock, shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from domain import wire
+from domain.healing import Suspect
+from domain.locks import Mode
+from domain.mci.messages import Correction, Known
+from domain.model import Done, Ending, Grant, Landing, LineOrder, Move, Result, Step
+from store import claims, endings, facts, healing, landings, lines, steps, takeover
+from store.mci import surveys
+from tests.test_store.scene import NOON, NS, Scene, blocked, claim, group
+
+Pair = tuple[Scene, Scene]
+Work = Callable[[sa.Connection], Any]
+SIZE = 5
+
+
+def interleave(pair: Pair, first: Work, second: Work, hold: int) -> tuple[Any, Any] | None:
+    """Run `first` and hold it after its statement number `hold` until `second` is done or waits. None: it has fewer."""
+    one, two = pair
+    seen = 0
+    with ThreadPoolExecutor(1) as thread:
+        rival: Future[Any] | None = None
+
+        def after(*_: object) -> None:
+            nonlocal seen, rival
+            seen += 1
+            if seen == hold:
+                rival = thread.submit(two.database.run_here, second)
+                while not rival.done() and not blocked(two):
+                    pass
+
+        sa.event.listen(one.database.engine, "after_cursor_execute", after)
+        try:
+            result = one.database.run_here(first)
+        finally:
+            sa.event.remove(one.database.engine, "after_cursor_execute", after)
+        return (result, rival.result()) if rival else None
+
+
+@dataclass
+class Case:
+    """One MCI of five VMs, and what is done to it."""
+
+    scene: Scene
+    path: str
+    grant: Grant | None = None
+
+    @property
+    def vms(self) -> list[str]:
+        return [f"{self.path}:vm:front-{n + 1}" for n in range(SIZE)]
+
+    def begin(self, action: str, path: str = "", run: str = "", **more: Any) -> Work:
+        return partial(claims.begin, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more))
+
+    def correct(self, path: str, status: str = "Running", to: str = "Terminated") -> Work:
+        """A cloud says something else of a VM at rest."""
+        with self.scene.database.engine.connect() as connection:
+            epoch = connection.execute(sa.text("SELECT epoch FROM objects WHERE path = :p"), {"p": path}).scalar_one()
+        known = Known(path, status, int(epoch), "None", {})
+        return partial(surveys.correct, corrections=[Correction(known, to, {}, "seen")], at=NOON)
+
+    @property
+    def granted(self) -> Grant:
+        assert self.grant
+        return self.grant
+
+    def land(self, to: str, some: slice = slice(None)) -> Work:
+        landed = [Landing(vm, to) for vm in self.vms[some]]
+        return partial(landings.land, chunk=self.granted.chunks[0], landings=landed, at=NOON)
+
+    def finish(self) -> Work:
+        ending = Ending.of(self.granted, Result.SUCCEEDED, Done(), NOON)
+        return partial(endings.finish, ending=ending)
+
+    def bury(self) -> Work:
+        run = f"{self.path} {self.granted.action}"
+        return partial(takeover.bury, owner=self.path, run=run, at=NOON, message="gone")
+
+
+Prepare = Callable[[Case], Awaitable[tuple[Work, Work]]]
+
+
+async def _group_and_survey(case: Case) -> tuple[Work, Work]:
+    return case.begin("suspend"), case.correct(case.vms[-1])
+
+
+async def _group_and_survey_that_makes_one_eligible(case: Case) -> tuple[Work, Work]:
+    await case.scene.database.run(case.correct(case.vms[0], "Running", "Suspended"))
+    return case.begin("suspend"), case.correct(case.vms[0], "Suspended", "Running")
+
+
+async def _group_and_member(case: Case) -> tuple[Work, Work]:
+    return case.begin("suspend"), case.begin("reboot", case.vms[2], run=f"{case.path} member")
+
+
+async def _member_and_group(case: Case) -> tuple[Work, Work]:
+    return case.begin("reboot", case.vms[2], run=f"{case.path} member"), case.begin("suspend")
+
+
+async def _under_way(case: Case, action: str = "suspend") -> None:
+    case.grant = (await case.scene.database.run(case.begin(action))).grant
+
+
+async def _landing_and_burial(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.land("Suspended"), case.bury()
+
+
+async def _burial_and_landing(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.bury(), case.land("Suspended")
+
+
+async def _landing_and_takeover(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.land("Suspended"), case.begin("reboot", run=f"{case.path} later")
+
+
+async def _takeover_and_landing(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.begin("reboot", run=f"{case.path} later"), case.land("Suspended")
+
+
+async def _end_and_landing(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.finish(), case.land("Suspended")
+
+
+async def _landing_and_end(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.land("Suspended"), case.finish()
+
+
+async def _end_and_burial(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.finish(), case.bury()
+
+
+async def _burial_and_end(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.bury(), case.finish()
+
+
+async def _end_and_survey(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    await case.scene.database.run(case.land("Suspended", slice(0, 4)))
+    return case.finish(), case.correct(case.vms[0], "Suspended", "Running")
+
+
+async def _two_landings(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    return case.land("Suspended", slice(0, 4)), case.land("Running", slice(1, 5))
+
+
+async def _step_and_burial(case: Case) -> tuple[Work, Work]:
+    await _under_way(case)
+    move = Move(path=case.vms[0], to="Suspended", action="suspend", actor="Cloud")
+    step = Step(path=case.path, epoch=case.granted.epoch, at=NOON, moves=[move])
+    return partial(steps.take, step=step), case.bury()
+
+
+async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
+    """The action's line says that it has ended; its VMs were left under way, and one of them comes to rest."""
+    await _under_way(case)
+    wrong = "UPDATE actions SET ended_at = began_at, outcome = '{}' WHERE epoch = :e"
+    told = {"e": case.granted.epoch}
+    await case.scene.database.run(lambda connection: connection.execute(sa.text(wrong), told))
+    path, epoch = case.vms[0], case.granted.epoch
+    left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
+    return partial(healing.heal, suspect=left, at=NOON, message="gone"), case.land("Suspended", slice(0, 1))
+
+
+CASES: list[Prepare] = [
+    _group_and_survey,
+    _group_and_survey_that_makes_one_eligible,
+    _group_and_member,
+    _member_and_group,
+    _landing_and_burial,
+    _burial_and_landing,
+    _landing_and_takeover,
+    _takeover_and_landing,
+    _end_and_landing,
+    _landing_and_end,
+    _end_and_burial,
+    _burial_and_end,
+    _end_and_survey,
+    _two_landings,
+    _step_and_burial,
+    _recovery_and_landing,
+]
+
+
+@pytest.mark.parametrize("prepare", CASES, ids=lambda each: each.__name__.strip("_"))
+async def test_whatever_comes_between_two_statements_the_end_is_one_of_the_two_orders(
+    pair: Pair, prepare: Prepare
+) -> None:
+    ends = [await _end(pair, prepare, f"{name}-first", name) for name in ("one", "two")]
+    for hold in range(1, 100):
+        case = await _case(pair[0], f"hold-{hold}")
+        first, second = await prepare(case)
+        if interleave(pair, first, second, hold) is None:
+            assert hold > 3
+            return
+        assert await _seen(case) in ends, f"held after statement {hold}"
+    raise AssertionError("it never ends")
+
+
+async def _case(scene: Scene, name: str) -> Case:
+    case = Case(scene, f"{NS}:mci:{name}")
+    await scene.make(case.path, group(size=SIZE))
+    return case
+
+
+async def _end(pair: Pair, prepare: Prepare, name: str, order: str) -> object:
+    """What becomes of it if the two run one after the other."""
+    case = await _case(pair[0], name)
+    works = await prepare(case)
+    for work in works if order == "one" else reversed(works):
+        await pair[0].database.run(work)
+    return await _seen(case)
+
+
+async def _seen(case: Case) -> object:
+    """Statuses, locks, open and ended actions and the grants kept, without what differs from try to try; all legal."""
+    scene = case.scene
+    runs = {row.run for row in await _rows(scene, "SELECT run FROM actions WHERE ended_at IS NULL")}
+    kept = await scene.database.run(partial(facts.kept, prefix=case.path, open_runs=runs))
+    told = [each for each in kept.findings if each.invariant != "I2"]
+    assert not told, told
+    held = sorted((hold.path.removeprefix(case.path), hold.mode, hold.action) for hold in await _held(case))
+    actions = await _rows(scene, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")
+    ends = [
+        (row.action, row.grant["targets"], row.grant["skipped"], row.outcome and row.outcome.get("result"))
+        for row in actions
+    ]
+    done = [row.outcome and (row.outcome.get("done"), row.outcome.get("failed")) for row in actions]
+    return await scene.statuses(case.path), held, sorted(map(repr, ends)), sorted(map(repr, done))
+
+
+async def _held(case: Case) -> list[Any]:
+    return [hold for hold in await case.scene.inventory.holds(case.path) if hold.path.startswith(case.path)]
+
+
+async def _rows(scene: Scene, query: str, **which: Any) -> Any:
+    return await scene.database.run(lambda connection: connection.execute(sa.text(query), which).all())
+
+
+async def test_a_line_that_is_closed_while_somebody_joins_it_knows_of_them(pair: Pair) -> None:
+    """Whoever is not among those waited for is refused: nobody is in the line and unknown."""
+    for hold in range(1, 20):
+        case = await _case(pair[0], f"line-{hold}")
+        order = LineOrder(path=case.path, run=f"drain-{hold}", at=NOON)
+        done = interleave(pair, partial(lines.close, order=order), case.begin("suspend"), hold)
+        if done is None:
+            assert hold > 2
+            return
+        ahead, admission = done
+        waited_for = [holder.owner for holder in ahead]
+        assert (waited_for == [case.path]) == (admission.grant is not None), f"held after statement {hold}"
+        closed = [h for h in await pair[0].inventory.holds(case.path) if h.mode is Mode.CLOSED]
+        assert [hold.owner for hold in closed] == [wire.companion(case.path, wire.DRAIN)]
