@@ -1,4 +1,4 @@
-"""Die on purpose, at a named point: for the tests that kill a worker at every step. Off unless a setting says so.
+"""Die or freeze on purpose, at a named point: for tests that hit a worker at every step. Off unless a setting says so.
 
 The points are where something has just become true, or is just about to: the start and the end of every activity, each
 heartbeat, each transaction just before and just after its commit, and the start and the end of work done at once.
@@ -27,6 +27,8 @@ from domain.ports import AtOnce
 
 Reach = Callable[[str], None]
 TRACE = "trace"
+STOP = "!stop"  # behind a point: the process is frozen there, as by SIGSTOP
+TELL = "!tell"  # behind a point: a file is written beside this one, and the process goes on
 
 
 class CrashPoints:
@@ -46,10 +48,16 @@ class CrashPoints:
             if armed == [TRACE]:
                 with self._file.with_suffix(".trace").open("a") as told:
                     told.write(f"{point}\n")
-            if armed[:1] == [point]:
+            if armed and armed[0] in (point, point + STOP, point + TELL):
                 self._file.write_text("\n".join(armed[1:]))  # once: whoever comes after us shall live
                 if len(armed) == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    self._strike(armed[0])
+
+    def _strike(self, armed: str) -> None:
+        if armed.endswith(TELL):
+            self._file.with_suffix(".reached").touch()
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP if armed.endswith(STOP) else signal.SIGKILL)
 
     def transaction(self, work: Callable[..., Any], moment: str) -> None:
         """Called by a database, just before and just after a commit."""

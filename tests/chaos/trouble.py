@@ -160,7 +160,7 @@ async def terminated(place: World, story: Story, score: Score, chance: random.Ra
                 await asyncio.wait_for(_nothing_unknown(place, story, path), PATIENCE)
                 await _at_rest(place, story, path, score, f"{label}, healed", outside=False)
             await _however(asyncio.create_task(story.act(place, path)), path)  # asked for again
-            await asyncio.wait_for(_everything_goes(place, story, path), PATIENCE)
+            await asyncio.wait_for(everything_goes(place, story, path), PATIENCE)
         except TimeoutError:
             score.stuck.append(f"{label}: no end within {PATIENCE} s")
         except Exception as error:
@@ -188,7 +188,7 @@ async def _however(acting: asyncio.Task[Outcome], path: str) -> Outcome:
         return Outcome(path=path, action="", result=Result.CANCELLED, status="")
 
 
-async def _everything_goes(place: World, story: Story, path: str) -> None:
+async def everything_goes(place: World, story: Story, path: str) -> None:
     """By normal requests, as a user makes them, until it is gone. What is not there, or needs none of it, refuses."""
     while True:
         for each, action, spec in story.ending:

@@ -161,12 +161,13 @@ class World:
         self.arm()
         found += trace.read_text().splitlines()
 
-    async def start_worker(self) -> None:
+    async def start_worker(self, address: str = "") -> None:
+        """`address`: where it finds Temporal, if not at the server itself."""
         environment = os.environ | {
             "RATCHET_HOME": str(self.home),
             "RATCHET_CRASH_FILE": str(self.crash_file),
             "CLOCK_FILE": str(self.home / "clock"),
-            "TEMPORAL_ADDRESS": self.server.address,
+            "TEMPORAL_ADDRESS": address or self.server.address,
             "RATCHET_SIMULATED_LATENCY": "0.05",
             "RATCHET_HEAL_INTERVAL": "0",  # only when a story asks for it
             "RATCHET_LOG_LEVEL": "error",

@@ -25,6 +25,7 @@ class Child:
         self.pid = pid
         self.returncode: int | None = None
         self._nursery = nursery
+        self._turn = asyncio.Lock()  # a process can be waited for by many, but asked for its code only once
 
     def send_signal(self, word: signal.Signals) -> None:
         os.kill(self.pid, word)
@@ -41,7 +42,9 @@ class Child:
     async def wait(self) -> int:
         if self.returncode is None:
             await _gone(self.pid)  # only then: whoever waits for one child must not keep the others waiting
-            self.returncode = int(await self._nursery.tell({"wait": self.pid}))
+        async with self._turn:
+            if self.returncode is None:
+                self.returncode = int(await self._nursery.tell({"wait": self.pid}))
         return self.returncode
 
 

@@ -1,0 +1,157 @@
+"""A worker frozen, or cut off from Temporal, in the middle of an action, which wakes when later actions are done.
+
+Another worker brings the story to its end, takes down all that it made, and tells it once more: everything is there
+again, under the same paths. Only then may the first worker go on, and nothing may change, here or outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from store.engine import Database
+from tests.chaos.killing import AFTERWARDS, Score, see_the_end, told
+from tests.chaos.stories import Story
+from tests.chaos.trouble import everything_goes
+from tests.chaos.wire import wire_to
+from tests.chaos.world import World
+from tests.patience import PATIENCE
+from tests.test_platform.nursery import Child
+from workers.crash import STOP, TELL
+from workers.settings import Settings
+
+LOOK = 0.02  # seconds between looks at a process
+# What counts calls, or tells when: a late order may be counted, but must have no effect.
+COUNTERS = ("calls", "changed", "changed_at", "seq", "at", "number")
+
+
+@dataclass(frozen=True)
+class Lapse:
+    """How a worker is lost, and comes back."""
+
+    mark: str  # behind a crash point: what happens there
+    happened: Callable[[], bool]
+    come_back: Callable[[], None]
+
+
+Lapsing = Callable[[World], AbstractAsyncContextManager[Lapse]]
+
+
+@asynccontextmanager
+async def frozen(place: World) -> AsyncIterator[Lapse]:
+    """SIGSTOP, as when a machine is paused; SIGCONT later."""
+    worker = place.worker
+    assert worker
+
+    def come_back() -> None:
+        with suppress(ProcessLookupError):
+            worker.send_signal(signal.SIGCONT)
+
+    try:
+        yield Lapse(STOP, lambda: _is_stopped(worker), come_back)
+    finally:
+        come_back()
+
+
+@asynccontextmanager
+async def cut_off(place: World) -> AsyncIterator[Lapse]:
+    """It hears nothing from Temporal, nor Temporal from it; the clouds and the inventory it reaches."""
+    await place.kill_worker()
+    reached = place.crash_file.with_suffix(".reached")
+    reached.unlink(missing_ok=True)
+    async with wire_to(place.server.address) as wire:
+        await place.start_worker(wire.address)
+
+        def happened() -> bool:
+            if reached.exists():
+                wire.cut()
+            return reached.exists()
+
+        yield Lapse(TELL, happened, wire.mend)
+
+
+def _is_stopped(worker: Child) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, score: Score) -> bool:
+    """False: the story did not come to the point."""
+    label = f"{score.fault}: {story} at {point}"
+    async with lapsing(place) as lapse, told(place, story) as path:
+        place.arm(point + lapse.mark)
+        acting = asyncio.create_task(story.act(place, path))
+        reached = await _happens(lapse, acting)
+        place.arm()
+        if not reached:
+            await asyncio.wait({acting}, timeout=PATIENCE)
+            return False
+        score.injected += 1
+        score.actions += 1
+        stale = place.worker
+        assert stale
+        await place.start_worker()
+        await see_the_end(place, story, path, acting, score, label)
+        await _once_more(place, story, path)
+        before = _everything(place, path)
+        lapse.come_back()
+        with suppress(ProcessLookupError):
+            stale.send_signal(signal.SIGTERM)  # it ends when whatever it was doing has
+        await asyncio.wait_for(stale.wait(), PATIENCE)
+        changes = list(_everything(place, path) ^ before)
+        score.lost += [f"{label}: woken, it changed {each}" for each in changes]
+        found = await place.verify(*story.paths(path))
+        score.lost += [f"{label}: {each.invariant} {each.path} {each.what}" for each in found]
+    return True
+
+
+async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:
+    loop = asyncio.get_running_loop()
+    deadline, late = loop.time() + PATIENCE, 0.0
+    while not lapse.happened() and loop.time() < deadline:
+        late = late or (loop.time() + AFTERWARDS if acting.done() else 0.0)
+        if late and loop.time() > late:
+            return False
+        await asyncio.sleep(LOOK)  # a stopped process tells nobody
+    return True
+
+
+async def _once_more(place: World, story: Story, path: str) -> None:
+    """All of it goes, and is made anew: what the first worker was about belongs to later actions now."""
+    async with asyncio.timeout(2 * PATIENCE):
+        await everything_goes(place, story, path)
+        for before in story.before:
+            await before(place, path)
+        await story.act(place, path)
+
+
+def _everything(place: World, path: str) -> set[tuple[str, ...]]:
+    """What the inventory and the world outside have under the story's own name, without what only counts."""
+    name, settings = path.split(":")[1], Settings(home=place.home)
+    rows: set[tuple[str, ...]] = set()
+    for url in (settings.store(), settings.cloud()):
+        database = Database(url)
+        rows |= database.run_here(lambda connection: _rows(connection, name))
+        database.close()
+    return rows
+
+
+def _rows(connection: sa.Connection, name: str) -> set[tuple[str, ...]]:
+    found = set()
+    metadata = sa.MetaData()
+    metadata.reflect(connection)
+    for table in metadata.sorted_tables:
+        columns = [column for column in table.columns if column.name not in COUNTERS]
+        for row in connection.execute(sa.select(*columns)):
+            told = (table.name, *map(str, row))
+            if any(name in text.replace("-", ":").split(":") for text in told):
+                found.add(told)
+    return found

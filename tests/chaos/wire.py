@@ -1,0 +1,58 @@
+"""The wire between a worker and Temporal, which a test can cut: what is sent then stays where it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Wire:
+    """A TCP port that leads to a server. Cut, it takes connections and data, and passes nothing on, either way."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._ends: set[asyncio.StreamWriter] = set()
+        self.address = ""
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    async def lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = self._server.split(":")
+        there, onward = await asyncio.open_connection(host, int(port))
+        self._ends |= {writer, onward}
+        try:
+            await asyncio.gather(self._pass_on(reader, onward), self._pass_on(there, writer))
+        finally:
+            self._ends -= {writer, onward}
+
+    async def _pass_on(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65_536):
+                await self._whole.wait()
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    def close(self) -> None:
+        self.mend()
+        for end in self._ends:
+            end.close()
+
+
+@asynccontextmanager
+async def wire_to(server: str) -> AsyncIterator[Wire]:
+    wire = Wire(server)
+    listening = await asyncio.start_server(wire.lead, "127.0.0.1", 0)
+    wire.address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield wire
+    finally:
+        wire.close()
+        listening.close()
