@@ -128,8 +128,8 @@ async def _once_more(place: World, story: Story, path: str) -> None:
     """All of it goes, and is made anew: what the first worker was about belongs to later actions now."""
     async with asyncio.timeout(2 * PATIENCE):
         await everything_goes(place, story, path)
-        for before in story.before:
-            await before(place, path)
+        for step in (*story.after, *story.before):
+            await step(place, path)
         await story.act(place, path)
 
 

@@ -6,12 +6,11 @@ import random
 
 import pytest
 
-from tests.chaos.families import STORIES
 from tests.chaos.killing import TRIES, Score, in_worlds, points_of, seed, time_for
 from tests.chaos.overtaking import Lapsing, cut_off, frozen, overtaken
 from tests.chaos.stories import Story
 from tests.chaos.test_kill import is_read
-from tests.chaos.test_trouble import assert_clean
+from tests.chaos.test_trouble import PLAIN, assert_clean
 from tests.chaos.world import World
 
 SAMPLE = 2
@@ -20,8 +19,6 @@ LAPSES: dict[str, Lapsing] = {
     "worker frozen, and continued when later actions were done": frozen,
     "worker cut off from Temporal only, and back when later actions were done": cut_off,
 }
-# What has an end of its own, and can be told again under the same paths.
-TOLD_TWICE = [story for story in STORIES if story.plain and story.family != "edge" and not story.waits]
 
 
 def can_stop(point: str) -> bool:
@@ -36,7 +33,7 @@ async def test_a_worker_that_was_lost_for_a_while_changes_nothing_afterwards(
     number, score = seed(), Score(lapse)
     scores.append(score)
     chance = random.Random(number)
-    stories = chance.sample(TOLD_TWICE, len(TOLD_TWICE) if chaos else SAMPLE)
+    stories = chance.sample(PLAIN, len(PLAIN) if chaos else SAMPLE)
 
     async def one(place: World, story: Story) -> None:
         points = [point for point in dict.fromkeys(await points_of(place, story)) if can_stop(point)]

@@ -35,7 +35,7 @@ from tests.chaos.world import World, world
 from tests.patience import PATIENCE
 from tests.test_platform.postgres import Postgres
 
-ALL = ("mci", "leases", "systems", "edge", "machines")
+ALL = tuple(dict.fromkeys(story.family for story in STORIES))
 WITH_FAULTS = ("mci", "leases", "machines")  # whose world outside follows the fault script
 SHARE = 0.025  # of the long run's time, for each of these faults
 PLAIN = [story for story in STORIES if story.result == "succeeded" and story.plain]
