@@ -120,6 +120,12 @@ class StateTable:
         """The action that removes, outside, what is not known here; empty if a creation cannot leave such a thing."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
+    def creates(self, action: str) -> bool:
+        """Does a user bring an object into being by it? Rows from elsewhere then only repeat the creation."""
+        rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
+        births = {row.during for row in rows if row.source == NONE and row.then != NONE}
+        return bool(births) and all(row.during in births for row in rows)
+
     def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
         """What a user may ask for in this status."""
         return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
@@ -130,7 +136,10 @@ class StateTable:
         return tuple(dict.fromkeys(row.action for row in rows))
 
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
-        """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality."""
+        """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality.
+
+        Force never makes a creation act on what exists: only a row from that very status does.
+        """
         rows = [row for row in self.rows if row.action == action]
         if not rows:
             known = ", ".join(self.actions)
@@ -138,7 +147,8 @@ class StateTable:
         for row in rows:
             if row.source == status and row.actor == actor and (force or not row.force):
                 return self._go(row, status)
-        if force and actor == Actor.USER and status != NONE and status not in self.final:
+        skips = force and actor == Actor.USER and not self.creates(action)
+        if skips and status != NONE and status not in self.final:
             for row in rows:
                 if row.source != NONE and row.actor == actor and row.during:
                     return Verdict(Ruling.GO, row)
@@ -205,6 +215,6 @@ class StateTable:
             return f"{action} is not allowed for {self.label} under {status} without force"
         if status == NONE:
             return f"there is no such {self.label}"
-        if all(row.source == NONE for row in rows):
+        if all(row.source == NONE for row in rows) or self.creates(action):
             return f"{self.label} exists already, under {status}"
         return f"{action} is not allowed for {self.label} under {status}"

@@ -43,6 +43,7 @@ class Claim(Model):
     run: str
     at: datetime
     workflow: str = ""  # the ID under which it runs; the object's path if not said
+    spec_digest: str = ""  # of the spec as it was asked for, which examining may have changed
 
 
 class Chunk(Model):

@@ -14,7 +14,7 @@ from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
 from domain.wire import companion, object_of
 
-__all__ = ["KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec"]
+__all__ = ["KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec", "takes_over"]
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
@@ -71,6 +71,17 @@ def busy(workflow_id: str) -> str:
 def owner_of(path: str, action: str) -> str:
     """The workflow ID of an action: the object's path, or beside it for hidden work, which excludes nobody."""
     return companion(path, action) if action in kind_at(path).table.hidden else path
+
+
+def takes_over(request: Request) -> bool:
+    """May this end what runs on its object and below? With force, or if that is the nature of the action.
+
+    A creation may not: force never makes it act on what exists, so it would end that for nothing. Nor may hidden work.
+    """
+    found = kind_at(request.path)
+    verb = found.verb(request.action)
+    harmless = found.table.creates(request.action) or request.action in found.table.hidden
+    return (request.force or verb.preempts) and not harmless
 
 
 def parse_spec(request: Request) -> BaseModel | None:

@@ -14,6 +14,7 @@ from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
 from domain.locks import EXCLUSIVE, Hold, Mode, ahead, conflicts, wanted
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request, Step
+from domain.requests import spec_digest, used_for
 from domain.wire import object_of
 from store.granting import Granting, Plan, kept_grant
 from store.reading import hold_of, shown_status
@@ -24,6 +25,7 @@ from store.takeover import CUT_OFF, bury
 from store.turns import serialise
 
 Found = sa.RowMapping
+UNKNOWN_SPEC = ""  # of actions that began before specs were told apart
 Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
@@ -75,7 +77,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         _check_id(claim)
         want = wanted([request.path], hidden)
         serialise(connection, want)
-        if earlier := _earlier(connection, claim):
+        if earlier := _earlier(connection, claim, allowed):
             return earlier
         allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
@@ -155,7 +157,7 @@ def _take_along(connection: sa.Connection, grant: Grant, claim: Claim, extra: Ex
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
-def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
+def _earlier(connection: sa.Connection, claim: Claim, allowed: Allowed) -> Admission | None:
     """What was answered before: to this very run, or to the same request in an earlier run."""
     request = claim.request
     asked = {"run": claim.run, "path": request.path, "request_id": request.request_id}
@@ -163,9 +165,19 @@ def _earlier(connection: sa.Connection, claim: Claim) -> Admission | None:
         outcome = Outcome.model_validate(row["outcome"]) if row["outcome"] else None
         if row["run"] == claim.run:
             return Admission(grant=kept_grant(row), outcome=outcome)  # ended: a reset must not do it again
+        allowed(request)  # what became of it is told to nobody who may not ask for it
+        if not _same_request(row, claim):
+            return Admission(refusal=used_for(request, row["action"], row["requested_by"]))
         if outcome:
             return Admission(outcome=outcome)
     return None
+
+
+def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
+    request = claim.request
+    specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
+    same = (row["action"], row["requested_by"]) == (request.action, request.requested_by)
+    return same and row["spec_digest"] in specs
 
 
 def _others(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:

@@ -17,6 +17,7 @@ from domain.locks import Mode
 from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import Chunk, Claim, Grant, Holder, NewObject
 from domain.paths import parent_of
+from domain.requests import spec_digest
 from store.recording import LINES, for_each, line, merged
 from store.riders import Extra
 from store.schema import actions, locks, objects
@@ -172,6 +173,7 @@ class Granting:
             "run": self.claim.run,
             "began_at": self.claim.at,
             "grant": grant.model_dump(mode="json"),
+            "spec_digest": self.claim.spec_digest or spec_digest(request),
             **request.model_dump(exclude={"spec"}),
         }
         return numbered(grant, int(self.connection.execute(_ACTION, kept).scalar_one()))

@@ -65,6 +65,7 @@ actions = sa.Table(
     sa.Column("requested_by", sa.String, nullable=False),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("request_id", sa.String, nullable=False),
+    sa.Column("spec_digest", sa.String, nullable=False, server_default=""),  # a request id belongs to one spec
     sa.Column("began_at", Moment, nullable=False),
     sa.Column("ended_at", Moment),
     sa.Column("grant", Json, nullable=False),

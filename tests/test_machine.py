@@ -22,6 +22,7 @@ TABLES = [kind.table for kind in KINDS.values()]
 STRANGER = "Stranger"  # an actor that no row names
 ACTORS = [*Actor, STRANGER]
 UNHEARD_OF = "Sleepwalking"  # a status that no row names
+CREATIONS = ("create", "add")  # as the families call it
 
 Question = tuple[StateTable, str, str, str, bool]
 
@@ -49,6 +50,7 @@ def forcible(table: StateTable, status: str, action: str, actor: str, force: boo
     left = {row.source for row in table.rows if row.during and row.then != NONE}  # removing is no way on
     at_rest = {word for row in table.rows for word in (row.source, row.then, row.otherwise) if word != SAME}
     ended = at_rest - left - {row.during for row in table.rows} - set(table.passing)
+    over -= set(CREATIONS)  # force never makes a creation act on what exists
     return force and actor == Actor.USER and action in over and status != NONE and status not in ended
 
 
@@ -107,7 +109,7 @@ def refusal(table: StateTable, status: str, action: str, actor: str) -> str:
         return f"{action} is not allowed for {table.label} under {status} without force"
     if status == NONE:
         return f"there is no such {table.label}"
-    if births_only:
+    if births_only or action in CREATIONS:
         return f"{table.label} exists already, under {status}"
     return f"{action} is not allowed for {table.label} under {status}"
 
@@ -121,6 +123,22 @@ def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable
         assert (verdict.row.action, verdict.row.actor) == (action, Actor.USER)
         assert verdict.row.source != NONE
         assert table.judge(status, action, actor, force=False).ruling is Ruling.REFUSED, (status, action)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=label)
+def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> None:
+    for action in (action for action in table.actions if action in CREATIONS):
+        assert table.creates(action)
+        for status in (*table.statuses, UNHEARD_OF):
+            plain, forced = (table.judge(status, action, force=force) for force in (False, True))
+            assert forced == plain, (status, action)
+            if not named(table, status, action, Actor.USER, force=True):
+                assert forced.reason == f"{table.label} exists already, under {status}"
+
+
+def test_what_changes_an_object_as_well_as_making_it_is_no_creation() -> None:
+    asked = [(kind.table, verb.action) for kind in KINDS.values() for verb in kind.verbs]
+    assert [action in CREATIONS for _, action in asked] == [table.creates(action) for table, action in asked]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)

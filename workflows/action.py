@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 from temporalio.exceptions import (
-    ActivityError,
     ApplicationError,
     FailureError,
     is_cancelled_exception,
@@ -25,7 +24,7 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from activities.refusals import refused
     from domain import registry, wire
-    from domain.errors import Category, brief
+    from domain.errors import Category
     from domain.machine import Ruling
     from domain.model import (
         Admission,
@@ -41,8 +40,9 @@ with workflow.unsafe.imports_passed_through():
         Waiter,
     )
     from domain.paths import kind_of
-    from workflows import calls, measuring
-    from workflows.admission import ask_for_admission, may_preempt
+    from domain.requests import asks_the_same, spec_digest, used_for
+    from workflows import calls, measuring, telling
+    from workflows.admission import ask_for_admission, misplaced
     from workflows.line import Line
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
@@ -67,6 +67,7 @@ class Action(ABC):
     """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and says what to perform."""
 
     def __init__(self) -> None:
+        self._request: Request | None = None
         self._admission: Admission | None = None
         self._progress = Progress()
         self._successor: Request | None = None
@@ -91,9 +92,20 @@ class Action(ABC):
     @workflow.update(name=wire.ADMIT)
     async def admit(self, request: Request) -> Admission:
         """Admitted or refused? The answer to the request that this run carries out."""
-        await workflow.wait_condition(lambda: self._admission is not None)
-        assert self._admission
+        await workflow.wait_condition(lambda: self._admission is not None or self._ended)
+        self._refuse_another(request)  # again: the validator may have come before the request itself
+        if self._admission is None:
+            raise refused(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
         return self._admission
+
+    @admit.validator
+    def _may_admit(self, request: Request) -> None:
+        self._refuse_another(request)
+
+    def _refuse_another(self, request: Request) -> None:
+        """Whoever asks for something else gets no answer, also if the request id is the same."""
+        if self._request and not asks_the_same(request, self._request):
+            raise refused(used_for(request, self._request.action, self._request.requested_by))
 
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
@@ -110,8 +122,9 @@ class Action(ABC):
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
         self._refuse_a_second()
-        if request.path != workflow.info().workflow_id or not may_preempt(request):
-            raise refused(Refusal(category=Category.INVALID, message="only force on the same object may take over"))
+        if request.path != workflow.info().workflow_id or not registry.takes_over(request):
+            message = "only force on the same object may take over, and never a creation"
+            raise refused(Refusal(category=Category.INVALID, message=message))
 
     def _refuse_a_second(self) -> None:
         if self._successor:
@@ -130,18 +143,28 @@ class Action(ABC):
         return self._progress
 
     async def carry_out(self, request: Request) -> Outcome:
-        """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled."""
+        """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled.
+
+        Whatever the end, a request that was told that it takes over does.
+        """
+        self._request = request
         self._progress = Progress(path=request.path, action=request.action)
-        examined = await self.examine(request)
+        try:
+            return await self._carry_out(request)
+        except (FailureError, asyncio.CancelledError):
+            await self._answer_everybody()
+            raise
+
+    async def _carry_out(self, request: Request) -> Outcome:
+        examined = misplaced(request) or await self.examine(request)
         if isinstance(examined, Refusal):
-            self._admission = admission = Admission(refusal=examined)
+            admission = Admission(refusal=examined)
         else:
-            admission, self._cut_off = await calls.to_its_end(ask_for_admission(request := examined))
-            self._admission = admission
+            asking = ask_for_admission(examined, spec_digest(request))
+            request, (admission, self._cut_off) = examined, await calls.to_its_end(asking)
+        self._admission = admission
         if admission.refusal:
-            self._ended = True
             measuring.refused(request, admission.refusal)
-            await workflow.wait_condition(workflow.all_handlers_finished)
             raise refused(admission.refusal)
         if admission.outcome and admission.grant:  # all of it could be done at once
             return await self._close(measuring.ended(admission.outcome))
@@ -150,9 +173,9 @@ class Action(ABC):
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._close(measuring.ended(_nothing_to_do(grant)))
+            return await self._close(measuring.ended(telling.nothing_to_do(grant)))
         self.show(phase=grant.during, targets=grant.targets)
-        self._providers = _providers(grant)
+        self._providers = telling.providers(grant)
         result, done = await self._run(request, grant)
         outcome, _ = await calls.to_its_end(calls.finish(grant, result, done))
         return await self._close(measuring.ended(outcome))
@@ -160,7 +183,7 @@ class Action(ABC):
     def show(self, **seen: Any) -> None:
         """Say how far the action is: phase, step, targets, done, failed."""
         self._progress = self._progress.model_copy(update=seen)
-        workflow.set_current_details(_details(self._progress))
+        workflow.set_current_details(telling.details(self._progress))
 
     async def each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
         """Run an activity for every chunk: places side by side, a few chunks at once in each."""
@@ -186,14 +209,13 @@ class Action(ABC):
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
             cut_off = is_cancelled_exception(error) or self._was_told_to_end(error)
-            idle = self._line.waiting or (cut_off and await _is_over())
-            settled = Done() if idle else await self._settle(request, grant)
+            settled, _ = await calls.to_its_end(self._settle(request, grant, cut_off))  # a cancel can come here too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
-                return Result.CANCELLED, _told_why(settled, why)
+                return Result.CANCELLED, telling.told_why(settled, why)
             if isinstance(error, Failed):
                 settled = (error.done or settled).model_copy(update={"failed": True})
-            return Result.FAILED, _told_why(settled, _reason(error))
+            return Result.FAILED, telling.told_why(settled, telling.reason_of(error))
 
     def _was_told_to_end(self, error: BaseException) -> bool:
         """A worker that dies with the cancel in its hands cannot confirm it: Temporal only misses it after a while."""
@@ -208,34 +230,42 @@ class Action(ABC):
             self.show(step="")
         return await self.perform(request, grant)
 
-    async def _settle(self, request: Request, grant: Grant) -> Done:
+    async def _settle(self, request: Request, grant: Grant, cut_off: bool) -> Done:
+        if self._line.waiting or (cut_off and await _is_over()):
+            return Done()
         try:
             return await self.settle(request, grant)
         except FailureError as error:
-            workflow.logger.warning("what became of the work is unknown: %s", _reason(error))
+            workflow.logger.warning("what became of the work is unknown: %s", telling.reason_of(error))
             return Done()
 
     async def _close(self, outcome: Outcome) -> Outcome:
         """End this run as the outcome says: completed, failed, cancelled, or continued as what took over."""
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
-        self._ended = True
-        await self._line.leave(outcome.followers)
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        if self._successor:
-            _continue_as(self._successor)
+        await self._answer_everybody(outcome.followers)
         self._list_as(100)
         if outcome.result is Result.CANCELLED:
             raise asyncio.CancelledError(outcome.message)
         if outcome.result is Result.FAILED:
-            raise ApplicationError(_told(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
+            raise ApplicationError(telling.failure_of(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
         return outcome
 
+    async def _answer_everybody(self, followers: list[str] | None = None) -> None:
+        """Nothing is left to do here: tell all who wait, and go on as the request that takes over, if there is one."""
+        self._ended = True
+        await calls.to_its_end(
+            self._line.leave(followers or [])
+        )  # a cancel that comes now must not cut off the answers
+        await calls.to_its_end(workflow.wait_condition(workflow.all_handlers_finished))
+        if self._successor:
+            _continue_as(self._successor)
+
     def _count(self, tally: Tally) -> None:
-        before = _quarters(self._progress)
+        before = telling.quarters(self._progress)
         self.show(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
-        if before < _quarters(self._progress) < 4:
-            self._list_as(_quarters(self._progress) * 25)
+        if before < telling.quarters(self._progress) < 4:
+            self._list_as(telling.quarters(self._progress) * 25)
 
     def _list_as(self, percent: int) -> None:
         """What lists of workflows show. Each time costs an event and a write to the server's index."""
@@ -253,47 +283,7 @@ async def _is_over() -> bool:
     return workflow.patched("over-already") and await calls.has_ended()
 
 
-def _told_why(done: Done, why: str) -> Done:
-    return done.model_copy(update={"message": brief(f"{why}; {done.message}" if done.message else why)})
-
-
 def _continue_as(request: Request) -> NoReturn:
     verb = registry.kind_at(request.path).verb(request.action)
     listed = workflow.info().typed_search_attributes.updated(SearchAttributePair(ACTION, request.action))
     workflow.continue_as_new(args=[request], workflow=verb.workflow, memo=wire.memo(request), search_attributes=listed)
-
-
-def _quarters(seen: Progress) -> int:
-    return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
-
-
-def _providers(grant: Grant) -> list[str]:
-    return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
-
-
-def _nothing_to_do(grant: Grant) -> Outcome:
-    return Outcome(
-        path=grant.path,
-        action=grant.action,
-        result=Result.ALREADY,
-        status=grant.then,
-        skipped=grant.skipped,
-        message="nothing to do",
-    )
-
-
-def _reason(error: BaseException) -> str:
-    found = error.cause if isinstance(error, ActivityError) and error.cause else error
-    return brief(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
-
-
-def _told(outcome: Outcome) -> str:
-    first = outcome.troubles[0] if outcome.troubles else None
-    reason = f"{first.path}: {first.error}" if first else outcome.message
-    return f"{outcome.action} of {outcome.path} failed: {reason}"
-
-
-def _details(seen: Progress) -> str:
-    step = f"- now: {seen.step}\n" if seen.step else ""
-    counted = f"- done: **{seen.done}** of {seen.targets}\n- failed: **{seen.failed}**\n" if seen.targets else ""
-    return f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n{step}{counted}"

@@ -8,28 +8,51 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
-    from domain import registry, wire
-    from domain.errors import Category
+    from domain import registry
+    from domain.errors import Category, Refused
     from domain.model import Admission, Holder, Holders, Refusal, Request
     from workflows import calls, measuring
 
 FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
 
 
-async def ask_for_admission(request: Request) -> Admission:
-    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled."""
-    if workflow.info().workflow_id not in (request.path, wire.companion(request.path, request.action)):
-        message = f"the workflow ID must be the object's path: {request.path}"
-        return Admission(refusal=Refusal(category=Category.INVALID, message=message, hint="start it with that ID"))
-    admission = await calls.begin(request)
+async def ask_for_admission(request: Request, digest: str) -> Admission:
+    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled.
+
+    `digest` is of the spec as it was asked for.
+    """
+    admission = await calls.begin(request, digest)
     if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
-        admission = await calls.begin(request)
-    if may_preempt(request) and admission.refusal and admission.refusal.holders:
-        return await _clear_below(request, admission)
+        admission = await calls.begin(request, digest)
+    if registry.takes_over(request) and admission.refusal and admission.refusal.holders:
+        return await _clear_below(request, digest, admission)
     return admission
 
 
-async def _clear_below(request: Request, admission: Admission) -> Admission:
+def misplaced(request: Request) -> Refusal | None:
+    """Why this run cannot carry out the request: its workflow's ID or type belongs to something else.
+
+    Anybody can start a workflow by hand. The type decides what is done, and the ID what Temporal excludes meanwhile.
+    """
+    info = workflow.info()
+    try:
+        owner = registry.owner_of(request.path, request.action)
+        fitting = registry.kind_at(request.path).verb(request.action).workflow
+    except Refused as refused:
+        return Refusal.of(refused)
+    if info.workflow_id != owner:
+        return _invalid(f"the workflow ID must be the object's path: {owner}", "start it with that ID")
+    if info.workflow_type != fitting:
+        message = f"{info.workflow_type} does not {request.action} {request.path}"
+        return _invalid(message, f"the workflow type for that is {fitting}")
+    return None
+
+
+def _invalid(message: str, hint: str) -> Refusal:
+    return Refusal(category=Category.INVALID, message=message, hint=hint)
+
+
+async def _clear_below(request: Request, digest: str, admission: Admission) -> Admission:
     """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
@@ -41,7 +64,7 @@ async def _clear_below(request: Request, admission: Admission) -> Admission:
         told.update(holder.run for holder in admission.refusal.holders)
         await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
         pause = min(pause * 2, 5)
-        admission = await calls.begin(request)
+        admission = await calls.begin(request, digest)
     measuring.waited(request, since)
     return admission
 
@@ -59,8 +82,3 @@ async def _cancelled(owner: str, run: str | None) -> bool:
     except FailureError:
         return False
     return True
-
-
-def may_preempt(request: Request) -> bool:
-    """May this request end what runs on its object and below? With force, or if that is the nature of the action."""
-    return request.force or registry.kind_at(request.path).verb(request.action).preempts

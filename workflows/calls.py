@@ -82,10 +82,10 @@ def own_run() -> str:
     return workflow.info().original_execution_run_id
 
 
-async def begin(request: Request) -> Admission:
+async def begin(request: Request, digest: str) -> Admission:
     """Ask the inventory for admission."""
     info = workflow.info()
-    claim = Claim(request=request, run=own_run(), at=workflow.now(), workflow=info.workflow_id)
+    claim = Claim(request=request, run=own_run(), at=workflow.now(), workflow=info.workflow_id, spec_digest=digest)
     return await locally(ActionWrites.begin, claim)
 
 

@@ -1,0 +1,44 @@
+"""When are two requests the same one? A request id belongs to one action with one spec, asked for by one subject."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from domain.errors import Category
+from domain.model import Refusal, Request
+
+
+def spec_digest(request: Request) -> str:
+    """Identifies the spec as it was asked for. Order of keys and an empty spec make no difference."""
+    return hashlib.sha256(json.dumps(request.spec or {}, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def asks_the_same(request: Request, other: Request) -> bool:
+    """Do both ask for one and the same thing? Force and reason may differ: they say how, not what."""
+    return _identity(request) == _identity(other)
+
+
+def update_id(update: str, request: Request, mark: str) -> str:
+    """The ID of an update about a request: asked again it is the same, and uses up none of the run's 2,000 updates.
+
+    Without a request id every asking is a request of its own, told apart by its `mark`.
+    """
+    told = "\n".join((*_identity(request), request.request_id or mark))
+    return f"{update}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+
+
+def used_for(request: Request, action: str, requested_by: str) -> Refusal:
+    """The answer to a request whose id belongs to another one."""
+    was = action if action != request.action else f"{action} with another spec"
+    if requested_by != request.requested_by:
+        was = f"{action} by somebody else"
+    return Refusal(
+        category=Category.INVALID,
+        message=f"this id was used for {was} on {request.path}: {request.request_id}",
+        hint="ask with another --request-id, or with none",
+    )
+
+
+def _identity(request: Request) -> tuple[str, ...]:
+    return (request.path, request.action, request.requested_by, spec_digest(request), request.request_id)

@@ -1,0 +1,81 @@
+"""Which run may carry out which request: the workflow's type and ID belong to the path and the action."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowFailureError
+
+from activities.refusals import refusal_in
+from domain import registry, wire
+from domain.errors import Category
+from domain.model import Refusal, Request
+from domain.paths import make
+from tests.user import User
+from workflows import admission
+
+VERBS = [(kind, verb) for kind in registry.KINDS.values() for verb in kind.verbs]
+TYPES = sorted({verb.workflow for _, verb in VERBS})
+STARTED_AND_ENDED = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
+}
+
+
+def path_of(kind: registry.Kind, name: str = "x") -> str:
+    return make(kind.scope, [name for _ in kind.scope])
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, request: Request, workflow: str, workflow_id: str) -> Refusal | None:
+    """What a run of that type under that ID says to the request."""
+    info = SimpleNamespace(workflow_type=workflow, workflow_id=workflow_id)
+    monkeypatch.setattr("temporalio.workflow.info", lambda: info)
+    return admission.misplaced(request)
+
+
+@pytest.mark.parametrize("workflow", TYPES)
+def test_only_the_type_that_an_action_has_may_carry_it_out(monkeypatch: pytest.MonkeyPatch, workflow: str) -> None:
+    for kind, verb in VERBS:
+        request = Request(path=path_of(kind), action=verb.action)
+        refusal = judged(monkeypatch, request, workflow, registry.owner_of(request.path, request.action))
+        if workflow == verb.workflow:
+            assert refusal is None, (kind.name, verb.action)
+        else:
+            assert refusal, (kind.name, verb.action)
+            assert refusal.message == f"{workflow} does not {verb.action} {request.path}"
+            assert refusal.hint == f"the workflow type for that is {verb.workflow}"
+
+
+@pytest.mark.parametrize(("kind", "verb"), VERBS, ids=lambda each: getattr(each, "name", getattr(each, "action", "")))
+def test_an_action_runs_under_its_own_id_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, kind: registry.Kind, verb: registry.Verb
+) -> None:
+    request = Request(path=path_of(kind), action=verb.action)
+    owner = registry.owner_of(request.path, request.action)
+    for other in (path_of(kind, "y"), f"{request.path}:more", wire.companion(request.path, "other"), "text"):
+        refusal = judged(monkeypatch, request, verb.workflow, other)
+        assert refusal
+        assert refusal.message == f"the workflow ID must be the object's path: {owner}"
+
+
+@pytest.mark.parametrize("workflow", TYPES)
+async def test_a_run_of_the_wrong_type_ends_before_anything_is_done(client: Client, user: User, workflow: str) -> None:
+    """Started by hand, with an action of its own kind if there is one of another type, and with force."""
+    own = next(kind for kind, verb in VERBS if verb.workflow == workflow)
+    foreign = [(kind, verb) for kind, verb in VERBS if verb.workflow != workflow]
+    kind, verb = next((each for each in foreign if each[0] is own), foreign[0])
+    path = path_of(kind, f"{user.ns}-{workflow}")
+    request = {"path": path, "action": verb.action, "force": True}
+    owner = registry.owner_of(path, verb.action)
+    handle = await client.start_workflow(workflow, request, id=owner, task_queue=wire.ACTIONS_QUEUE)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    refusal = refusal_in(failure.value.cause)
+    assert refusal
+    assert (refusal.category, refusal.message) == (Category.INVALID, f"{workflow} does not {verb.action} {path}")
+    assert {event.event_type for event in (await handle.fetch_history()).events} == STARTED_AND_ENDED
