@@ -126,22 +126,6 @@ def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)
-def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> None:
-    for action in (action for action in table.actions if action in CREATIONS):
-        assert table.creates(action)
-        for status in (*table.statuses, UNHEARD_OF):
-            plain, forced = (table.judge(status, action, force=force) for force in (False, True))
-            assert forced == plain, (status, action)
-            if not named(table, status, action, Actor.USER, force=True):
-                assert forced.reason == f"{table.label} exists already, under {status}"
-
-
-def test_what_changes_an_object_as_well_as_making_it_is_no_creation() -> None:
-    asked = [(kind.table, verb.action) for kind in KINDS.values() for verb in kind.verbs]
-    assert [action in CREATIONS for _, action in asked] == [table.creates(action) for table, action in asked]
-
-
-@pytest.mark.parametrize("table", TABLES, ids=label)
 def test_an_action_that_nobody_knows_is_refused_with_those_that_there_are(table: StateTable) -> None:
     with pytest.raises(Refused) as caught:
         table.judge(table.stable[0], "explode")

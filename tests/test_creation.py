@@ -1,0 +1,25 @@
+"""A creation brings an object into being, and force never makes it act on one that exists: in every family."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.machine import Actor, StateTable
+from domain.registry import KINDS
+from tests.test_machine import CREATIONS, TABLES, UNHEARD_OF, label, named
+
+
+@pytest.mark.parametrize("table", TABLES, ids=label)
+def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> None:
+    for action in (action for action in table.actions if action in CREATIONS):
+        assert table.creates(action)
+        for status in (*table.statuses, UNHEARD_OF):
+            plain, forced = (table.judge(status, action, force=force) for force in (False, True))
+            assert forced == plain, (status, action)
+            if not named(table, status, action, Actor.USER, force=True):
+                assert forced.reason == f"{table.label} exists already, under {status}"
+
+
+def test_what_changes_an_object_as_well_as_making_it_is_no_creation() -> None:
+    asked = [(kind.table, verb.action) for kind in KINDS.values() for verb in kind.verbs]
+    assert [action in CREATIONS for _, action in asked] == [table.creates(action) for table, action in asked]
