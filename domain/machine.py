@@ -106,7 +106,7 @@ class StateTable:
     @cached_property
     def final(self) -> tuple[str, ...]:
         """Stable statuses that no action leaves, except to remove the object."""
-        left = {row.source for row in self.rows if row.during and row.then != NONE}
+        left = {row.source for row in self.rows if row.during and row.then not in (NONE, SAME)}
         return tuple(status for status in self.stable if status not in left)
 
     @cached_property

@@ -47,7 +47,7 @@ def named(table: StateTable, status: str, action: str, actor: str, force: bool) 
 def forcible(table: StateTable, status: str, action: str, actor: str, force: bool) -> bool:
     """Does force, and nothing else, open the way? Never for others than users, never out of nothing or of an end."""
     over = {row.action for row in table.rows if row.during and row.source != NONE and row.actor == Actor.USER}
-    left = {row.source for row in table.rows if row.during and row.then != NONE}  # removing is no way on
+    left = {row.source for row in table.rows if row.during and row.then not in (NONE, SAME)}  # no way on
     at_rest = {word for row in table.rows for word in (row.source, row.then, row.otherwise) if word != SAME}
     ended = at_rest - left - {row.during for row in table.rows} - set(table.passing)
     over -= set(CREATIONS)  # force never makes a creation act on what exists

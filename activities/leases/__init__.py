@@ -73,17 +73,16 @@ class Hands:
 
     @activity.defn(name=names.HAND_OVER)
     async def hand_over(self, order: HandOver) -> Handed:
-        """Bring reservations to what they should hold. What each should hold is read here, so it is never stale."""
+        """Bring reservations to what they should hold. What each should hold is read before each try: never stale."""
         async with pulse():
-            wanted = await self._holdings.holdings(order.reservations, order.want)
-            ends = await asyncio.gather(*(self._bring_about(each, order.want is Want.NOTHING) for each in wanted))
-        return Handed(errors={each.reservation: error for each, error in zip(wanted, ends, strict=True) if error})
+            ends = await asyncio.gather(*(self._bring_about(each, order.want) for each in order.reservations))
+        return Handed(errors={each: error for each, error in zip(order.reservations, ends, strict=True) if error})
 
     @activity.defn(name=names.TRY_HAND_OVER)
     async def try_hand_over(self, order: HandOver) -> Handed:
         """The same, once and quickly."""
         wanted = await self._holdings.holdings(order.reservations, order.want)
-        ends = await asyncio.gather(*(self._try(each, order.want is Want.NOTHING) for each in wanted))
+        ends = await asyncio.gather(*(self._try(each, order.want) for each in wanted))
         errors = {each.reservation: end for each, end in zip(wanted, ends, strict=True) if end}
         again = [each.reservation for each, end in zip(wanted, ends, strict=True) if end is None]
         return Handed(errors=errors, again=again)
@@ -109,30 +108,37 @@ class Hands:
     async def _of(self, work: Sequence[ends.Work], want: Want) -> Handed:
         return await self.try_hand_over(HandOver(reservations=[each["path"] for each in work], want=want))
 
-    async def _try(self, holding: Holding, nothing: bool) -> str | None:
+    async def _try(self, holding: Holding, want: Want) -> str | None:
         """What is wrong, if anything; None: it needs more patience."""
         try:
             async with asyncio.timeout(QUICKLY):
-                await self._hosts.hold(holding)
+                return await self._hold(holding, want)
         except Rejected as error:
-            return None if nothing else brief(error)
+            return brief(error) if want is Want.ALL else None
         except (ProviderError, TimeoutError):
             return None
-        return _done(holding, nothing)
 
-    async def _bring_about(self, holding: Holding, nothing: bool) -> str:
+    async def _bring_about(self, reservation: str, want: Want) -> str:
         """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
         clock, pause = asyncio.get_running_loop().time, 0.1
         deadline = clock() + self._patience
         while True:
             try:
-                await self._hosts.hold(holding)
-                return _done(holding, nothing)
+                for holding in await self._holdings.holdings([reservation], want):
+                    return await self._hold(holding, want)
+                return ""  # it has no booking any more: there is nothing to hold
             except ProviderError as error:
-                if (isinstance(error, Rejected) and not nothing) or clock() + pause > deadline:
+                if (isinstance(error, Rejected) and want is Want.ALL) or clock() + pause > deadline:
                     return brief(error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 10)
+
+    async def _hold(self, holding: Holding, want: Want) -> str:
+        """One order. A reservation whose last host has failed gives that back, but has nothing."""
+        await self._hosts.hold(holding)
+        if holding.returning:
+            await self._holdings.returned(holding)
+        return "" if holding.hosts or want is not Want.ALL else NO_HOST
 
 
 def _on_hosts(grant: Grant) -> bool:
@@ -143,11 +149,6 @@ def _on_hosts(grant: Grant) -> bool:
 def _left(done: Done, what: str, errors: ends.Errors, work: Sequence[ends.Work]) -> Done:
     """What a start or an end leaves, and whether it failed."""
     return done.model_copy(update={"failed": True, "message": ends.partly(what, errors, work)}) if errors else done
-
-
-def _done(holding: Holding, nothing: bool) -> str:
-    """A reservation whose last host has failed gives that back, but has nothing."""
-    return "" if holding.hosts or nothing else NO_HOST
 
 
 class Firing:

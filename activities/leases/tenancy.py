@@ -93,6 +93,6 @@ def doubled(hosts: Sequence[HostLine]) -> Iterable[Finding]:
         whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
         last = None  # of those so far, the one that ends last
         for each in whole:
-            if last and each.start < last.end:
+            if last and each.start < last.end and each.lease != last.lease:  # its own: it is just being moved
                 yield Finding("I3", line.host, f"is booked twice: {last.lease} and {each.lease}")
             last = each if last is None else max(last, each, key=lambda one: one.end)

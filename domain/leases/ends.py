@@ -25,8 +25,8 @@ def in_doubt(grant: Grant) -> str:
 
 
 def to_start(grant: Grant) -> list[Work]:
-    """The reservations that a start is about."""
-    return list(grant.details["reservations"])
+    """The reservations that a start is about; none if its parts contradict the lease."""
+    return list(grant.details.get("reservations", ()))
 
 
 def to_end(grant: Grant) -> list[Work]:

@@ -103,7 +103,7 @@ class LeaseSpec(Model):
 class Resize(_Number):
     """Another size for one reservation."""
 
-    id: Name = Field("r1")
+    id: Name = Field("", description="which one: r1; may be left out if there is only one")
 
 
 class LeaseChange(Model):
@@ -113,7 +113,7 @@ class LeaseChange(Model):
     start: When | None = Field(None, description="another start; only before the lease has started")
     end: When | None = Field(None, description="another end; +2h counts from now")
     before_end: When | None = Field(None, description="another moment to announce the end")
-    hosts: int | None = Field(None, ge=1, le=MAX_UNITS, description="another size of the first reservation")
+    hosts: int | None = Field(None, ge=1, le=MAX_UNITS, description="another size, if there is one reservation")
     reservations: list[Resize] = Field(default=[], max_length=MAX_RESERVATIONS)
 
     @model_validator(mode="after")
@@ -122,9 +122,14 @@ class LeaseChange(Model):
             raise ValueError("say what to change: name, start, end, before_end, hosts or reservations")
         return self
 
-    def sizes(self) -> dict[str, Resize]:
-        first = [Resize(id="r1", min=self.hosts)] if self.hosts else []
-        return {each.id: each for each in (*first, *self.reservations)}
+    def sizes(self) -> list[Resize]:
+        """The new sizes; one without an id is of the only reservation."""
+        short = [Resize(min=self.hosts)] if self.hosts else []
+        return [*short, *self.reservations]
+
+    def only_name(self) -> bool:
+        """Is nothing to change but the name?"""
+        return not (self.start or self.end or self.before_end or self.sizes())
 
 
 class Firing(Model):

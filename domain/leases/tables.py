@@ -69,6 +69,7 @@ LEASE = StateTable("lease", "lease", (
     Row("update",  L.PENDING,      L.UPDATING,     SAME,          SAME),
     Row("update",  L.ACTIVE,       L.UPDATING,     SAME,          SAME),
     Row("update",  L.ERROR,        L.UPDATING,     SAME,          SAME),
+    Row("update",  L.TERMINATED,   L.UPDATING,     SAME,          SAME),      # its name only
     Row("end",     L.ACTIVE,       L.TERMINATING,  L.TERMINATED,  L.ERROR),
     Row("end",     L.ERROR,        L.TERMINATING,  L.TERMINATED,  L.ERROR),   # releases what a bad start or end left
     Row("end",     L.TERMINATED,   None,           SAME),                     # asked twice: nothing to do
@@ -127,7 +128,7 @@ RELATIONS: dict[Lease, tuple[tuple[Reservation, ...], tuple[Event, ...], tuple[E
     L.ACTIVE:      ((R.ACTIVE,),                       (E.DONE,),         (E.UNDONE,)),
     L.TERMINATING: ((R.ACTIVE, R.DELETED, R.ERROR),    (E.DONE,),         (E.IN_PROGRESS,)),
     L.TERMINATED:  ((R.DELETED,),                      (E.DONE,),         (E.DONE,)),
-    L.DELETING:    (_ANY_RESERVATION,                  _ANY_EVENT,        _ANY_EVENT),
+    L.DELETING:    (_ANY_RESERVATION,                  _ANY_EVENT,        _ANY_EVENT),  # or none at all
     L.UPDATING:    (_ANY_RESERVATION,                  _NOT_NOW,          _NOT_NOW),
 }
 # fmt: on
@@ -136,18 +137,34 @@ RELATIONS: dict[Lease, tuple[tuple[Reservation, ...], tuple[Event, ...], tuple[E
 def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
     """What is wrong with a lease's parts, by the relationship table; empty if nothing is."""
     row = RELATIONS.get(Lease(lease))
-    if row is None:
+    if row is None or lease == L.DELETING:
         return ""
+    if missing := _missing(events):
+        return missing
     wanted, start, end = row
     for status in reservations:
         if status not in wanted:
             return f"a reservation is {status}; a lease under {lease} needs {_or(wanted)}"
     for name, allowed in ((START, start), (END, end)):
-        if events.get(name) not in allowed:
-            return f"{name} is {events.get(name, 'missing')}; a lease under {lease} needs {_or(allowed)}"
+        if events[name] not in allowed:
+            return f"{name} is {events[name]}; a lease under {lease} needs {_or(allowed)}"
     if lease == L.UPDATING and E.IN_PROGRESS in events.values():
         return "an event is IN_PROGRESS; a lease under UPDATING needs any other status"
     return ""
+
+
+def hindrance(action: str, events: Mapping[str, str]) -> str:
+    """Why a lease whose status asks for nothing can only be deleted: events are missing, or say that it has ended."""
+    if missing := _missing(events):
+        return missing
+    started_or_ended = events[START] == E.IN_PROGRESS or events[END] in (E.IN_PROGRESS, E.DONE)
+    if action == "end" and started_or_ended:
+        return f"{START} is {events[START]} and {END} is {events[END]}"
+    return ""
+
+
+def _missing(events: Mapping[str, str]) -> str:
+    return next((f"{name} is missing" for name in EVENTS if name not in events), "")
 
 
 def _or(words: Iterable[str]) -> str:

@@ -82,6 +82,7 @@ class Holding:
     hosts: dict[str, int]
     whole: bool  # the hosts are for this reservation alone
     size: Size  # of each unit
+    returning: bool = False  # it may have more than that just now: tell when it has not
 
 
 class Hosts(Protocol):
@@ -96,6 +97,10 @@ class Holdings(Protocol):
     """What the inventory says that reservations should hold."""
 
     async def holdings(self, reservations: Sequence[str], want: Want) -> list[Holding]: ...
+
+    async def returned(self, holding: Holding) -> None:
+        """It holds exactly this: whatever it had besides is free."""
+        ...
 
 
 class Schedule(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,9 @@ from store.leases.tables import allocations, bookings, hosts
 
 Line = Mapping[str, Any] | sa.RowMapping
 
-HELD, JOINING, LEAVING = "held", "joining", "leaving"
+# While a lease is updated: JOINING rows are its own if it succeeds, LEAVING rows if it does not. RETURNING rows are not
+# its own any more, but whoever hands over may not know yet: nobody else gets them before that.
+HELD, JOINING, LEAVING, RETURNING = "held", "joining", "leaving", "returning"
 _PAGE = 200  # hosts looked at together when instances are placed
 
 
@@ -50,6 +52,9 @@ _OF_LEASE = (
     .order_by(allocations.c.host, allocations.c.id)
 )
 _TAKE = sa.insert(allocations)
+_LOCKED = sa.select(bookings).order_by(bookings.c.reservation).with_for_update()
+_LOCKED_OF_LEASE = _LOCKED.where(bookings.c.lease == sa.bindparam("of_lease"))
+_LOCKED_THESE = _LOCKED.where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
 
 
 def one_at_a_time(connection: sa.Connection, pool: str) -> None:
@@ -81,6 +86,17 @@ def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[
     lines = [_line(booking, host, units, size, phase) for host, units in places.items()]
     if lines:
         connection.execute(_TAKE, lines)
+
+
+def locked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
+    """The bookings of a lease, in the order of its reservations. Whoever changes what one holds has its row locked."""
+    return [dict(row) for row in connection.execute(_LOCKED_OF_LEASE, {"of_lease": lease}).mappings()]
+
+
+def lock(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Lock the bookings of these reservations, always in the same order. Those that are there, by reservation."""
+    rows = connection.execute(_LOCKED_THESE, {"these": sorted(set(reservations))}).mappings()
+    return {row["reservation"]: dict(row) for row in rows}
 
 
 def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[sa.RowMapping]:

@@ -11,12 +11,13 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.spec import HostSpec
-from domain.leases.tables import Host, Reservation
+from domain.leases.tables import Host, Lease, Reservation
 from domain.machine import Row
 from domain.model import Claim, Grant, Outcome
 from domain.paths import short
 from store.leases import capacity
 from store.leases.booking import wish_of
+from store.leases.capacity import RETURNING
 from store.leases.tables import allocations, bookings, hosts
 from store.riders import Extra, Found
 from store.schema import objects
@@ -31,6 +32,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
         capacity.one_at_a_time(connection, pool)
         if row.action == "remove":
             _nobody_has(connection, host)
+            _set_working(connection, host, False)  # and nobody gets it from now on
             return Extra()
         if row.action == "add":
             assert isinstance(spec, HostSpec)
@@ -77,35 +79,47 @@ def _nobody_has(connection: sa.Connection, host: str) -> None:
 
 
 def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]:
-    """Whoever has booked a failed host gets others where there are any, the earliest first. Who gets none misses it."""
-    rows = capacity.held(connection, allocations.c.host == host, allocations.c.ends > at)
-    touched: list[str] = []
+    """Whoever has booked a failed host gets others where there are any, the earliest first. Who gets none misses it.
+
+    Row by row, each for the same time and in the same phase: so it is right for a lease that is just being updated too.
+    """
+    which = (allocations.c.host == host, allocations.c.ends > at)
+    touched = capacity.lock(connection, [row["reservation"] for row in capacity.held(connection, *which)])
+    rows = capacity.held(connection, *which)  # again: until now others may have changed them
     for row in sorted(rows, key=lambda row: (row["starts"], row["id"])):
         capacity.drop(connection, allocations.c.id == row["id"])
-        touched.append(row["reservation"])
-    capacity.raise_version(connection, touched)
-    return list(dict.fromkeys(touched))
+        if row["phase"] != RETURNING and (mine := touched.get(row["reservation"])) and not mine["closing"]:
+            rest = mine | {"starts": max(row["starts"], at), "ends": row["ends"]}
+            places = capacity.find(connection, wish_of(rest, row["units"]), mine["began_with"] or ())
+            capacity.take(connection, rest, places, row["phase"])
+    capacity.raise_version(connection, list(touched))
+    return list(touched)
 
 
 def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]:
-    """Bookings that miss something get what there is, the earliest first. Returns those that got something."""
+    """Bookings that miss something get what there is, the earliest first. Returns those that got something.
+
+    Not while their lease is updated: what they will miss is not known before its end.
+    """
     have = (
         sa.select(allocations.c.reservation, sa.func.sum(allocations.c.units).label("units"))
+        .where(allocations.c.phase != RETURNING)
         .group_by(allocations.c.reservation)
         .subquery()
     )
     short_of = bookings.c.units - sa.func.coalesce(have.c.units, 0)
     query = (
         sa.select(bookings, short_of.label("missing"))
+        .join(objects, objects.c.path == bookings.c.lease)
         .outerjoin(have, have.c.reservation == bookings.c.reservation)
         .where(bookings.c.pool == pool, bookings.c.ends > at, ~bookings.c.closing, short_of > 0)
+        .where(objects.c.status != Lease.UPDATING.value)
         .order_by(bookings.c.starts, bookings.c.reservation)
     )
-    healed = []
-    for row in connection.execute(query).mappings().all():
-        if _refill(connection, dict(row), at):
-            healed.append(row["reservation"])
-    return healed
+    if capacity.lock(connection, [row["reservation"] for row in connection.execute(query).mappings()]):
+        missing = connection.execute(query).mappings().all()  # again: until now others may have ended
+        return [row["reservation"] for row in missing if _refill(connection, dict(row), at)]
+    return []
 
 
 def _refill(connection: sa.Connection, booking: dict[str, Any], at: datetime) -> bool:
@@ -117,8 +131,14 @@ def _refill(connection: sa.Connection, booking: dict[str, Any], at: datetime) ->
 
 
 def _in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
-    """Those of them that have started: whoever hands over must be told."""
-    query = sa.select(objects.c.path).where(
-        objects.c.path.in_(reservations), objects.c.status == Reservation.ACTIVE.value
+    """Those of them that have started, or are starting just now: whoever hands over must be told."""
+    if not reservations:
+        return []
+    lease = objects.alias("lease")
+    query = (
+        sa.select(objects.c.path)
+        .join(lease, lease.c.path == objects.c.parent)
+        .where(objects.c.path.in_(reservations))
+        .where((objects.c.status == Reservation.ACTIVE.value) | (lease.c.status == Lease.STARTING.value))
     )
-    return sorted(connection.execute(query).scalars()) if reservations else []
+    return sorted(connection.execute(query).scalars())

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 
 from domain.leases.dates import kept
 from domain.leases.names import event_path
 from domain.leases.spec import Term
-from domain.leases.tables import BEFORE_END, END, EVENTS, START, Event, Lease, contradiction
+from domain.leases.tables import BEFORE_END, END, EVENTS, START, Event, Lease, contradiction, hindrance
 from domain.machine import NONE, Actor
 from domain.paths import name_of
-from store.leases.tables import bookings, timers
+from store.leases.tables import timers
 from store.recording import LINES, line
 from store.schema import objects
 
@@ -28,7 +27,6 @@ _TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bin
 _NO_TIMERS = sa.delete(timers).where(timers.c.event.in_(sa.bindparam("events", expanding=True)))
 NEW_TIMERS = sa.insert(timers)
 _NEXT_DUE = sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
-_BOOKED = sa.select(bookings).where(bookings.c.lease == sa.bindparam("of_lease")).order_by(bookings.c.reservation)
 _TO_COME = (Event.UNDONE, Event.IN_PROGRESS)
 
 
@@ -41,8 +39,14 @@ class Parts:
 
     def wrong(self, status: str) -> str:
         """What contradicts the lease's status; empty if nothing does."""
-        statuses = {name: row["status"] for name, row in self.events.items()}
-        return contradiction(status, [row["status"] for row in self.reservations], statuses)
+        return contradiction(status, [row["status"] for row in self.reservations], self._statuses())
+
+    def hinders(self, action: str, status: str) -> str:
+        """What contradicts the lease's status, or keeps a lease under ERROR from being updated or ended."""
+        return self.wrong(status) or hindrance(action, self._statuses())
+
+    def _statuses(self) -> dict[str, str]:
+        return {name: row["status"] for name, row in self.events.items()}
 
     def due(self, name: str) -> datetime:
         return kept(self.events[name]["spec"]["due"])
@@ -105,8 +109,3 @@ def next_due(connection: sa.Connection, pool: str) -> datetime | None:
     """When the clock of a pool has to act next."""
     found: datetime | None = connection.execute(_NEXT_DUE, {"of_pool": pool}).scalar_one_or_none()
     return found
-
-
-def booked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
-    """The bookings of a lease, in the order of its reservations."""
-    return [dict(row) for row in connection.execute(_BOOKED, {"of_lease": lease}).mappings()]

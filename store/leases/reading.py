@@ -24,6 +24,7 @@ from domain.leases.views import (
 )
 from domain.paths import name_of
 from store.engine import Database
+from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due
 from store.leases.tables import allocations, bookings, hosts
 from store.reading import below
@@ -106,7 +107,7 @@ def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequ
     """The flags are not kept anywhere: they are what the allocations say now."""
     spec = row["spec"]
     units: dict[str, int] = {}
-    for each in placed:
+    for each in (row for row in placed if row["phase"] in (HELD, LEAVING)):
         units[name_of(each["host"])] = units.get(name_of(each["host"]), 0) + each["units"]
     began = {name_of(host) for host in (booking["began_with"] or ())} if booking else set()
     active = row["status"] == Reservation.ACTIVE
@@ -118,10 +119,15 @@ def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequ
         max=spec.get("max") or spec.get("min", 1),
         hosts=dict(sorted(units.items())),
         mci=spec.get("mci", ""),
-        missing_resources=bool(booking and sum(units.values()) < booking["units"]),
+        missing_resources=bool(booking and _promised(placed) < booking["units"]),
         resources_changed=active and bool(units.keys() - began),
         error=row["error"],
     )
+
+
+def _promised(placed: Sequence[sa.RowMapping]) -> int:
+    """During an update a booking covers what is and what will be."""
+    return sum(row["units"] for row in placed if row["phase"] != RETURNING)
 
 
 def _event(name: str, row: sa.RowMapping) -> EventView:

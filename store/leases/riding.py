@@ -19,10 +19,10 @@ from domain.leases.tables import BEFORE_END, END, START, Event, Lease, Reservati
 from domain.machine import NONE, Row
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
 from domain.paths import name_of, parent_of
-from store.leases import booking, hosts, parts
-from store.leases.capacity import held_by, one_at_a_time
+from store.leases import booking, changes, hosts, parts
+from store.leases.capacity import held_by, locked, one_at_a_time
 from store.leases.parts import Parts, next_due
-from store.leases.tables import bookings, timers
+from store.leases.tables import bookings
 from store.riders import Extra, Found, Rider
 
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
@@ -40,7 +40,7 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     """An action on a lease has ended: its parts are checked, what is over is released, timers are set anew."""
     lease = parts.lease_at(connection, grant.path)
     if lease is None:
-        booking.release(connection, bookings.c.lease == grant.path)
+        booking.release(connection, grant.path)
         parts.set_timers(connection, grant.path, "", NONE, None)
         return
     now = parts.read(connection, grant.path)
@@ -48,12 +48,12 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     if grant.action == "start":
         _remember_hosts(connection, grant.path)
     if grant.action == "update":
-        booking.settle_resize(connection, grant.path, outcome.result is Result.SUCCEEDED)
+        changes.settle(connection, grant.path, grant.details, outcome.result is Result.SUCCEEDED)
     if grant.action == "create" and status == Lease.ERROR:
-        booking.release(connection, bookings.c.lease == grant.path)
+        booking.release(connection, grant.path)
     over = [row["path"] for row in now.reservations if row["status"] == Reservation.DELETED]
     if over:
-        booking.release(connection, bookings.c.reservation.in_(over))
+        booking.release(connection, grant.path, over)
     parts.set_timers(connection, grant.path, lease["spec"]["pool"], status, now)
 
 
@@ -96,24 +96,33 @@ def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
 
 
 def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    """Nothing that others see changes before the update has ended; what it needs is taken here."""
     assert found
     assert isinstance(spec, LeaseChange)
     lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
-    if wrong := now.wrong(found["status"]):
+    named = {**found["spec"], **({"name": spec.name} if spec.name else {})}
+    if spec.only_name():
+        return Extra(details={"pool": pool, "wake": False, "spec": named})
+    if found["status"] == Lease.TERMINATED:
+        raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
+    if wrong := now.hinders("update", found["status"]):
         return Extra(details={"contradiction": wrong})
     started = now.events[START]["status"] != Event.UNDONE
     limits = booking.limits_of(connection)
     dates = changed(spec, now.term(), started, claim.at, limits)
     _alone(connection, lease.split(":")[1], pool)
     before = next_due(connection, pool)
-    hand_over, sizes = _rebook(connection, now, spec, dates, started, lease)
-    booking.check_quota(connection, lease, dates, _hosts_of(connection, lease), limits)
-    kept = {**found["spec"], **_told(dates), **({"name": spec.name} if spec.name else {})}
+    taken = changes.prepare(connection, lease, now, spec, dates, started)
+    booking.check_quota(connection, lease, dates, changes.hosts_of(connection, lease, taken["plans"]), limits)
     to_come = (due for name, due in _dues(dates).items() if due > claim.at or (name == START and not started))
-    details = _wake(pool, before, min(to_come, default=claim.at), claim.at)
-    moves = [*_moved_events(connection, now, dates, lease, pool), *([] if hand_over else sizes)]
-    news = {"hand_over": hand_over, "sizes": [move.model_dump(mode="json") for move in sizes]} if hand_over else {}
-    return Extra(spec=kept, details={**details, **news}, moves=moves)
+    moves = [*changes.move_events(connection, now, _dues(dates), found), *taken.pop("moves")]
+    details = {
+        **_wake(pool, before, min(to_come, default=claim.at), claim.at),
+        **taken,
+        "spec": {**named, **_told(dates)},
+        "moves": [move.model_dump(mode="json") for move in moves],
+    }
+    return Extra(details=details)
 
 
 def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
@@ -130,7 +139,7 @@ def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found:
     """By the clock, or by a user before its time; also after a start or an end that failed."""
     assert found
     now = parts.read(connection, found["path"])
-    if wrong := now.wrong(found["status"]):
+    if wrong := now.hinders("end", found["status"]):
         return Extra(details={"contradiction": wrong})
     firing = cast(Firing, spec)
     if firing.due:
@@ -145,65 +154,18 @@ def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found:
 
 
 def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found) -> Extra:
+    """Whatever its parts are. What is booked and has no part any more is taken back too."""
     assert found
-    return Extra(details=_work(parts.read(connection, found["path"])))
+    work = _work(parts.read(connection, found["path"]))
+    known = {each["path"] for each in work["reservations"]}
+    lost = [row for row in locked(connection, found["path"]) if row["units"] and row["reservation"] not in known]
+    gone = {"status": Reservation.ERROR, "resource_type": "physical:host"}
+    work["reservations"] += [{"path": row["reservation"], **gone} for row in lost]
+    return Extra(details=work)
 
 
 _Admit = Callable[[sa.Connection, Claim, BaseModel | None, Found], Extra]
 _ADMIT: dict[str, _Admit] = {"create": _create, "update": _update, "start": _start, "end": _end, "delete": _delete}
-
-
-def _rebook(
-    connection: sa.Connection, now: Parts, change: LeaseChange, dates: Term, started: bool, lease: str
-) -> tuple[list[str], list[Move]]:
-    """What the lease holds, for its new dates and sizes. Returns what must be handed over, and the new sizes."""
-    sizes, specs = change.sizes(), {name_of(row["path"]): row for row in now.reservations}
-    _known(sizes, specs)
-    hand_over: list[str] = []
-    for each in parts.booked(connection, lease):
-        size = sizes.get(name_of(each["reservation"]))
-        if each["closing"]:
-            continue
-        if not started and each["units"]:
-            booking.rebook(connection, each, dates, size, specs[name_of(each["reservation"])]["spec"]["min"])
-            continue
-        booking.extend(connection, each, dates.end)
-        if size and booking.resize(connection, each | {"ends": dates.end}, size):
-            hand_over.append(each["reservation"])
-    moves = [_sized(specs[name], size.min, size.max) for name, size in sizes.items()]
-    return hand_over, moves
-
-
-def _known(sizes: dict[str, Any], specs: dict[str, Any]) -> None:
-    for name in sizes:
-        if name not in specs:
-            raise Refused(Category.INVALID, f"there is no reservation {name}", f"reservations are: {', '.join(specs)}")
-        if "min" not in specs[name]["spec"]:
-            raise Refused(Category.INVALID, f"reservation {name} has no size: it is of type mci")
-
-
-def _sized(row: sa.RowMapping, least: int, most: int) -> Move:
-    return Move(path=row["path"], to=row["status"], spec={**row["spec"], "min": least, "max": most})
-
-
-def _moved_events(connection: sa.Connection, now: Parts, dates: Term, lease: str, pool: str) -> list[Move]:
-    """Events whose time has changed, and their timers with them. An announcement that came too early comes again."""
-    moves = []
-    for name, due in _dues(dates).items():
-        event = now.events[name]
-        if now.due(name) == due:
-            continue
-        again = name == BEFORE_END and event["status"] in (Event.DONE, Event.ERROR)
-        status = Event.UNDONE if again else event["status"]
-        moves.append(Move(path=event["path"], to=status, spec={"due": stamp(due)}))
-        if status == Event.UNDONE:
-            _set_timer(connection, lease, pool, name, due)
-    return moves
-
-
-def _set_timer(connection: sa.Connection, lease: str, pool: str, name: str, due: datetime) -> None:
-    connection.execute(sa.delete(timers).where(timers.c.event == event_path(lease, name)))
-    connection.execute(parts.NEW_TIMERS, _timer(lease, pool, name, due))
 
 
 def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
@@ -253,16 +215,12 @@ def _on_time(firing: Firing, name: str, due: str) -> None:
 
 def _remember_hosts(connection: sa.Connection, lease: str) -> None:
     """What a reservation began with, so that everybody can see whether it has changed since."""
+    locked(connection, lease)  # a host that fails just now comes before or after
     began: defaultdict[str, list[str]] = defaultdict(list)
     for row in held_by(connection, lease):
         began[row["reservation"]].append(row["host"])
     if began:
         connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
-
-
-def _hosts_of(connection: sa.Connection, lease: str) -> int:
-    query = sa.select(sa.func.sum(bookings.c.units)).where(bookings.c.lease == lease, bookings.c.whole)
-    return int(connection.execute(query).scalar_one() or 0)
 
 
 RIDERS: dict[str, Rider] = {

@@ -9,10 +9,10 @@ from functools import partial
 import sqlalchemy as sa
 
 from domain.leases.capacity import Size
-from domain.leases.tables import BEFORE_END, END, EVENTS, START, Lease
+from domain.leases.tables import BEFORE_END, END, START, Lease
 from domain.leases.views import Due, DueList, DueQuery, Holding, Want
 from store.engine import Database
-from store.leases.capacity import JOINING, LEAVING, one_at_a_time, size_of
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line, lock, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 
@@ -22,13 +22,48 @@ _FIRST = {END: 0, BEFORE_END: 1, START: 2}  # at one moment: what ends makes roo
 _MINE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
 _CHANGED = sa.update(bookings).where(_MINE).values(version=bookings.c.version + 1)
 _CLOSED = _CHANGED.values(closing=True)
-_BOOKED = sa.select(bookings).where(_MINE).order_by(bookings.c.reservation)
+_THEIRS = allocations.c.reservation.in_(sa.bindparam("these", expanding=True))
+_STAYS = sa.update(allocations).where(_THEIRS, allocations.c.phase == LEAVING).values(phase=HELD)
+_GOES_BACK = sa.update(allocations).where(_THEIRS, allocations.c.phase == JOINING).values(phase=RETURNING)
+_IS_BACK = sa.delete(allocations).where(
+    allocations.c.reservation == sa.bindparam("mine"), allocations.c.phase == RETURNING
+)
 _HELD = (
-    sa.select(allocations.c.reservation, allocations.c.host, allocations.c.units)
-    .where(
-        allocations.c.reservation.in_(sa.bindparam("these", expanding=True)), allocations.c.phase != sa.bindparam("but")
-    )
+    sa.select(allocations.c.reservation, allocations.c.host, allocations.c.units, allocations.c.phase)
+    .where(_THEIRS, allocations.c.phase != LEAVING)
     .order_by(allocations.c.host, allocations.c.id)
+)
+
+_RANK = sa.case(_FIRST, value=timers.c.name)  # of what falls together
+_OWN = timers.alias("own")
+_EARLIER = (  # a lease's own events come one after the other
+    sa.exists()
+    .where(_OWN.c.lease == timers.c.lease)
+    .where((_OWN.c.name == START) | ((_OWN.c.name == BEFORE_END) & (timers.c.name == END)))
+)
+_COME = (
+    sa.select(timers.c.lease, timers.c.name, timers.c.due, _RANK.label("rank"), timers.c.event)
+    .where(
+        timers.c.pool == sa.bindparam("of_pool"),
+        timers.c.due <= sa.bindparam("now", type_=timers.c.due.type),
+        (timers.c.name == START) | ~_EARLIER,
+    )
+    .order_by(timers.c.due, _RANK, timers.c.event)
+    .limit(PAGE)
+)
+_GO_ON = _COME.where(
+    sa.tuple_(timers.c.due, _RANK, timers.c.event)
+    > sa.tuple_(
+        sa.bindparam("last_due", type_=timers.c.due.type),
+        sa.bindparam("last_rank", type_=sa.Integer),
+        sa.bindparam("last_event", type_=timers.c.event.type),
+    )
+)
+_LATER = (
+    sa.select(timers.c.due)
+    .where(timers.c.pool == sa.bindparam("of_pool"), timers.c.due > sa.bindparam("now", type_=timers.c.due.type))
+    .order_by(timers.c.due)
+    .limit(1)
 )
 
 
@@ -47,28 +82,33 @@ class SqlLeases:
     async def holdings(self, reservations: Sequence[str], want: Want = Want.ALL) -> list[Holding]:
         return await self.database.run(partial(holdings, reservations=reservations, want=want))
 
+    async def returned(self, holding: Holding) -> None:
+        await self.database.run(partial(returned, holding=holding))
+
 
 def due(connection: sa.Connection, query: DueQuery) -> DueList:
     """Events whose time has come, in the order in which they must run; a lease's own come one after the other.
 
-    A start waits until whoever had its hosts before has given them back; a lease under ERROR is not waited for.
+    A start waits until whoever had its hosts before has given them back; a lease under ERROR is not waited for. However
+    many wait, those behind them are found.
     """
     one_at_a_time(connection, query.pool)  # so that nobody is about to commit an earlier event unseen
-    mine = timers.c.pool == query.pool
-    come = sa.select(timers.c.lease, timers.c.name, timers.c.due).where(mine, timers.c.due <= query.at)
-    rank = sa.case(_FIRST, value=timers.c.name)
-    rows = connection.execute(come.order_by(timers.c.due, rank, timers.c.event).limit(PAGE + len(query.busy))).all()
-    later = sa.select(timers.c.due).where(mine, timers.c.due > query.at).order_by(timers.c.due).limit(1)
-    first: dict[str, Due] = {}
-    for lease, name, moment in rows:
-        found = Due(lease=lease, name=name, due=moment)
-        kept = first.get(lease)
-        if kept is None or (moment == kept.due and EVENTS.index(name) < EVENTS.index(kept.name)):
-            first[lease] = found
-    held_up = _held_up(connection, [each.lease for each in first.values() if each.name == START])
-    ready = [each for each in first.values() if each.lease not in held_up and each.lease not in query.busy]
-    waiting = len([row for row in rows if row[0] not in query.busy]) - len(ready)
-    return DueList(due=ready, waiting=waiting, next=connection.execute(later).scalar_one_or_none())
+    asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)
+    ready: list[Due] = []
+    waiting = 0
+    page = connection.execute(_COME, asked).all()
+    while page:
+        come = [Due(lease=row.lease, name=row.name, due=row.due) for row in page if row.lease not in busy]
+        held_up = _held_up(connection, [each.lease for each in come if each.name == START])
+        ready += [each for each in come if each.lease not in held_up]
+        waiting += len(held_up)
+        if len(page) < PAGE or len(ready) >= PAGE:
+            break
+        last = page[-1]
+        page = connection.execute(
+            _GO_ON, asked | {"last_due": last.due, "last_rank": last.rank, "last_event": last.event}
+        ).all()
+    return DueList(due=ready, waiting=waiting, next=connection.execute(_LATER, asked).scalar_one_or_none())
 
 
 def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
@@ -80,22 +120,39 @@ def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
 
 
 def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want) -> list[Holding]:
-    """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more."""
+    """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more.
+
+    The bookings stay locked: a host that fails just now is seen here, or whoever fails it sees that we are at work.
+    """
     these = {"these": list(reservations)}
+    rows = lock(connection, reservations)
+    if want is Want.BEFORE:  # from now on nobody hands over what was to join
+        connection.execute(_STAYS, these)
+        connection.execute(_GOES_BACK, these)
     if want is not Want.ALL:
         connection.execute(_CLOSED if want is Want.NOTHING else _CHANGED, these)
-    rows = connection.execute(_BOOKED, these).mappings().all()
+        rows = lock(connection, reservations)
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    without = JOINING if want is Want.BEFORE else LEAVING
-    for row in connection.execute(_HELD, {**these, "but": without}).mappings():
+    returning = set[str]()
+    for row in connection.execute(_HELD, these).mappings():
+        if row["phase"] == RETURNING:
+            returning.add(row["reservation"])
+            continue
         there = places[row["reservation"]]
         there[row["host"]] = there.get(row["host"], 0) + row["units"]
-    return [_holding(row, {} if row["closing"] else places[row["reservation"]]) for row in rows]
+    return [_holding(row, {} if row["closing"] else places[path], path in returning) for path, row in rows.items()]
 
 
-def _holding(row: sa.RowMapping, hosts: dict[str, int]) -> Holding:
+def returned(connection: sa.Connection, holding: Holding) -> None:
+    """What was to go back is back, unless something has changed since the order was made."""
+    row = lock(connection, [holding.reservation]).get(holding.reservation)
+    if row and (row["token"], row["version"]) == (holding.token, holding.version):
+        connection.execute(_IS_BACK, {"mine": holding.reservation})
+
+
+def _holding(row: Line, hosts: dict[str, int], returning: bool) -> Holding:
     size: Size = size_of(row)
-    return Holding(row["token"], row["reservation"], row["version"], hosts, row["whole"], size)
+    return Holding(row["token"], row["reservation"], row["version"], hosts, row["whole"], size, returning)
 
 
 def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:

@@ -62,9 +62,10 @@ allocations = sa.Table(
     sa.Column("vcpus", sa.Integer, nullable=False),  # of all units together
     sa.Column("memory_mb", sa.Integer, nullable=False),
     sa.Column("disk_gb", sa.Integer, nullable=False),
-    sa.Column("phase", sa.String, nullable=False),  # held; joining or leaving while a running lease is resized
+    sa.Column("phase", sa.String, nullable=False),  # held; joining, leaving or returning while its lease is updated
     sa.Index("lease_allocations_of_host", "host", "ends", "starts"),
     sa.Index("lease_allocations_of_lease", "lease"),
+    sa.Index("lease_allocations_of_reservation", "reservation"),
 )
 
 # Events that are still to come, or under way.

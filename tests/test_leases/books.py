@@ -20,12 +20,14 @@ def at(hours: float) -> str:
     return (NOON + timedelta(hours=hours)).isoformat()
 
 
-async def finish(scene: Scene, grant: Grant, moves: Sequence[dict[str, str]] = (), failed: str = "") -> None:
+async def finish(
+    scene: Scene, grant: Grant, moves: Sequence[dict[str, Any]] = (), failed: str = "", **more: Any
+) -> None:
     """The end of an action, with what it leaves."""
     result = Result.FAILED if failed else Result.SUCCEEDED
     left = [Move.model_validate(move) for move in moves]
-    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, message=failed, at=scene.now(), moves=left)
-    await scene.inventory.finish(ending)
+    told = {"message": failed, "at": scene.now(), "moves": left, **more}
+    await scene.inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=result, **told))
 
 
 async def host(scene: Scene, name: str, **spec: Any) -> None:
@@ -62,8 +64,13 @@ async def hosts_of(scene: Scene, name: str) -> list[str]:
 async def change(scene: Scene, which: str, /, **spec: Any) -> Refusal | None:
     admission = await scene.begin(lease(which), "update", spec=spec)
     if admission.grant:
-        await finish(scene, admission.grant)
+        await updated(scene, admission.grant)
     return admission.refusal
+
+
+async def updated(scene: Scene, grant: Grant) -> None:
+    """The good end of an update, as its workflow leaves it."""
+    await finish(scene, grant, grant.details.get("moves", []), spec=grant.details["spec"])
 
 
 def physical(least: int, most: int = 0, **properties: Any) -> dict[str, Any]:

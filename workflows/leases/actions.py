@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.leases.plugins import end_all, start_all
 
 CUT_OFF = "cut off before it was known what became of it"
+IN_ERROR = Done(to=Lease.ERROR)
 
 
 class _OnLease(Action):
@@ -33,7 +34,7 @@ class _OnLease(Action):
     def _check(self, grant: Grant) -> None:
         """A lease whose parts contradict it goes to ERROR, never silently on."""
         if wrong := ends.in_doubt(grant):
-            raise Failed(f"its parts cannot be reconciled: {wrong}", Done(to=Lease.ERROR))
+            raise Failed(f"its parts cannot be reconciled: {wrong}", IN_ERROR)
 
     def _errors(self, work: list[Work]) -> Errors:
         """What went wrong, as far as it is known; what is not known went wrong."""
@@ -50,6 +51,10 @@ class CreateLease(_OnLease):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
+        return await self.settle(request, grant)
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """Its end comes even if it was cut off."""
         if grant.details["wake"]:
             await calls.wake_clock(grant.details["pool"])
         return Done()
@@ -57,7 +62,7 @@ class CreateLease(_OnLease):
 
 @workflow.defn(name=names.UPDATE_LEASE)
 class UpdateLease(_OnLease):
-    """Change a lease. Dates and names were changed at begin; hosts of a running lease join or leave here."""
+    """Change a lease: all of it at the end, or nothing. Hosts of a running lease join or leave before that."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -70,12 +75,14 @@ class UpdateLease(_OnLease):
         changing = grant.details.get("hand_over", [])
         if changing and (errors := (await calls.hand_over(changing)).errors):
             raise Failed(f"the size cannot change: {ends.listed(errors)}")
-        return Done(moves=[Move.model_validate(move) for move in grant.details.get("sizes", [])])
+        moves = [Move.model_validate(move) for move in grant.details.get("moves", [])]
+        return Done(spec=grant.details["spec"], moves=moves)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        if changing := grant.details.get("hand_over", []):
-            await calls.hand_over(changing, Want.BEFORE)
-        return Done()
+        """Whoever has joined goes back. What cannot be given back must not look as if nothing were wrong."""
+        changing = grant.details.get("hand_over", [])
+        errors = (await calls.hand_over(changing, Want.BEFORE)).errors if changing else {}
+        return Done(to=Lease.ERROR, message=f"not as it was: {ends.listed(errors)}") if errors else Done()
 
 
 @workflow.defn(name=names.START_LEASE)
@@ -99,6 +106,8 @@ class StartLease(_OnLease):
         return left
 
     async def settle(self, request: Request, grant: Grant) -> Done:
+        if ends.in_doubt(grant):
+            return IN_ERROR
         return ends.started(grant, self._errors(ends.to_start(grant)))
 
 
@@ -120,6 +129,8 @@ class EndLease(_OnLease):
         return left
 
     async def settle(self, request: Request, grant: Grant) -> Done:
+        if ends.in_doubt(grant):
+            return IN_ERROR
         return ends.ended(grant, self._errors(ends.to_end(grant)))
 
 

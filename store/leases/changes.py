@@ -1,0 +1,239 @@
+"""An update of a lease: what it needs is taken at its beginning, and becomes the lease's at its end or is given back.
+
+Until the end everything that others see is as it was. The bookings cover both the old and the new dates and sizes, so
+that either can come out without asking anybody; and timers are set to the earlier of two dates, so that the clock
+looks in time whichever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused
+from domain.leases.dates import kept, stamp
+from domain.leases.names import event_path
+from domain.leases.spec import LeaseChange, Resize, Term
+from domain.leases.tables import BEFORE_END, END, EVENTS, Event, Lease
+from domain.model import Move
+from domain.paths import name_of, short
+from store.leases import booking, capacity, parts
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line
+from store.leases.parts import Parts
+from store.leases.tables import allocations, bookings, timers
+
+Terms = dict[str, Any]  # of a booking: from when, until when, how many units
+
+
+def prepare(
+    connection: sa.Connection, lease: str, now: Parts, change: LeaseChange, dates: Term, started: bool
+) -> dict[str, Any]:
+    """Take what the change needs besides. Returns what its end has to know: see `settle`."""
+    specs = {name_of(row["path"]): row["spec"] for row in now.reservations}
+    sizes = _sizes(change, specs)
+    plans: dict[str, dict[str, Terms]] = {}
+    hand_over = returning(connection, lease)
+    for each in capacity.locked(connection, lease):
+        name = name_of(each["reservation"])
+        size, before = sizes.get(name), _terms(each)
+        if each["closing"] or (size is None and before == _terms(_dated(each, dates))):
+            continue
+        if not started and each["units"]:
+            units = _rebook(connection, each, dates, size, specs[name]["min"])
+        else:
+            _extend(connection, each, dates.end)
+            units = _resize(connection, each | {"ends": max(each["ends"], dates.end)}, size) if size else each["units"]
+            hand_over += [each["reservation"]] if units != each["units"] else []
+        plans[each["reservation"]] = {"before": before, "after": _terms(_dated(each, dates) | {"units": units})}
+        _cover_both(connection, each, dates, units)
+    told = [row for row in now.reservations if name_of(row["path"]) in sizes]
+    moves = [_sized(row, sizes[name_of(row["path"])]) for row in told]
+    return {"plans": plans, "hand_over": sorted(set(hand_over)), "moves": moves}
+
+
+def settle(connection: sa.Connection, lease: str, details: Mapping[str, Any], good: bool) -> None:
+    """The update has ended: what it took is the lease's from now on, or everything is as it was before."""
+    plans, handed = details.get("plans", {}), details.get("hand_over", ())
+    for row in capacity.locked(connection, lease):
+        if plan := plans.get(row["reservation"]):
+            if row["reservation"] in handed and not good:
+                _may_have_joined(connection, row["reservation"])
+            _come_out(connection, row, plan["after" if good else "before"], good)
+    capacity.raise_version(connection, sorted(plans))
+
+
+def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str, Terms]]) -> int:
+    """How many whole hosts the lease will have."""
+    rows = [row for row in capacity.locked(connection, lease) if row["whole"]]
+    return sum(
+        plans[row["reservation"]]["after"]["units"] if row["reservation"] in plans else row["units"] for row in rows
+    )
+
+
+def returning(connection: sa.Connection, lease: str) -> list[str]:
+    """Reservations that whoever hands over may still believe to have more than they have."""
+    rows = capacity.held(connection, allocations.c.lease == lease, allocations.c.phase == RETURNING)
+    return list(dict.fromkeys(row["reservation"] for row in rows))
+
+
+def move_events(
+    connection: sa.Connection, now: Parts, dates: Mapping[str, datetime], lease: sa.RowMapping
+) -> list[Move]:
+    """Events whose time changes at the end of the update. An announcement that came too early comes again."""
+    moves = []
+    for name in EVENTS:
+        event, old, due = now.events[name], now.due(name), dates[name]
+        if old == due:
+            continue
+        again = name == BEFORE_END and event["status"] in (Event.DONE, Event.ERROR)
+        status = Event.UNDONE if again else event["status"]
+        moves.append(Move(path=event["path"], to=status, spec={"due": stamp(due)}))
+        fires = status == Event.UNDONE and (name == END or lease["status"] != Lease.ERROR)
+        if fires and (again or due < old):
+            _set_timer(connection, lease, name, due)
+    return moves
+
+
+def _set_timer(connection: sa.Connection, lease: sa.RowMapping, name: str, due: datetime) -> None:
+    event, pool = event_path(lease["path"], name), lease["spec"]["pool"]
+    connection.execute(sa.delete(timers).where(timers.c.event == event))
+    connection.execute(
+        parts.NEW_TIMERS, {"event": event, "lease": lease["path"], "pool": pool, "name": name, "due": due}
+    )
+
+
+def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
+    """The new sizes by reservation. Which one is meant must be said, unless there is only one."""
+    sizes: dict[str, Resize] = {}
+    for size in change.sizes():
+        name = size.id or (next(iter(specs)) if len(specs) == 1 else "")
+        if not name:
+            raise _unclear(specs)
+        if name not in specs:
+            raise Refused(Category.INVALID, f"there is no reservation {name}", f"reservations are: {', '.join(specs)}")
+        if "min" not in specs[name]:
+            raise Refused(Category.INVALID, f"reservation {name} has no size: it is of type mci")
+        if name in sizes:
+            raise Refused(Category.INVALID, f"two sizes for reservation {name}", "say one of them")
+        sizes[name] = size
+    return sizes
+
+
+def _rebook(connection: sa.Connection, each: dict[str, Any], dates: Term, size: Resize | None, least: int) -> int:
+    """A reservation that has not started: everything anew, on the same hosts as far as possible. Returns its units."""
+    mine = allocations.c.reservation == each["reservation"]
+    rows = capacity.held(connection, mine)
+    capacity.drop(connection, mine)  # what it has is no obstacle to what it will have
+    least, most = (size.min, size.max or size.min) if size else (min(least, each["units"]), each["units"])
+    moved = _dated(each, dates)
+    places = booking.place(connection, moved, least, most, [row["host"] for row in rows])
+    if rows:
+        connection.execute(sa.insert(allocations), [dict(row) | {"phase": LEAVING} for row in rows])
+    capacity.take(connection, moved, places, JOINING)
+    return sum(places.values())
+
+
+def _extend(connection: sa.Connection, each: Mapping[str, Any], ends: datetime) -> None:
+    """A reservation that has started keeps its hosts: each must be free until the new end."""
+    if ends <= each["ends"]:
+        return
+    mine = allocations.c.reservation == each["reservation"]
+    rows = capacity.held(connection, mine)
+    capacity.drop(connection, mine)
+    for row in rows:  # one after the other: two may be on one host
+        moved = dict(each) | {"starts": row["starts"], "ends": ends}
+        found = capacity.find(connection, booking.wish_of(moved, row["units"]), [row["host"]])
+        if found.get(row["host"], 0) < row["units"]:
+            raise _taken(row, ends)
+        connection.execute(sa.insert(allocations), dict(row) | {"ends": ends})
+
+
+def _resize(connection: sa.Connection, each: Mapping[str, Any], size: Resize) -> int:
+    """Another size for a reservation that has started: hosts join or leave at the end. Returns its units then."""
+    units, most = int(each["units"]), size.max or size.min
+    if units < most:
+        more = booking.place(connection, each, max(0, size.min - units), most - units)
+        capacity.take(connection, each, more, JOINING)
+        return units + sum(more.values())
+    rows = capacity.held(connection, allocations.c.reservation == each["reservation"])
+    _mark_leaving(connection, each, rows, sum(row["units"] for row in rows) - most)
+    return most
+
+
+def _mark_leaving(connection: sa.Connection, each: Mapping[str, Any], rows: list[sa.RowMapping], units: int) -> None:
+    """So many units, from the last host back; a host may keep some."""
+    size = capacity.size_of(each)
+    for row in reversed(rows):
+        leaving = min(units, row["units"])
+        if leaving <= 0:
+            return
+        stay = row["units"] - leaving
+        this = sa.update(allocations).where(allocations.c.id == row["id"])
+        if stay:
+            connection.execute(this.values(units=stay, **booking.columns(size.times(stay))))
+            part = dict(each) | {"starts": row["starts"], "ends": row["ends"]}
+            capacity.take(connection, part, {row["host"]: leaving}, LEAVING)
+        else:
+            connection.execute(this.values(phase=LEAVING))
+        units -= leaving
+
+
+def _cover_both(connection: sa.Connection, each: Mapping[str, Any], dates: Term, units: int) -> None:
+    values = {
+        "starts": min(each["starts"], dates.start),
+        "ends": max(each["ends"], dates.end),
+        "units": max(each["units"], units),
+        "version": bookings.c.version + 1,
+    }
+    connection.execute(sa.update(bookings).where(bookings.c.reservation == each["reservation"]).values(**values))
+
+
+def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
+    """The update was cut off, and nobody knows what was handed over: those hosts are kept until they are back."""
+    unsure = (allocations.c.reservation == reservation) & (allocations.c.phase == JOINING)
+    connection.execute(sa.update(allocations).where(unsure).values(phase=RETURNING))
+
+
+def _come_out(connection: sa.Connection, row: Mapping[str, Any], terms: Terms, good: bool) -> None:
+    mine = allocations.c.reservation == row["reservation"]
+    capacity.drop(connection, mine, allocations.c.phase == (LEAVING if good else JOINING))
+    values: dict[str, Any] = {"starts": kept(terms["starts"]), "ends": kept(terms["ends"]), "units": terms["units"]}
+    now = sa.update(allocations).where(mine, allocations.c.phase != RETURNING)
+    connection.execute(now.values(phase=HELD, ends=values["ends"]))
+    if good and row["began_with"] is not None:
+        values["began_with"] = sorted({each["host"] for each in capacity.held(connection, mine)})
+    connection.execute(sa.update(bookings).where(bookings.c.reservation == row["reservation"]).values(**values))
+
+
+def _dated(each: Mapping[str, Any], dates: Term) -> dict[str, Any]:
+    return dict(each) | {"starts": dates.start, "ends": dates.end}
+
+
+def _terms(each: Mapping[str, Any]) -> Terms:
+    return {"starts": stamp(each["starts"]), "ends": stamp(each["ends"]), "units": each["units"]}
+
+
+def _sized(row: sa.RowMapping, size: Resize) -> Move:
+    return Move(path=row["path"], to=row["status"], spec={**row["spec"], "min": size.min, "max": size.max})
+
+
+def _unclear(specs: Mapping[str, Any]) -> Refused:
+    names = ", ".join(specs)
+    example = next(iter(specs), "r1")
+    return Refused(
+        Category.INVALID,
+        f"the lease has {len(specs)} reservations: {names}; say which one gets another size",
+        f"give it by its name: reservations: [{{id: {example}, min: 2}}]",
+    )
+
+
+def _taken(row: Line, ends: datetime) -> Refused:
+    return Refused(
+        Category.QUOTA,
+        f"host {name_of(row['host'])} is booked by another lease before {stamp(ends)}; "
+        f"{short(row['lease'])} has started, so it keeps its hosts",
+        "ask for an earlier end, or for a lease of its own",
+    )
