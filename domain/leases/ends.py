@@ -30,8 +30,8 @@ def to_start(grant: Grant) -> list[Work]:
 
 
 def to_end(grant: Grant) -> list[Work]:
-    """Reservations that hold something, or may."""
-    return [each for each in to_start(grant) if each["status"] in (Reservation.ACTIVE, Reservation.ERROR)]
+    """Reservations that hold something, or may: even one that has not started, if its records were wrong."""
+    return [each for each in to_start(grant) if each["status"] != Reservation.DELETED]
 
 
 def tried(grant: Grant) -> Grant:

@@ -149,7 +149,8 @@ def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found:
         told = "closed: the lease ends without having started well"
         moves.append(Move(path=now.events[START]["path"], to=Event.DONE, message=told))
     never = [row for row in now.reservations if row["status"] == Reservation.PENDING]
-    moves += [Move(path=row["path"], to=Reservation.DELETED) for row in never]
+    told = "its lease ends without having started; whatever it may hold is taken back"
+    moves += [Move(path=row["path"], to=Reservation.ERROR, message=told) for row in never]
     return Extra(details=_work(now), moves=moves)
 
 
