@@ -21,6 +21,7 @@ from tests.test_store.conftest import (  # noqa: F401  the same databases as for
     empty_postgres,
     migrated_postgres,
     migrated_sqlite,
+    pair,
     rival,
     scene,
     sqlite_url,

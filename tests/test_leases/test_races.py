@@ -16,7 +16,7 @@ from store.leases import schedule
 from store.leases.schedule import returned
 from tests.test_leases.books import at, book, finish, host, lease, move, refused, see, stamp, started, updated
 from tests.test_store.scene import NOON, Scene, claim
-from tests.test_store.test_races import beginning, overtaken, pair  # noqa: F401  the fixture
+from tests.test_store.test_races import beginning, overtaken
 
 R1 = f"{lease('a')}:reservation:r1"
 H1, H2, H3 = (f"pool:main:host:h{n}" for n in (1, 2, 3))
@@ -30,7 +30,7 @@ def ending(grant: Grant, result: Result = Result.SUCCEEDED, **left: Any) -> Call
 
 
 @pytest.fixture
-async def site(pair: Pair) -> Pair:  # noqa: F811
+async def site(pair: Pair) -> Pair:
     for name in ("h1", "h2", "h3"):
         await host(pair[0], name)
     await book(pair[0], "a", 1, 3)
