@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
 from temporalio import activity
 from temporalio.client import Client
@@ -11,13 +13,14 @@ from temporalio.client import Client
 from activities.pulse import pulse
 from activities.runs import RunState, state_of
 from domain import registry, wire
-from domain.invariants import ActionFacts, accepted_is_finished
+from domain.invariants import Kept, accepted_is_finished, rest_is_stable
 from domain.model import Finding, Query, Verification
 from domain.ports import Inventory
 
 Audit = Callable[[str], Awaitable[tuple[list[Finding], int]]]  # a path -> what is wrong at or below it, and of how many
 
 LISTED = 200
+AT_ONCE = 20  # questions to Temporal
 
 
 class Verifying:
@@ -32,36 +35,57 @@ class Verifying:
     async def verify(self, query: Query) -> Verification:
         """Look at everything at or below a path. What an open action is about is left out of the books."""
         async with pulse():
-            open_runs = await self._open_runs()
-            kept = await self._inventory.kept(query.path, open_runs)
-            if unlisted := await self._unlisted(kept.actions, open_runs):
-                open_runs |= unlisted
-                kept = await self._inventory.kept(query.path, open_runs)
-            findings = [*accepted_is_finished(kept.actions, open_runs), *kept.findings]
-            books = 0
-            for audit in self._audits:
-                wrong, size = await audit(query.path)
-                findings += wrong
-                books += size
-        busy = [each.path for each in kept.actions if not each.ended and each.run in open_runs]
-        sure = [finding for finding in findings if not any(_touches(path, finding.path) for path in busy)]
-        looked_at = Counter(actions=len(kept.actions), objects=kept.objects, lines=kept.lines, locks=kept.locks)
-        looked_at["outside"] = books
-        return Verification(findings=sure[:LISTED], more=max(0, len(sure) - LISTED), looked_at=dict(looked_at))
+            kept = await self._inventory.kept(query.path)
+            dead = await self._dead(kept)
+            books = [await audit(query.path) for audit in self._audits]
+            begun = await self._inventory.begun_since(kept.last)
+        alive = [each for each in kept.open if each.run not in dead]
+        runs = {each.run for each in alive} | {run for _, _, run in kept.held if run not in dead}
+        here = [each for each in kept.open if not query.path or _at(query.path, each.path)]
+        findings = [
+            *accepted_is_finished(here, runs),
+            *rest_is_stable(kept.under_way, kept.held, {each.epoch for each in alive}, runs),
+            *kept.findings,
+            *(finding for wrong, _ in books for finding in wrong),
+        ]
+        busy = _Busy([*(each.path for each in alive), *begun])
+        sure = [finding for finding in findings if not busy.about(finding.path)]
+        looked_at = {"actions": kept.actions, "objects": kept.objects, "lines": kept.lines, "locks": len(kept.held)}
+        looked_at["outside"] = sum(size for _, size in books)
+        more = max(0, len(sure) - LISTED) + kept.more
+        return Verification(findings=sure[:LISTED], more=more, looked_at=looked_at)
 
-    async def _unlisted(self, actions: Sequence[ActionFacts], listed: set[str]) -> set[str]:
-        """Runs that are open although Temporal does not list them yet: its lists lag behind."""
-        doubtful = [each for each in actions if not each.ended and each.run not in listed]
-        return {each.run for each in doubtful[:LISTED] if await self._is_open(each)}
+    async def _dead(self, kept: Kept) -> set[str]:
+        """Runs that are closed although, even now, their action has not ended or their lock is held."""
+        room = asyncio.Semaphore(AT_ONCE)
 
-    async def _is_open(self, action: ActionFacts) -> bool:
-        owner = registry.owner_of(action.path, action.action)
-        return await state_of(self._client, owner, action.run) is RunState.OPEN
+        async def is_open(owner: str, run: str) -> bool:
+            async with room:
+                return await state_of(self._client, owner, run) is RunState.OPEN
 
-    async def _open_runs(self) -> set[str]:
-        running = self._client.list_workflows("ExecutionStatus = 'Running'")
-        return {found.run_id async for found in running}
+        owners = {each.run: registry.owner_of(each.path, each.action) for each in kept.open}
+        owners |= {run: owner for _, owner, run in kept.held}
+        answers = await asyncio.gather(*(is_open(owner, run) for run, owner in owners.items()))
+        closed = {run for run, alive in zip(owners, answers, strict=True) if not alive}
+        if not closed:
+            return closed
+        return closed & {each.run for each in await self._inventory.suspects(datetime.now(UTC))}
 
 
-def _touches(path: str, other: str) -> bool:
-    return path == other or other.startswith(f"{path}:") or path.startswith(f"{other}:")
+class _Busy:
+    """Objects that actions are about, or were while we looked; above and below them nothing is sure."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = sorted(set(paths))
+        self._known = frozenset(self._paths)
+
+    def about(self, path: str) -> bool:
+        words = path.split(":")
+        if any(":".join(words[:end]) in self._known for end in range(1, len(words) + 1)):
+            return True
+        at = bisect(self._paths, f"{path}:")
+        return at < len(self._paths) and self._paths[at].startswith(f"{path}:")
+
+
+def _at(prefix: str, path: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}:")

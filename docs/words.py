@@ -29,7 +29,7 @@ SETTINGS = {
     "connections": "a YAML file of connections to clouds, see docs/aws.md; without one everything is simulated",
     "max_vms": "the most VMs that one MCI may have here",
     "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
-    "heal_limits": "seconds until an action is slow, or gone if Temporal has none: `kind.action`, `kind`, `*`; else 600",
+    "heal_limits": "seconds until an action is slow, or gone if unknown there: `kind.action`, `kind`, `*`; else 600",
     "crash_file": "for tests: a file that names the point at which this worker dies",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
     "simulated_jitter": "by how much that varies, as a part of it",

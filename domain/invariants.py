@@ -6,20 +6,22 @@ of systems that were killed, cut off and lied to.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from domain.machine import NONE, Actor, Row, StateTable
 from domain.model import Finding
-from domain.paths import ancestors
 
 IGNORED = "ignored: "
+MOST_FINDINGS = 5_000
 HEAL = "heal"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ActionFacts:
     """One action that was admitted, as it is kept. `first` and `last` are its lines in the history of its object."""
 
@@ -34,8 +36,7 @@ class ActionFacts:
     last: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of an object's history."""
 
     seq: int
@@ -48,63 +49,108 @@ class Line:
     message: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Kept:
-    """Everything at or below a path that the promises are about, read in one transaction."""
+    """What the promises are about at or below a path, read over one snapshot; of actions only those that matter."""
 
-    actions: list[ActionFacts]
-    findings: list[Finding]
-    objects: int
-    lines: int
-    locks: int
+    last: int = 0  # the highest epoch at that moment
+    open: list[ActionFacts] = field(default_factory=list)  # actions that have not ended, everywhere
+    under_way: list[tuple[str, str, int]] = field(default_factory=list)  # path, status, epoch
+    held: list[tuple[str, str, str]] = field(default_factory=list)  # locks: path, owner, run
+    findings: list[Finding] = field(default_factory=list)
+    more: int = 0  # findings that are not listed
+    actions: int = 0
+    objects: int = 0
+    lines: int = 0
+
+    def note(self, findings: Iterable[Finding]) -> None:
+        """Keep what is wrong; there is a limit to what anybody reads."""
+        for each in findings:
+            if len(self.findings) < MOST_FINDINGS:
+                self.findings.append(each)
+            else:
+                self.more += 1
 
 
-def accepted_is_finished(actions: Iterable[ActionFacts], open_runs: set[str]) -> list[Finding]:
-    """I1: every admitted request has exactly one outcome, unless it is still being carried out."""
-    found = []
-    for each in actions:
-        if each.ended and not each.has_outcome:
-            found.append(Finding("I1", each.path, f"{each.action} has ended without an outcome"))
-        if not each.ended and each.run not in open_runs:
-            found.append(Finding("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}"))
-    return found
+def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[Finding]:
+    """I1, of actions that have ended: each has an outcome."""
+    return [
+        Finding("I1", each.path, f"{each.action} has ended without an outcome")
+        for each in actions
+        if each.ended and not each.has_outcome
+    ]
+
+
+def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[Finding]:
+    """I1, of actions that have not ended: somebody carries each of them out."""
+    return [
+        Finding("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}")
+        for each in open_actions
+        if each.run not in open_runs
+    ]
 
 
 def rest_is_stable(
     under_way: Iterable[tuple[str, str, int]],
-    held: Iterable[tuple[str, str]],
+    held: Iterable[tuple[str, str, str]],
     open_epochs: set[int],
     open_runs: set[str],
 ) -> list[Finding]:
-    """I2: what is under way belongs to an open action (path, status, epoch), and so does every lock (path, run)."""
+    """I2: what is under way belongs to an open action (path, status, epoch), and so does a lock (path, owner, run)."""
     found = [
         Finding("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
         if epoch not in open_epochs
     ]
     return found + [
-        Finding("I2", path, f"is locked by a run that is over: {run}") for path, run in held if run not in open_runs
+        Finding("I2", path, f"is locked by a run that is over: {run}") for path, _, run in held if run not in open_runs
     ]
 
 
-def history_is_legal(table: StateTable, path: str, lines: Sequence[Line], status: str) -> list[Finding]:
-    """I4: an object's history is one path through its table, ends where the object is, and its epochs only rise."""
-    now, came_from, doing, epoch = NONE, NONE, "", 0
-    for line in lines:
-        if line.message.startswith(IGNORED) or line.action in table.hidden:
-            continue  # hidden work moves nothing, and stands in line with what does
-        if line.source == NONE and now in table.vacant:
-            now = NONE  # the name is used again
-        if line.source != now:
-            return [Finding("I4", path, f"line {line.seq} leaves {line.source}, but it was {now}")]
-        if line.epoch < epoch:
-            return [Finding("I4", path, f"line {line.seq} was written by an older action than the one before")]
-        if not _legal(table, line, came_from, doing):
-            return [Finding("I4", path, f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})")]
+Judged = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
+
+
+class HistoryWalk:
+    """I4: an object's history is one path through its table, ends where the object is, and its epochs only rise.
+
+    It takes line after line: a history may be long.
+    """
+
+    def __init__(self, table: StateTable, path: str, judged: dict[Judged, bool] | None = None) -> None:
+        self._table, self._path = table, path
+        self._judged = {} if judged is None else judged  # what the table said before, for all objects of that kind
+        self._now, self._came_from, self._doing, self._epoch = NONE, NONE, "", 0
+        self._wrong = ""
+
+    def take(self, line: Line) -> None:
+        """The next line. After one that is wrong the others say nothing."""
+        table = self._table
+        if self._wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
+            return  # hidden work moves nothing, and stands in line with what does
+        if line.source == NONE and self._now in table.vacant:
+            self._now = NONE  # the name is used again
+        self._wrong = self._complaint(line)
         if line.source not in table.transitional:
-            came_from, doing = line.source, line.action
-        now, epoch = line.to, line.epoch
-    return [] if now == status else [Finding("I4", path, f"is {status}, but its history ends in {now}")]
+            self._came_from, self._doing = line.source, line.action
+        self._now, self._epoch = line.to, line.epoch
+
+    def end(self, status: str) -> list[Finding]:
+        """What is wrong with it, if the object is this now."""
+        if not self._wrong and self._now != status:
+            self._wrong = f"is {status}, but its history ends in {self._now}"
+        return [Finding("I4", self._path, self._wrong)] if self._wrong else []
+
+    def _complaint(self, line: Line) -> str:
+        if line.source != self._now:
+            return f"line {line.seq} leaves {line.source}, but it was {self._now}"
+        if line.epoch < self._epoch:
+            return f"line {line.seq} was written by an older action than the one before"
+        case = (line.action, line.actor, line.source, line.to, self._came_from, self._doing)
+        if case not in self._judged:
+            self._judged[case] = _legal(self._table, line, self._came_from, self._doing)
+        if not self._judged[case]:
+            return f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})"
+        return ""
 
 
 def _legal(table: StateTable, line: Line, came_from: str, doing: str) -> bool:
@@ -124,38 +170,44 @@ def _leads(table: StateTable, row: Row, line: Line, came_from: str) -> bool:
     return begins or lands or steps
 
 
-def holds_never_overlapped(actions: Sequence[ActionFacts]) -> list[Finding]:
+class Overlaps:
     """I5: an action and one on the same object, or on one above it, were never under way at the same time.
 
     Told by the order in which the history was written: an action's first line comes with its locks, its last line with
-    their release.
+    their release. Paths come in their order, so only those that something may still come below are remembered.
     """
-    by_path: defaultdict[str, list[ActionFacts]] = defaultdict(list)
-    for each in sorted(actions, key=lambda action: action.first):
-        by_path[each.path].append(each)
-    found = []
-    for path, mine in by_path.items():
-        for earlier, later in pairwise(mine):
-            found += _overlap(earlier, later)
-        for above in ancestors(path):
-            for other in by_path.get(above, ()):
-                found += [
-                    finding for each in mine for finding in _overlap(*sorted((each, other), key=lambda a: a.first))
-                ]
-    return found
+
+    def __init__(self) -> None:
+        self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
+
+    def take(self, path: str, actions: Iterable[ActionFacts]) -> list[Finding]:
+        """All actions of the next path."""
+        while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
+            self._above.pop()
+        mine = sorted((each for each in actions if each.first), key=attrgetter("first"))
+        found = [finding for earlier, later in pairwise(mine) for finding in _overlap(earlier, later)]
+        for above, theirs, firsts in self._above:
+            if path.startswith(f"{above}:"):
+                for each in mine:
+                    at = bisect(firsts, each.first)
+                    found += _overlap(theirs[at - 1], each) if at else []
+                    found += _overlap(each, theirs[at]) if at < len(theirs) else []
+        if mine:
+            self._above.append((path, mine, [each.first for each in mine]))
+        return found
 
 
 def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[Finding]:
-    if not earlier.first or not later.first or (earlier.ended and earlier.last < later.first):
+    if earlier.ended and earlier.last < later.first:
         return []
     what = f"{later.action} began while {earlier.action} on {earlier.path} was under way"
     return [Finding("I5", later.path, what)]
 
 
-def every_change_is_accounted_for(lines: Iterable[Line], actions: Mapping[int, ActionFacts]) -> list[Finding]:
+def every_change_is_accounted_for(lines: Iterable[Line], epochs: Container[int]) -> list[Finding]:
     """I11: behind every change there is an admitted action."""
     return [
         Finding("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines
-        if line.epoch not in actions and not line.message.startswith(IGNORED)
+        if line.epoch not in epochs and not line.message.startswith(IGNORED)
     ]

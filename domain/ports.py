@@ -121,8 +121,12 @@ class Inventory(Protocol):
 
     async def holds(self, prefix: str) -> list[Hold]: ...
 
-    async def kept(self, prefix: str, open_runs: set[str]) -> Kept:
-        """All facts at or below a path, and which of the promises that the inventory can check are broken."""
+    async def kept(self, prefix: str) -> Kept:
+        """What is under way at or below a path, and which of the promises that the inventory can check are broken."""
+        ...
+
+    async def begun_since(self, epoch: int) -> list[str]:
+        """The objects on which an action has begun after the one with this number."""
         ...
 
 

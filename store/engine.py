@@ -49,6 +49,12 @@ _CONNECT: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
 }
 
+ONLY_READS = "ratchet_only_reads"
+_SNAPSHOT: dict[bool, dict[str, Any]] = {  # on SQLite?
+    True: {ONLY_READS: True},  # in WAL mode readers see what was committed when they began, and lock nobody out
+    False: {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
+}
+
 
 class Database:
     """Runs functions of a connection, each as one transaction. A URL that cannot be one is Refused."""
@@ -76,6 +82,21 @@ class Database:
                     raise _ours(error) from error
                 time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
         raise AssertionError("the last try either returns or raises")
+
+    async def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Run `work`, which only reads, over one snapshot, however long it takes. Nobody waits for it.
+
+        It has a thread of its own, as the others' are for transactions that are short.
+        """
+        return await asyncio.to_thread(self.read_here, work)
+
+    def read_here(self, work: Callable[[sa.Connection], T]) -> T:
+        """The same in the caller's own thread."""
+        try:
+            with self.engine.connect().execution_options(**_SNAPSHOT[self.sqlite]) as connection, connection.begin():
+                return work(connection)
+        except (DBAPIError, PoolTimeout) as error:
+            raise _ours(error) from error
 
     def _once(self, work: Callable[[sa.Connection], T]) -> T:
         with self.engine.begin() as connection:
@@ -108,7 +129,8 @@ def _sqlite(url: str) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         # Take the write lock at once: a read that later turns into a write would fail when another writer came between.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        only_reads = connection.get_execution_options().get(ONLY_READS)
+        connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
     return engine
 

@@ -1,9 +1,17 @@
-"""What is kept, as facts for those who check it. Nothing here writes."""
+"""What is kept, as facts for those who check it. Nothing here writes.
+
+Everything is read page by page in the order of paths, over one snapshot: however much there is, little of it is in
+memory, and nobody waits. Between pages there is a pause, or the worker's other threads would wait for the interpreter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,100 +19,152 @@ import sqlalchemy as sa
 from domain import registry
 from domain.invariants import (
     ActionFacts,
+    HistoryWalk,
+    Judged,
     Kept,
     Line,
+    Overlaps,
+    ended_with_an_outcome,
     every_change_is_accounted_for,
-    history_is_legal,
-    holds_never_overlapped,
-    rest_is_stable,
 )
 from domain.machine import NONE
-from domain.model import Finding
-from domain.paths import kind_of
-from store.reading import below
+from domain.paths import check_path, kind_of
 from store.schema import actions, history, locks, objects
 
+PAGE = 200  # rows: about a millisecond or two of the interpreter's time
+LONGEST_PAUSE = 0.05  # seconds
 
-def kept(connection: sa.Connection, prefix: str, open_runs: set[str]) -> Kept:
-    """Check what can be checked here: I2, I4, I5 and I11. The runs that are open come from Temporal."""
-    admitted = _actions(connection, prefix)
-    open_epochs = {each.epoch for each in admitted if each.run in open_runs}
-    held = [
-        (row.path, row.run)
-        for row in connection.execute(_at(sa.select(locks.c.path, locks.c.run), locks.c.path, prefix))
-    ]
-    legal, lines = _histories(connection, prefix, {each.epoch: each for each in _actions(connection, "")})
-    findings = [
-        *rest_is_stable(_under_way(connection, prefix), held, open_epochs, open_runs),
-        *legal,
-        *holds_never_overlapped([each for each in admitted if not _hidden(each)]),
-    ]
-    count = connection.execute(
-        _at(sa.select(sa.func.count()).select_from(objects), objects.c.path, prefix)
-    ).scalar_one()
-    return Kept(admitted, findings, int(count), lines, len(held))
+Row = sa.Row[Any]
+Tagged = tuple[str, int, Any]  # a path, what kind of row, the row
 
-
-def _hidden(action: ActionFacts) -> bool:
-    """Hidden work excludes nobody: it is begun while others are under way, and waits for them."""
-    return action.action in registry.kind_at(action.path).table.hidden
+_OBJECTS = sa.select(objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
+_ACTIONS = sa.select(
+    actions.c.path,
+    actions.c.epoch,
+    actions.c.action,
+    actions.c.run,
+    actions.c.requested_by,
+    actions.c.ended_at.is_not(None).label("ended"),
+    (sa.func.coalesce(sa.cast(actions.c.outcome, sa.Text), "null") != "null").label("has_outcome"),
+)
+_HISTORY = sa.select(*(history.c[name] for name in Line._fields))
+_LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
+_EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.bindparam("these", expanding=True)))
+_OBJECT, _ACTION, _LINE = range(3)
 
 
-def _at(query: sa.Select[Any], column: sa.ColumnElement[str], prefix: str) -> sa.Select[Any]:
-    return query.where(below(column, prefix)) if prefix else query
-
-
-def _actions(connection: sa.Connection, prefix: str) -> list[ActionFacts]:
-    """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
-    span = (
-        sa.select(
-            history.c.epoch,
-            history.c.path,
-            history.c.action,
-            sa.func.min(history.c.seq).label("first"),
-            sa.func.max(history.c.seq).label("last"),
-        )
-        .where(~history.c.message.startswith("ignored: "))
-        .group_by(history.c.epoch, history.c.path, history.c.action)
-        .subquery()
+def kept(connection: sa.Connection, prefix: str) -> Kept:
+    """Check what can be checked here: I4, I5, I11 and most of I1. The rest is for those who can ask Temporal."""
+    found, reader, check = Kept(), _Reader(connection, prefix), _Check()
+    found.last = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar() or 0
+    found.open = [_facts(row) for row in connection.execute(_ACTIONS.where(actions.c.ended_at.is_(None)))]
+    found.held = [(row.path, row.owner, row.run) for row in reader.rows(_LOCKS, "path", "owner")]
+    rows: Iterable[Tagged] = merge(
+        ((row[0], _OBJECT, row) for row in reader.rows(_OBJECTS, "path")),
+        ((row[0], _ACTION, row) for row in reader.rows(_ACTIONS, "path", "epoch")),
+        _lines(reader, found),
+        key=itemgetter(0, 1),
     )
-    same = (span.c.epoch == actions.c.epoch) & (span.c.path == actions.c.path) & (span.c.action == actions.c.action)
-    query = sa.select(actions, span.c.first, span.c.last).outerjoin(span, same).order_by(actions.c.epoch)
-    return [
-        ActionFacts(
-            epoch=row["epoch"],
-            path=row["path"],
-            action=row["action"],
-            run=row["run"],
-            ended=row["ended_at"] is not None,
-            has_outcome=bool(row["outcome"]),
-            requested_by=row["requested_by"],
-            first=row["first"] or 0,
-            last=row["last"] or 0,
-        )
-        for row in connection.execute(_at(query, actions.c.path, prefix)).mappings()
-    ]
+    for path, about in groupby(rows, key=itemgetter(0)):
+        check.take(path, about, found)
+    return found
 
 
-def _under_way(connection: sa.Connection, prefix: str) -> Iterator[tuple[str, str, int]]:
-    """Objects with a target, or in a status that is only passed through."""
-    columns = (objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
-    for path, kind, status, target, epoch in connection.execute(_at(sa.select(*columns), objects.c.path, prefix)):
-        if target != NONE or status in registry.kind(kind).table.transitional:
-            yield path, status, epoch
+def begun_since(connection: sa.Connection, epoch: int) -> list[str]:
+    """The objects on which an action has begun after the one with this number."""
+    return list(connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch).distinct()).scalars())
 
 
-def _histories(connection: sa.Connection, prefix: str, admitted: dict[int, ActionFacts]) -> tuple[list[Finding], int]:
-    statuses = connection.execute(_at(sa.select(objects.c.path, objects.c.status), objects.c.path, prefix))
-    now: dict[str, str] = {path: status for path, status in statuses}  # noqa: C416  rows are not pairs to the checker
-    columns = [history.c[name] for name in Line.__dataclass_fields__]
-    query = _at(sa.select(*columns), history.c.path, prefix).order_by(history.c.path, history.c.seq)
-    findings: list[Finding] = []
-    number = 0
-    for path, rows in groupby(connection.execute(query), key=lambda row: row.path):
-        lines = [Line(*row) for row in rows]
-        number += len(lines)
-        findings += every_change_is_accounted_for(lines, admitted)
-        if kind_of(path) in registry.KINDS:
-            findings += history_is_legal(registry.kind(kind_of(path)).table, path, lines, now.get(path, NONE))
-    return findings, number
+class _Check:
+    """Goes from object to object."""
+
+    def __init__(self) -> None:
+        self._overlaps = Overlaps()
+        self._judged: defaultdict[str, dict[Judged, bool]] = defaultdict(dict)
+
+    def take(self, path: str, about: Iterable[Tagged], found: Kept) -> None:
+        """The next object: what it is, its actions, its history, in this order."""
+        kind = registry.KINDS.get(kind_of(path))
+        status, walk = NONE, HistoryWalk(kind.table, path, self._judged[kind.name]) if kind else None
+        mine: dict[tuple[int, str], ActionFacts] = {}
+        for _, what, row in about:
+            if what == _LINE:
+                found.lines += 1
+                if walk:
+                    walk.take(row)
+                _extend(mine, row)
+            elif what == _ACTION:
+                found.actions += 1
+                mine[row.epoch, row.action] = _facts(row)
+            else:
+                found.objects += 1
+                status = row.status
+                if row.target_action != NONE or status in registry.kind(row.kind).table.transitional:
+                    found.under_way.append((path, status, row.epoch))
+        # Hidden work excludes nobody: it is begun while others are under way, and waits for them.
+        hidden = kind.table.hidden if kind else frozenset[str]()
+        found.note(walk.end(status) if walk else ())
+        found.note(ended_with_an_outcome(mine.values()))
+        found.note(self._overlaps.take(path, (each for each in mine.values() if each.action not in hidden)))
+
+
+def _extend(mine: dict[tuple[int, str], ActionFacts], line: Line) -> None:
+    """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
+    action = mine.get((line.epoch, line.action))
+    if action and not line.message.startswith("ignored: "):
+        action.first, action.last = action.first or line.seq, line.seq
+
+
+def _facts(row: Row) -> ActionFacts:
+    return ActionFacts(
+        epoch=row.epoch,
+        path=row.path,
+        action=row.action,
+        run=row.run,
+        ended=bool(row.ended),
+        has_outcome=bool(row.has_outcome),
+        requested_by=row.requested_by,
+    )
+
+
+def _lines(reader: _Reader, found: Kept) -> Iterator[Tagged]:
+    """Lines of the history. Whether an action is behind each is looked up for many at once."""
+    rows = reader.rows(_HISTORY, "path", "seq")
+    while page := [Line._make(row) for _, row in zip(range(PAGE), rows, strict=False)]:
+        epochs = set(reader.connection.execute(_EPOCHS, {"these": list({line.epoch for line in page})}).scalars())
+        found.note(every_change_is_accounted_for(page, epochs))
+        yield from ((line.path, _LINE, line) for line in page)
+
+
+class _Reader:
+    """Reads pages of one snapshot. It works and rests in turns, so that the worker's other threads get theirs."""
+
+    def __init__(self, connection: sa.Connection, prefix: str) -> None:
+        self.connection, self._prefix, self._rested = connection, prefix, time.perf_counter()
+
+    def rows(self, query: sa.Select[Any], *key: str) -> Iterator[Row]:
+        """The rows at or below the path in the order of a key that begins with the path, read a page at a time."""
+        columns = [query.selected_columns[name] for name in key]
+        path, after = columns[0], sa.tuple_(*(sa.bindparam(f"last_{name}") for name in key))
+        for low, high in _ranges(self._prefix):
+            part = query.where(path >= low, path <= high) if self._prefix else query
+            part = part.order_by(*columns).limit(PAGE)
+            following = part.where(sa.tuple_(*columns) > after)
+            page = self._read(part, {})
+            while page:
+                yield from page
+                last = {f"last_{name}": getattr(page[-1], name) for name in key}
+                page = self._read(following, last) if len(page) == PAGE else []
+
+    def _read(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[Row]:
+        time.sleep(min(time.perf_counter() - self._rested, LONGEST_PAUSE))
+        self._rested = time.perf_counter()
+        return self.connection.execute(query, after).all()
+
+
+def _ranges(prefix: str) -> list[tuple[str, str]]:
+    """The path itself, and what is below it: two ranges, as `web-1` comes between `web` and `web:vm:1`."""
+    if not prefix:
+        return [("", "")]
+    check_path(prefix)
+    return [(prefix, prefix), (f"{prefix}:", f"{prefix};")]

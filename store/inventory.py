@@ -119,5 +119,8 @@ class SqlInventory:
     async def holds(self, prefix: str = "") -> list[Hold]:
         return await self.database.run(partial(reading.holds, prefix=prefix))
 
-    async def kept(self, prefix: str, open_runs: set[str]) -> Kept:
-        return await self.database.run(partial(facts.kept, prefix=prefix, open_runs=open_runs))
+    async def kept(self, prefix: str) -> Kept:
+        return await self.database.read(partial(facts.kept, prefix=prefix))
+
+    async def begun_since(self, epoch: int) -> list[str]:
+        return await self.database.run(partial(facts.begun_since, epoch=epoch))

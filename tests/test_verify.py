@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 import sqlalchemy as sa
-from temporalio.client import Client, WorkflowExecution
-from temporalio.testing import ActivityEnvironment
 
-from activities.verifying import Verifying
 from domain import wire
 from domain.model import Finding, Query, Verification
 from store.schema import actions, history, locks, objects
@@ -51,26 +46,6 @@ async def test_an_action_that_runs_is_not_taken_for_a_broken_promise(user: User)
     await user.fault("hang", verb="create", seconds=3)
     ticket = await user.admitted(user.mci(), "create", spec=spec(1, ["aws"]))
     assert (await verified(user)).findings == []
-    await user.asking.outcome(user.mci(), ticket.run)
-
-
-class NothingListed:
-    """Temporal, whose lists have not heard of anything yet."""
-
-    def __init__(self, client: Client) -> None:
-        self.workflow_service, self.namespace = client.workflow_service, client.namespace
-
-    async def list_workflows(self, query: str) -> AsyncIterator[WorkflowExecution]:
-        for none in list[WorkflowExecution]():
-            yield none
-
-
-async def test_an_action_that_temporal_does_not_list_yet_is_not_taken_for_a_broken_promise(user: User) -> None:
-    await user.fault("hang", verb="create", seconds=3)
-    ticket = await user.admitted(user.mci(), "create", spec=spec(1, ["aws"]))
-    early = Verifying(NothingListed(user.asking.client), user.service.inventory, [])  # type: ignore[arg-type]
-    query = Query(path=f"ns:{user.ns}")
-    assert (await ActivityEnvironment().run(early.verify, query)).findings == []
     await user.asking.outcome(user.mci(), ticket.run)
 
 

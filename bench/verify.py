@@ -1,0 +1,202 @@
+"""`verify` over a large store, while actions begin. Run: python3 run.py bench verify
+
+One MCI is made by the normal transactions and copied with plain SQL, a thousand times. RATCHET_STORE_URL names another
+database than a fresh SQLite file; it must be empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.testing import ActivityEnvironment
+
+from activities.verifying import Verifying
+from bench.rig import memory, run
+from domain.mci.messages import Enrol
+from domain.model import Claim, Ending, Grant, Landing, Query, Request, Result
+from store.engine import Database
+from store.inventory import SqlInventory
+from store.mci.book import SqlBook
+from store.migrate import migrate
+from store.schema import actions, history, objects
+
+NS = "ns:bench"
+SIZE = 199  # VMs of an MCI; with the MCI 200 objects
+REBOOTS = 2  # of each VM
+SECONDS = 10.0  # of begins without a verify
+
+_runs = count(1)
+
+
+class Store:
+    """A store, and what is done to it without Temporal."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+        migrate(self.database)
+        self.inventory, self._book = SqlInventory(self.database), SqlBook(self.database)
+
+    async def make(self, path: str, size: int) -> None:
+        """An MCI that runs."""
+        spec = {"subGroups": [{"name": "g", "subGroupSize": size, "csp": "aws", "region": "r0"}]}
+        grant = await self.begin(path, "create", spec)
+        enrolled = await self._book.enrol(Enrol(path=path, epoch=grant.epoch, action="create", at=_now()))
+        await self.finish(grant.model_copy(update={"chunks": enrolled.chunks}))
+
+    async def begin(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Grant:
+        request = Request(path=path, action=action, spec=spec)
+        admission = await self.inventory.begin(Claim(request=request, run=f"run-{next(_runs)}", at=_now()))
+        assert admission.grant, admission.refusal
+        return admission.grant
+
+    async def finish(self, grant: Grant) -> None:
+        for chunk in grant.chunks:
+            targets = await self.inventory.targets(chunk)
+            await self.inventory.land(chunk, [Landing(each.path, "Running") for each in targets], _now())
+        await self.inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=Result.SUCCEEDED, at=_now()))
+
+    async def fill(self, mcis: int) -> None:
+        """An MCI whose VMs were rebooted, and copies of it."""
+        await self.make(f"{NS}:mci:m0", SIZE)
+        for n in range(1, SIZE + 1):
+            for _ in range(REBOOTS):
+                await self.finish(await self.begin(f"{NS}:mci:m0:vm:g-{n}", "reboot"))
+        await self.database.run(lambda connection: _copy(connection, mcis))
+
+
+def _copy(connection: sa.Connection, mcis: int) -> None:
+    """The same rows under other paths, with epochs and lines that come later."""
+    epochs = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar_one()
+    lines = connection.execute(sa.select(sa.func.max(history.c.seq))).scalar_one()
+    shifts = {"epoch": epochs, "seq": lines}
+    for n in range(1, mcis):
+        for table in (objects, actions, history):
+            copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
+            mine = table.c.path == f"{NS}:mci:m0", table.c.path.startswith(f"{NS}:mci:m0:")
+            connection.execute(
+                sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(sa.or_(*mine)))
+            )
+
+
+def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
+    if column.name in ("path", "parent"):
+        return sa.func.replace(column, ":mci:m0", f":mci:m{n}").label(column.name)
+    if column.name == "run":
+        return (column + f"-{n}").label(column.name)
+    return (column + by * n).label(column.name) if by else column
+
+
+class Running:
+    """Temporal, where every run is open."""
+
+    namespace = "default"
+
+    def __init__(self) -> None:
+        self.workflow_service = self
+
+    async def describe_workflow_execution(self, *_asked: Any, **_how: Any) -> DescribeWorkflowExecutionResponse:
+        found = DescribeWorkflowExecutionResponse()
+        found.workflow_execution_info.status = Status.WORKFLOW_EXECUTION_STATUS_RUNNING
+        return found
+
+
+async def begins(store: Store, until: asyncio.Event) -> list[float]:
+    """Seconds that each begin took; finish follows at once."""
+    found = list[float]()
+    for n in count():
+        if until.is_set():
+            return found
+        began = time.perf_counter()
+        grant = await store.begin(f"{NS}:mci:live:vm:g-{n % 20 + 1}", "reboot")
+        found.append(time.perf_counter() - began)
+        await store.finish(grant)
+        await asyncio.sleep(0.005)
+    raise AssertionError
+
+
+async def during(store: Store, work: asyncio.Future[Any]) -> list[float]:
+    over = asyncio.Event()
+    work.add_done_callback(lambda _: over.set())
+    return await begins(store, over)
+
+
+class Peak:
+    """The most megabytes that this process had while the block ran, over what it had before."""
+
+    def __enter__(self) -> Peak:
+        self._before = self._most = memory()
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look)
+        self._watch.start()
+        return self
+
+    def _look(self) -> None:
+        while not self._over.wait(0.1):
+            self._most = max(self._most, memory())
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    @property
+    def grown(self) -> float:
+        return self._most - self._before
+
+
+async def main(mcis: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(os.environ.get("RATCHET_STORE_URL") or f"sqlite:///{Path(folder) / 'store.db'}")
+        began = time.perf_counter()
+        await store.fill(mcis)
+        await store.make(f"{NS}:mci:live", 20)
+        print(f"filled in {time.perf_counter() - began:.0f} s")
+        await measure(store)
+        store.database.close()
+
+
+async def measure(store: Store) -> None:
+    """The table: begins alone, begins beside a verify, and a verify of one MCI."""
+    verifying = Verifying(Running(), store.inventory, [])  # type: ignore[arg-type]
+    await store.inventory.kept(f"{NS}:mci:m1")  # warm
+    alone = await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))
+    with Peak() as peak:
+        began = time.perf_counter()
+        work = asyncio.ensure_future(ActivityEnvironment().run(verifying.verify, Query()))
+        beside = await during(store, work)
+        took, found = time.perf_counter() - began, work.result()
+    began = time.perf_counter()
+    one = await ActivityEnvironment().run(verifying.verify, Query(path=f"{NS}:mci:m1"))
+    took_one = time.perf_counter() - began
+    a, b = _p95(alone), _p95(beside)
+    print(f"looked at {found.looked_at}; {len(found.findings)} findings, {len(one.findings)} in one MCI")
+    print(f"{'verify of everything':<40} {took:>9.1f} s")
+    print(f"{'verify of one MCI':<40} {took_one * 1e3:>9.0f} ms   required: < 1000")
+    print(f"{'memory grown by':<40} {peak.grown:>9.0f} MB   required: < 100")
+    print(
+        f"{'begin, p95, alone and beside verify':<40} {a * 1e3:>9.2f} ms {b * 1e3:.2f} ms: {b / a:.2f}   required: <= 2"
+    )
+
+
+def _p95(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=20)[-1]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000))
