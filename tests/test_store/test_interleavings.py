@@ -20,7 +20,7 @@ from domain.healing import Suspect
 from domain.locks import Mode
 from domain.mci.messages import Correction, Known
 from domain.model import Done, Ending, Grant, Landing, LineOrder, Move, Result, Step
-from store import claims, endings, facts, healing, landings, lines, steps, takeover
+from store import claims, endings, healing, landings, lines, steps, takeover
 from store.mci import surveys
 from tests.test_store.scene import NOON, NS, Scene, blocked, claim, group
 
@@ -238,10 +238,8 @@ async def _end(pair: Pair, prepare: Prepare, name: str, order: str) -> object:
 async def _seen(case: Case) -> object:
     """Statuses, locks, open and ended actions and the grants kept, without what differs from try to try; all legal."""
     scene = case.scene
-    runs = {row.run for row in await _rows(scene, "SELECT run FROM actions WHERE ended_at IS NULL")}
-    kept = await scene.database.run(partial(facts.kept, prefix=case.path, open_runs=runs))
-    told = [each for each in kept.findings if each.invariant != "I2"]
-    assert not told, told
+    kept = await scene.inventory.kept(case.path)
+    assert not kept.findings, kept.findings
     held = sorted((hold.path.removeprefix(case.path), hold.mode, hold.action) for hold in await _held(case))
     actions = await _rows(scene, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")
     ends = [
