@@ -84,6 +84,8 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         held = _others(connection, claim, want)
         if others := conflicts(want, held):
             return Admission(refusal=_conflict(connection, others))
+        if _hangs_together_otherwise(connection, kind, request, want):
+            return begin(connection, claim, allowed)
         found = _unless_vacant(kind, request, _find(connection, request.path, _JUDGED))
         behind = _holders(ahead(want, held))
         plan = _judge(connection, kind, request, found) if not (hidden and behind) else _later(kind, request, found)
@@ -134,6 +136,14 @@ def _with_more(
         want = wanted([request.path, *more], request.action in kind.table.hidden)
         serialise(connection, want)
     return want
+
+
+def _hangs_together_otherwise(
+    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+) -> bool:
+    """On PostgreSQL an action can end between the reading of what else is to be locked and that of the locks. Then its
+    locks are gone, and what it has joined or parted was not seen. Once no lock is in the way, nothing changes it."""
+    return connection.dialect.name == "postgresql" and _with_more(connection, kind, request, want) != want
 
 
 def _ride(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,16 +12,24 @@ from pydantic import BaseModel
 from domain.machine import NONE, Row
 from domain.machines import rules, specs
 from domain.machines.tables import GONE, IN_BIN, S
-from domain.model import Claim, Request
-from domain.paths import ancestors, kind_of, name_of
+from domain.model import Claim, Grant, Outcome, Request, Result
+from domain.paths import ancestors, name_of
 from store.reading import below
+from store.recording import merged
 from store.riders import Extra, Found, Rider
-from store.schema import actions, history, objects
+from store.schema import MACHINES, actions, fact, history, objects
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
 _WITH_DISKS = ("delete", "restore", "destroy")
 _ON_DISK = ("add-disk", "attach-disk", "detach-disk")
-_USING_MEMORY = (S.RUNNING, S.PAUSED, S.STARTING, S.RESUMING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
+_USING_MEMORY = (S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
+
+_USED = sa.select(sa.func.coalesce(sa.func.sum(sa.cast(fact(objects.c.spec, "memory"), sa.Integer)), 0)).where(
+    MACHINES,
+    fact(objects.c.info, "node") == sa.bindparam("node"),
+    objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
+)
+_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
 
 
 def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]:
@@ -28,8 +37,11 @@ def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]
     return {path: status for path, status in connection.execute(query) if status not in GONE}
 
 
-def _object(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    found = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+def _object(connection: sa.Connection, path: str, shared: bool = False) -> sa.RowMapping | None:
+    """An object on which a decision depends: it cannot change before that is committed. `shared`: others may decide
+    by it at the same time."""
+    query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
+    found = connection.execute(query).mappings().one_or_none()
     return None if found and found["status"] in GONE else found
 
 
@@ -84,7 +96,7 @@ def _disk_locks(connection: sa.Connection, request: Request, found: Found) -> Se
 
 
 def _cloudspace_locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
-    return _disks_of(connection, request.path) if request.action in ("delete", "destroy") else ()
+    return _disks_of(connection, request.path) if request.action in _WITH_DISKS else ()
 
 
 # Whether an action may begin.
@@ -94,16 +106,16 @@ def _admit_machine(connection: sa.Connection, claim: Claim, spec: BaseModel | No
     request = claim.request
     _check_parents(connection, request)
     if isinstance(spec, specs.NewMachine) and not spec.virtual:
-        _check_new_machine(connection, spec.model_dump())
+        return Extra(spec=_kept(spec), info=_check_new_machine(connection, spec.model_dump()))
     if request.action == "deploy" and found:
-        _check_new_machine(connection, found["spec"])
+        return Extra(info=_check_new_machine(connection, found["spec"]))
     if isinstance(spec, specs.Migrate) and found:
         _check_target(connection, found, spec.node)
         return Extra(details={"node": spec.node or ""})
     if isinstance(spec, specs.WithDisk):
         return _admit_disk_action(connection, request, spec)
     named = _machine_locks(connection, request, found)
-    return _binnable(connection, claim, spec, found, {"named": list(named)})
+    return _binnable(connection, claim, spec, found, row, {"named": list(named)})
 
 
 def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.WithDisk) -> Extra:
@@ -126,7 +138,7 @@ def _admit_disk(connection: sa.Connection, claim: Claim, spec: BaseModel | None,
         if not going:
             rules.check_machine(request.action, machine, str(kept["status"]) if kept else None)
     details = {"named": [machine] if machine else [], "machine": machine}
-    return _binnable(connection, claim, spec, found, details)
+    return _binnable(connection, claim, spec, found, row, details)
 
 
 def _admit_cloudspace(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
@@ -134,7 +146,10 @@ def _admit_cloudspace(connection: sa.Connection, claim: Claim, spec: BaseModel |
     _check_parents(connection, request)
     if request.action in ("delete", "destroy"):
         _check_contents(connection, request, spec, ("machine",))
-    return _binnable(connection, claim, spec, found, {"named": list(_cloudspace_locks(connection, request, found))})
+    details: dict[str, Any] = {"named": list(_cloudspace_locks(connection, request, found))}
+    if request.action == "restore" and found:
+        details["bin"] = found["info"].get("bin")  # what went into the bin with it comes back with it
+    return _binnable(connection, claim, spec, found, row, details)
 
 
 def _admit_account(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
@@ -142,7 +157,7 @@ def _admit_account(connection: sa.Connection, claim: Claim, spec: BaseModel | No
     if request.action in ("delete", "destroy"):
         _check_contents(connection, request, spec, ("cloudspace", "disk", "machine"))
     named = list((found["info"] if found else {}).get("paused", [])) if request.action == "enable" else []
-    return _binnable(connection, claim, spec, found, {"named": named})
+    return _binnable(connection, claim, spec, found, row, {"named": named})
 
 
 def _admit_image(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
@@ -153,12 +168,13 @@ def _admit_image(connection: sa.Connection, claim: Claim, spec: BaseModel | None
             objects.c.kind == "machine", objects.c.status.notin_([*GONE, S.VIRTUAL]), made_from
         )
         rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
-    return _binnable(connection, claim, spec, found, {})
+    return _binnable(connection, claim, spec, found, row, {})
 
 
 def _admit_node(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
     request = claim.request
     if request.action == "decommission":
+        _one_at_a_time(connection)
         rules.check_another_node(name_of(request.path), _enabled_nodes(connection), f"decommission of {request.path}")
     if isinstance(spec, specs.Maintain):
         return Extra(details={"mode": spec.mode})
@@ -179,11 +195,14 @@ def _check_contents(connection: sa.Connection, request: Request, spec: BaseModel
     rules.check_contents(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
 
 
-def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> None:
+def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[str, Any] | None:
+    """Refused if its image or the node that it names cannot take it. Room on that node is taken from now on."""
     image = f"image:{spec['image']}"
-    rules.check_image(image, _statuses(connection, [image]).get(image))
+    found = _object(connection, image, shared=True)
+    rules.check_image(image, str(found["status"]) if found else None)
     if node := spec.get("node"):
         _check_room(connection, node, int(spec.get("memory", specs.MACHINE_MEMORY)))
+    return {"node": node} if node else None
 
 
 def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | None) -> None:
@@ -197,15 +216,16 @@ def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | N
 
 
 def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
-    node = _object(connection, f"node:{name}")
-    on_it = sa.select(objects.c.spec).where(
-        objects.c.kind == "machine",
-        objects.c.status.in_(_USING_MEMORY),
-        objects.c.info["node"].as_string() == name,
-    )
-    used = sum(int(spec.get("memory", specs.MACHINE_MEMORY)) for spec in connection.execute(on_it).scalars())
+    node = _object(connection, f"node:{name}")  # first: whoever else decides by its room waits here
+    used = int(connection.execute(_USED, {"node": name, "statuses": _USING_MEMORY}).scalar_one())
     room = int(node["spec"].get("memory", specs.NODE_MEMORY)) - used if node else 0
     rules.check_node(name, str(node["status"]) if node else None, room, needed, here)
+
+
+def _one_at_a_time(connection: sa.Connection) -> None:
+    """Each of two nodes may only go because the other one stays: on PostgreSQL they have to take turns for that."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("nodes", 0))))
 
 
 def _enabled_nodes(connection: sa.Connection) -> list[str]:
@@ -214,18 +234,28 @@ def _enabled_nodes(connection: sa.Connection) -> list[str]:
 
 
 def _binnable(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, details: dict[str, Any]
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row, details: dict[str, Any]
 ) -> Extra:
-    """What is common to all that can be deleted: how long it stays, and that the timer destroys only what it may."""
-    path = claim.request.path
-    if isinstance(spec, specs.Delete):
-        account = _object(connection, rules.account_of(path)) if kind_of(rules.account_of(path)) == "account" else None
-        own = account["spec"] if account else None
-        details["retention"] = rules.retention(spec.retention_days, own, specs.DEFAULT_RETENTION_DAYS)
+    """What is common to all that can be deleted: how long it stays, and that the clock destroys only what it may."""
+    path, info = claim.request.path, None
+    if isinstance(spec, specs.Delete) and row.then in IN_BIN:
+        account = connection.execute(_SPEC, {"which": rules.account_of(path)}).scalar_one_or_none()  # we hold its lock
+        stays = rules.retention(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
+        details["until"] = rules.until(claim.at, stays)
+        info = {"until": details["until"]}  # from now on, so that the clock that is woken next finds it
     if isinstance(spec, specs.Destroy) and spec.bin is not None:
         rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
-        details["from_bin"] = True
-    return Extra(details=details, spec=_kept(spec))
+    return Extra(details=details, info=info, spec=_kept(spec))
+
+
+def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """A delete that did not succeed leaves no time in the recycle bin behind."""
+    if grant.action != "delete" or outcome.result is Result.SUCCEEDED:
+        return
+    found = _object(connection, grant.path)
+    if found and found["status"] not in IN_BIN and "until" in found["info"]:
+        kept = merged(found["info"], {"until": None})
+        connection.execute(sa.update(objects).where(objects.c.path == grant.path).values(info=kept))
 
 
 def _kept(spec: BaseModel | None) -> dict[str, Any] | None:
@@ -234,10 +264,10 @@ def _kept(spec: BaseModel | None) -> dict[str, Any] | None:
 
 
 RIDERS: dict[str, Rider] = {
-    "machine": Rider(locks=_machine_locks, admit=_admit_machine),
-    "cloudspace": Rider(locks=_cloudspace_locks, admit=_admit_cloudspace),
-    "account": Rider(admit=_admit_account),
-    "disk": Rider(locks=_disk_locks, admit=_admit_disk),
-    "image": Rider(admit=_admit_image),
+    "machine": Rider(locks=_machine_locks, admit=_admit_machine, ended=_ended),
+    "cloudspace": Rider(locks=_cloudspace_locks, admit=_admit_cloudspace, ended=_ended),
+    "account": Rider(admit=_admit_account, ended=_ended),
+    "disk": Rider(locks=_disk_locks, admit=_admit_disk, ended=_ended),
+    "image": Rider(admit=_admit_image, ended=_ended),
     "node": Rider(admit=_admit_node),
 }

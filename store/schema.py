@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.types import TypeDecorator
 
 metadata = sa.MetaData()
+
+
+def fact(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
+    """A key of a JSON column as text, spelled as indexes on it are: only then a database uses them."""
+    return column.op("->>", return_type=sa.String())(sa.literal_column(f"'{key}'"))
+
 
 PathText = sa.String()  # sorted by bytes on every database, as Python sorts: see the migration's collation
 Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
@@ -30,6 +37,11 @@ class Moment(TypeDecorator[datetime]):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)  # PostgreSQL speaks its own zone
 
 
+# Machines and their neighbours: what is in the recycle bin or on its way there, by when its time is over.
+IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
+# What runs where: a machine that takes none of its node's memory is in no one's way.
+MACHINES = sa.text("kind = 'machine'")
+
 objects = sa.Table(
     "objects",
     metadata,
@@ -49,6 +61,10 @@ objects = sa.Table(
     sa.Column("changed_at", Moment, nullable=False),
     sa.Index("objects_of_parent", "parent", "kind", "placement", "path"),
     sa.Index("objects_of_kind", "kind", "path"),
+    sa.Index("objects_in_bin", sa.text("(info ->> 'until')"), "path", sqlite_where=IN_BIN, postgresql_where=IN_BIN),
+    sa.Index(
+        "objects_on_node", sa.text("(info ->> 'node')"), "status", sqlite_where=MACHINES, postgresql_where=MACHINES
+    ),
 )
 
 _OPEN = sa.text("ended_at IS NULL")

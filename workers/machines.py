@@ -8,11 +8,14 @@ from typing import Any
 
 from activities.healing import Inspect
 from activities.machines import PATIENCE, MachineActivities
+from activities.machines.bin import BinActivities, BinAudit
 from activities.machines.books import HypervisorBooks
 from activities.verifying import Audit
 from domain.machines import QUEUE
 from domain.machines.tables import TABLES
+from domain.wire import ACTIONS_QUEUE
 from providers.machines import SimulatedHypervisor
+from store.bins import SqlBin
 from workers.parts import Parts
 from workflows.machines import EmptyBin, OperateObject, WorkOnNode
 
@@ -28,8 +31,11 @@ def hypervisor(parts: Parts) -> SimulatedHypervisor:
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
-    work = _activities(parts)
-    return {QUEUE: [work.operate_object, work.settle_object, work.machines_on]}
+    work, clock = _activities(parts), BinActivities(parts.client, SqlBin(parts.database))
+    return {
+        QUEUE: [work.operate_object, work.settle_object, work.machines_on],
+        ACTIONS_QUEUE: [clock.bin_due, clock.wake_bin],
+    }
 
 
 def inspectors(parts: Parts) -> dict[str, Inspect]:
@@ -39,8 +45,8 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
 
 
 def audits(parts: Parts) -> list[Audit]:
-    """The inventory against the hypervisor's books."""
-    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit]
+    """The inventory against the hypervisor's books, and recycle bins that nobody empties."""
+    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit, BinAudit(SqlBin(parts.database)).audit]
 
 
 def _activities(parts: Parts) -> MachineActivities:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
@@ -64,6 +64,8 @@ class Crew:
             return Work(to=S.MODELED if self.kind == "disk" else S.VIRTUAL, message="only modelled")
         if self.grant.then == NONE:
             return await self._discard()
+        if self.grant.came_from in (S.VIRTUAL, S.MODELED) and self.grant.then == S.DESTROYED:
+            return await self._discard()
         stages = plan.stages(self.kind, self.grant.action, self._came_from())
         for stage in stages if verbs is None else (Own(tuple(verbs)),):
             if isinstance(stage, Own):
@@ -73,7 +75,7 @@ class Crew:
         return self._conclude()
 
     async def _discard(self) -> Work:
-        """Nothing should be there. What is there may have been made by an action that was cut off."""
+        """Nothing should be there. What is there may have been made by a creation that was cut off, or failed."""
         found = await self.orders.describe(self.view.path)
         if found.state == ABSENT:
             return Work(message="nothing was left at the hypervisor")
@@ -111,15 +113,11 @@ class Crew:
     def _conclude(self) -> Work:
         """What the action leaves with the object itself."""
         action, info = self.grant.action, dict(self.work.info)
-        binned, unbinned = list(self.work.binned), list(self.work.unbinned)
-        if action == "delete":
-            until = datetime.now(UTC) + timedelta(seconds=float(self.grant.details.get("retention", 0)))
-            info |= {"bin": self.grant.epoch, "until": until.isoformat(timespec="seconds")}
-            binned.append(self.view.path)
+        if action == "delete":  # its time was written when it began
+            info |= {"bin": self.grant.epoch}
         if action in ("restore", "destroy"):
             info |= {"bin": None, "until": None}
-            unbinned += [] if self.grant.details.get("from_bin") else [self.view.path]
-        return self.work.model_copy(update={"info": info, "binned": binned, "unbinned": unbinned})
+        return self.work.model_copy(update={"info": info})
 
     # Others.
 
@@ -134,7 +132,7 @@ class Crew:
             landed = await asyncio.gather(*(self._bring_through(party, room) for party in page))
             await self._move([move for move in landed if not move.error])
             failures += [f"{move.path}: {move.error}" for move in landed if move.error]
-        self._note(stage, parties)
+        await self._note(stage)
         if failures:
             raise UnknownOutcome(several(failures, FAILURES_TOLD))
 
@@ -148,12 +146,18 @@ class Crew:
         mine = view.epoch == self.grant.epoch and view.target_action == stage.action
         came_from = view.previous_status if mine else view.status
         during = plan.takes_along(stage.kind, stage.action, came_from)
-        if view.kind != stage.kind or not during:
+        if view.kind != stage.kind or not during or self._went_alone(stage, view):
             return None
         about = {**view.spec, "machine": view.info.get("machine", "")}
         if self.kind == "machine":
             about |= {**self.grant.details.get("order", {}), "machine": self.view.path}
         return _Party(view.path, view.kind, stage.action, came_from, during, about)
+
+    def _went_alone(self, stage: Others, view: ObjectView) -> bool:
+        """Into the recycle bin, before its cloudspace did: then it stays there when that comes back."""
+        return (self.kind, stage.action) == ("cloudspace", "restore") and view.info.get("bin") != self.grant.details[
+            "bin"
+        ]
 
     async def _named(self) -> list[ObjectView]:
         found = []
@@ -184,8 +188,8 @@ class Crew:
             except ProviderError as error:
                 return _move(party, party.came_from, error=brief(error))
         news = _known(party.kind, facts) if facts else {}
-        if to in IN_BIN:
-            news |= {"bin": self.grant.epoch}
+        if to in IN_BIN:  # a disk that went with its machine comes back or goes for good with it: it has no own time
+            news |= {"bin": self.grant.epoch, "until": self.grant.details["until"] if to == S.DELETED else None}
         if party.action in ("restore", "destroy"):
             news |= {"bin": None, "until": None}
         return _move(party, to, info=news)
@@ -198,19 +202,13 @@ class Crew:
         verbs = plan.verbs(party.kind, party.action, party.came_from)
         return await self.orders.carry_out(verbs, party.path, party.about, expected(party.kind, to))
 
-    def _note(self, stage: Others, parties: list[_Party]) -> None:
-        """What the workflow or the object must know of those that went along."""
-        paths = [party.path for party in parties]
-        known = self.work
-        if self.kind == "account" and stage.action in ("pause", "resume"):
-            info = {**known.info, "paused": paths if stage.action == "pause" else None}
-            known = known.model_copy(update={"info": info})
-        if stage.action == "delete":  # a disk that went with its machine comes back or goes for good with it
-            alone = [party.path for party in parties if party.came_from != S.ASSIGNED]
-            known = known.model_copy(update={"binned": [*known.binned, *alone]})
-        if stage.action in ("restore", "destroy"):
-            known = known.model_copy(update={"unbinned": [*known.unbinned, *paths]})
-        self.work = known
+    async def _note(self, stage: Others) -> None:
+        """Which cloudspaces an account has paused, to be resumed with it. Those of an earlier try count as well."""
+        if self.kind != "account" or stage.action not in ("pause", "resume"):
+            return
+        mine = [view.path for view in await self._below(stage.kind) if view.epoch == self.grant.epoch]
+        info = {**self.work.info, "paused": mine if stage.action == "pause" else None}
+        self.work = self.work.model_copy(update={"info": info})
 
     async def _move(self, moves: list[Move]) -> None:
         if not moves:

@@ -24,6 +24,9 @@ OPERATE = "OperateObject"
 NODE_WORK = "WorkOnNode"
 BIN = "EmptyBin"
 BIN_ROLE = "bin"
+BIN_DUE = "bin_due"
+WAKE_BIN = "wake_bin"
+LOOK_AGAIN = "look_again"
 QUEUE = "hypervisor"
 OPERATE_OBJECT = "operate_object"
 SETTLE_OBJECT = "settle_object"
@@ -38,7 +41,7 @@ _BIN = (
 )
 _BIN_WITH_CONTENTS = (
     Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.DeleteAll),
-    Verb("restore", OPERATE, "Back from the recycle bin; what was in it stays there.", None),
+    Verb("restore", OPERATE, "Back from the recycle bin; what was in it stays there."),
     Verb("destroy", OPERATE, "For good.", specs.DestroyAll),
 )
 _DEPLOY = Verb("deploy", OPERATE, "Make real what is only modelled.")
@@ -72,7 +75,9 @@ KINDS: tuple[Kind, ...] = (
             Verb("pause", OPERATE, "Stop the virtual firewall."),
             Verb("resume", OPERATE, "Start the virtual firewall."),
             Verb("reset", OPERATE, "Restart the virtual firewall."),
-            *_BIN_WITH_CONTENTS,
+            _BIN_WITH_CONTENTS[0],
+            Verb("restore", OPERATE, "Back from the recycle bin, with the machines and disks that went there with it."),
+            _BIN_WITH_CONTENTS[-1],
         ),
         busy=BUSY,
         help="Cloudspaces, in which machines live.",

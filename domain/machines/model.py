@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 from domain.model import Grant, Model
 
@@ -15,21 +16,56 @@ class Task(Model):
 
 
 class Work(Model):
-    """What was done. `binned` and `unbinned` are the objects whose time in the recycle bin begins or ends."""
+    """What was done."""
 
     message: str = ""
     to: str = ""
     info: dict[str, Any] = {}
-    binned: list[str] = []
-    unbinned: list[str] = []
 
 
-class InBin(Model):
-    """An object in the recycle bin: under which number, and for how long."""
+class Bin(Model):
+    """The recycle bin of a tenant: an account, or `image` for all that belongs to none."""
+
+    tenant: str
+
+
+class BinQuery(Model):
+    """What of a bin is due at a time: at most so many entries, none of those that are being worked on or put off."""
+
+    tenant: str
+    at: datetime
+    limit: int
+    busy: list[str] = []  # being destroyed: what lies below them goes along
+    later: list[str] = []  # could not be destroyed just now
+
+
+class BinEntry(Model):
+    """An object in the recycle bin, by the number under which it was deleted."""
 
     path: str
     number: int
-    seconds: float
+
+
+class BinList(Model):
+    """What is due, when the next entry is, and whether something due is still on its way into the bin."""
+
+    due: list[BinEntry] = []
+    next: datetime | None = None
+    waiting: bool = False
+
+
+class RecycleBin(Protocol):
+    """The recycle bin as the inventory has it."""
+
+    async def due(self, query: BinQuery) -> BinList: ...
+
+    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
+        """Entries at or below a path whose time was over before that moment, each with that time as it is kept."""
+        ...
+
+    async def tenants(self) -> list[str]:
+        """Whoever has something in the bin, or on its way there."""
+        ...
 
 
 class Residents(Model):

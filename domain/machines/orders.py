@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from domain.machine import Actor
-from domain.machines.tables import TABLES, S
+from domain.machines.tables import GONE, TABLES, S
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("machine", "reboot"):     {"*": ("reboot",)},
     ("machine", "reset"):      {"*": ("reset",)},
     ("machine", "migrate"):    {"*": ("migrate",)},
-    ("machine", "delete"):     {"*": ("stop", "delete"), S.HALTED: ("delete",)},
+    ("machine", "delete"):     {"*": ("stop", "delete"), S.HALTED: ("delete",), S.VIRTUAL: ()},
     ("machine", "restore"):    {"*": ("restore",)},
     ("machine", "destroy"):    {"*": ("stop", "delete", "destroy"), S.HALTED: ("delete", "destroy"),
                                 S.DELETED: ("destroy",), S.VIRTUAL: ()},
@@ -53,7 +53,7 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("cloudspace", "pause"):   {"*": ("pause",)},
     ("cloudspace", "resume"):  {"*": ("resume",)},
     ("cloudspace", "reset"):   {"*": ("reset",)},
-    ("cloudspace", "delete"):  {"*": ("delete",)},
+    ("cloudspace", "delete"):  {"*": ("delete",), S.VIRTUAL: ()},
     ("cloudspace", "restore"): {"*": ("restore",)},
     ("cloudspace", "destroy"): {"*": ("delete", "destroy"), S.DELETED: ("destroy",), S.VIRTUAL: ()},
     ("disk", "create"):        {"*": ("create",)},
@@ -61,7 +61,7 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("disk", "assign"):        {"*": ("create", "attach")},
     ("disk", "attach"):        {"*": ("attach",)},
     ("disk", "detach"):        {"*": ("detach",)},
-    ("disk", "delete"):        {"*": ("delete",)},
+    ("disk", "delete"):        {"*": ("delete",), S.MODELED: ()},
     ("disk", "restore"):       {"*": ("restore",)},
     ("disk", "destroy"):       {"*": ("delete", "destroy"), S.ASSIGNED: ("detach", "delete", "destroy"),
                                 S.TOBEDELETED: ("detach", "destroy"), S.DELETED: ("destroy",), S.MODELED: ()},
@@ -69,9 +69,9 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("image", "deploy"):       {"*": ("create",)},
     ("image", "disable"):      {"*": ("disable",)},
     ("image", "enable"):       {"*": ("enable",)},
-    ("image", "delete"):       {"*": ("delete",)},
+    ("image", "delete"):       {"*": ("delete",), S.VIRTUAL: ()},
     ("image", "restore"):      {"*": ("restore",)},
-    ("image", "destroy"):      {"*": ("delete", "destroy"), S.DELETED: ("destroy",)},
+    ("image", "destroy"):      {"*": ("delete", "destroy"), S.DELETED: ("destroy",), S.VIRTUAL: ()},
     ("node", "create"):        {"*": ("create",)},
     ("node", "maintain"):      {"*": ("maintain",)},
     ("node", "enable"):        {"*": ("enable",)},
@@ -90,6 +90,7 @@ _ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
     ("disk", "attach"):         (Others("machine", "attach-disk", named=True),),
     ("disk", "detach"):         (Others("machine", "detach-disk", named=True),),
     ("cloudspace", "delete"):   (Others("machine", "delete"), Others("disk", "delete", named=True)),
+    ("cloudspace", "restore"):  (Others("machine", "restore"), Others("disk", "restore", named=True)),
     ("cloudspace", "destroy"):  (Others("disk", "destroy", named=True), Others("machine", "destroy")),
     ("account", "disable"):     (Others("machine", "stop"), Others("cloudspace", "pause")),
     ("account", "enable"):      (Others("cloudspace", "resume", named=True),),
@@ -99,7 +100,9 @@ _ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
 }
 # fmt: on
 
-_FIRST = ("stop",)  # a machine stops before its disks are taken away
+# Done to the object itself before others go along: a machine stops before its disks are taken away, and a network is
+# there before its machines are.
+_FIRST = {("machine", "stop"), ("cloudspace", "restore")}
 
 
 def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
@@ -109,17 +112,22 @@ def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
 
 
 def stages(kind: str, action: str, came_from: str) -> tuple[Stage, ...]:
-    """The whole of an action: a machine is stopped, then others go along, then the rest is done to itself."""
+    """The whole of an action: what comes first for the object itself, then others go along, then the rest."""
     own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
     if not along:
         return (Own(own),)
-    first = own[: len(_FIRST)] if own[: len(_FIRST)] == _FIRST else ()
+    first = own[:1] if own and (kind, own[0]) in _FIRST else ()
     return (*([Own(first)] if first else []), *along, Own(own[len(first) :]))
 
 
 def takes_along(kind: str, action: str, status: str) -> str:
-    """The status that an object shows while it is taken through an action; empty if its status does not allow it."""
+    """The status that an object shows while it is taken through an action; empty if its status does not allow it.
+
+    What goes along into the recycle bin must be able to come back: a record alone stays as it is.
+    """
     for row in TABLES[kind].rows:
+        if row.action == "delete" and row.then in GONE:
+            continue
         if row.action == action and row.source == status and row.during and row.actor in (Actor.USER, Actor.GROUP):
             return str(row.during)
     return ""

@@ -48,7 +48,7 @@ MOVES: dict[str, dict[str, dict[str, str]]] = {
         "enable":  {"disabled": "up", "up": "up"},
         "pause":   {"up": "paused", "paused": "paused"},
         "resume":  {"paused": "up", "up": "up"},
-        "reset":   {"up": "up"},
+        "reset":   {"up": "up", "paused": "up"},
         "delete":  {"up": "binned", "disabled": "binned", "paused": "binned", "binned": "binned"},
         "restore": {"binned": "up", "up": "up"},
         "destroy": {"binned": ABSENT, ABSENT: ABSENT},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from domain.errors import Category, Refused, several
@@ -24,6 +26,7 @@ _NEED_PARENT = (
     "add-disk",
     "attach-disk",
 )
+_RESTARTS = ("cloudspace", "reset")  # also out of a pause, which the account may have ordered
 _PARENT_IN_USE = {"account": S.CONFIRMED, "cloudspace": S.DEPLOYED}
 _USABLE_MACHINE = (S.RUNNING, S.PAUSED, S.HALTED)
 _SHOWN = 5
@@ -47,7 +50,7 @@ def machine_path(disk: str, machine: str) -> str:
 
 def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
     """Refused if something above is not there, or not in use."""
-    if action not in _NEED_PARENT:
+    if action not in _NEED_PARENT and (kind_of(path), action) != _RESTARTS:
         return
     for above in ancestors(path):
         status = statuses.get(above)
@@ -133,6 +136,22 @@ def check_bin(path: str, status: str, kept: Any, number: int) -> None:
     """Refused if it was restored meanwhile, or deleted anew: then its time is not over."""
     if status not in IN_BIN or kept != number:
         raise _no(f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done")
+
+
+def tenant_of(path: str) -> str:
+    """Whose recycle bin an object goes to: its account's, or the one of its kind if it belongs to none."""
+    owner = account_of(path)
+    return owner if kind_of(owner) == "account" else kind_of(owner)
+
+
+def until(at: datetime, seconds: float) -> str:
+    """When a stay in the recycle bin is over, rounded up: never a moment too early."""
+    return stamp(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
+
+
+def stamp(at: datetime) -> str:
+    """A time as it is kept with what is in the recycle bin: whole seconds in UTC, so that texts sort like times."""
+    return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def retention(given: float | None, account: Mapping[str, Any] | None, usual: float) -> float:

@@ -70,6 +70,17 @@ _DISK_ACTIONS = {
 }
 
 # fmt: off
+# Asked of what is gone: a success that does nothing.
+_NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
+
+
+def _modelled_only(status: Status) -> tuple[Row, ...]:
+    """Of a record alone, as a failed create leaves it, there is nothing to keep in the recycle bin."""
+    gone = tuple(row(action, status, during, S.DESTROYED)
+                 for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
+    return gone + _NOTHING_LEFT
+
+
 MACHINE = StateTable("machine", "machine", (
     #   action       from           while             then
     row("create",    NONE,          S.DEPLOYING,      S.RUNNING,    S.VIRTUAL),  # the record stays, to deploy it again
@@ -87,7 +98,7 @@ MACHINE = StateTable("machine", "machine", (
     *(row("delete",  source,        S.DELETING,       S.DELETED) for source in _DEPLOYED_MACHINE),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED) for source in (*_DEPLOYED_MACHINE, S.DELETED)),
     row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed
-    row("destroy",   S.VIRTUAL,     S.DESTROYING,     S.DESTROYED,  actor=GROUP),
+    *_modelled_only(S.VIRTUAL),
     *(row("migrate", source,        None,             SAME,         hidden=True) for source in _DEPLOYED_MACHINE),
 ), vacant=(S.DESTROYED,))
 
@@ -100,13 +111,15 @@ CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
     row("pause",     S.DEPLOYED,    S.PAUSING,        S.PAUSED),                 # the virtual firewall is stopped
     row("resume",    S.PAUSED,      S.RESUMING,       S.DEPLOYED),
     row("reset",     S.DEPLOYED,    S.RESETTING,      S.DEPLOYED),
+    row("reset",     S.PAUSED,      S.RESETTING,      S.DEPLOYED),               # the document's note on PAUSED
     row("delete",    S.DEPLOYED,    S.DELETING,       S.DELETED),
     row("delete",    S.DISABLED,    S.DELETING,       S.DELETED),
     row("delete",    S.PAUSED,      S.DELETING,       S.DELETED,    actor=GROUP),
     row("restore",   S.DELETED,     S.RESTORING,      S.DEPLOYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED,  actor=GROUP)
-      for source in (S.VIRTUAL, S.DEPLOYED, S.DISABLED, S.PAUSED)),
+      for source in (S.DEPLOYED, S.DISABLED, S.PAUSED)),
+    *_modelled_only(S.VIRTUAL),
 ), vacant=(S.DESTROYED,))
 
 ACCOUNT = StateTable("account", "account", (
@@ -120,6 +133,7 @@ ACCOUNT = StateTable("account", "account", (
     row("destroy",   S.CONFIRMED,   S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+    *_NOTHING_LEFT,
 ), vacant=(S.DESTROYED,))
 
 DISK = StateTable("disk", "disk", (
@@ -138,7 +152,7 @@ DISK = StateTable("disk", "disk", (
     row("destroy",   S.ASSIGNED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
-    row("destroy",   S.MODELED,     S.DESTROYING,     S.DESTROYED,  actor=GROUP),
+    *_modelled_only(S.MODELED),
     row("discard",   NONE,          S.DESTROYING,     NONE,         NONE),       # left by an action that was cut off
 ), vacant=(S.DESTROYED,))
 
@@ -154,6 +168,7 @@ IMAGE = StateTable("image", "image", (
     row("destroy",   S.CREATED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
+    *_modelled_only(S.VIRTUAL),
 ), vacant=(S.DESTROYED,))
 
 NODE = StateTable("node", "node", (

@@ -1,35 +1,50 @@
-"""The recycle bin: a durable timer per object, names reserved meanwhile, and whatever can go wrong at its end."""
+"""The recycle bin: one clock per tenant, names reserved meanwhile, and whatever can go wrong at the end of a stay."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import TimeSkipper
 
+from activities.machines.bin import BinAudit
 from domain import wire
-from domain.machines import BIN, BIN_ROLE
-from domain.machines.model import InBin
+from domain.machines import BIN_ROLE
+from domain.machines.model import BinQuery
+from domain.machines.rules import stamp, tenant_of
+from domain.model import Query, Verification
+from store.bins import SqlBin
+from store.schema import objects
+from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate
 
 pytestmark = pytest.mark.stores("postgres")
 
 
 class Clock:
-    """The timer of one object, and its own time."""
+    """The clock of the bin that an object goes to, and its own time."""
 
     def __init__(self, estate: Estate, path: str) -> None:
         client = estate.asking.client
-        self.handle = client.get_workflow_handle(wire.companion(path, BIN_ROLE))
+        self.handle = client.get_workflow_handle(wire.companion(tenant_of(path), BIN_ROLE))
         self._skipper = TimeSkipper(client)
 
     async def skip(self, **time: float) -> bool:
-        """Let so much time pass. True: it passed, and the timer still runs or has just ended."""
+        """Let so much time pass. True: it passed, and the clock still runs or has just ended."""
         return await self._skipper.fast_forward(self.handle, timedelta(**time))
 
     async def status(self) -> WorkflowExecutionStatus | None:
         return (await self.handle.describe()).status
+
+
+async def failed(estate: Estate, path: str) -> None:
+    """Until an action on it has failed."""
+    async with asyncio.timeout(PATIENCE):
+        while not (await estate.history(path))[-1].message.startswith("failed"):
+            await asyncio.sleep(0.01)
 
 
 async def test_an_object_in_the_bin_is_destroyed_when_its_retention_is_over_and_not_before(estate: Estate) -> None:
@@ -43,7 +58,7 @@ async def test_an_object_in_the_bin_is_destroyed_when_its_retention_is_over_and_
     assert await clock.status() is WorkflowExecutionStatus.RUNNING
     assert "exists already, under DELETED" in await estate.refused(db, "create", image=estate.name)  # name reserved
     await clock.skip(hours=2)
-    assert await clock.handle.result() == "destroyed"
+    await clock.handle.result()  # the bin is empty
     assert [await estate.status(path) for path in (db, estate.disk())] == ["DESTROYED"] * 2
     last = (await estate.history(db))[-1]
     assert (last.action, last.requested_by, last.reason) == ("destroy", "recycle bin", "its retention is over")
@@ -51,17 +66,20 @@ async def test_an_object_in_the_bin_is_destroyed_when_its_retention_is_over_and_
     await estate.at_rest()
 
 
-async def test_every_kind_that_can_be_deleted_has_its_timer(estate: Estate) -> None:
+async def test_every_kind_that_can_be_deleted_is_destroyed_in_its_time(estate: Estate) -> None:
     await estate.with_space()
     await estate.seed(estate.disk(), "create")
     await estate.seed(estate.image, "create")
     for path in (estate.disk(), estate.space(), estate.account, estate.image):
         assert await estate.to(path, "delete") == "DELETED"
-        clock = Clock(estate, path)
-        await clock.skip(days=7, seconds=1)
-        assert await clock.handle.result() == "destroyed"
-        assert await estate.status(path) == "DESTROYED"
+        await Clock(estate, path).skip(days=7, seconds=2)
+        await estate.until(path, "DESTROYED")
     await estate.at_rest()
+
+
+async def test_what_belongs_to_no_account_has_a_bin_of_its_own(estate: Estate) -> None:
+    assert tenant_of(estate.image) == "image"
+    assert tenant_of(estate.machine()) == tenant_of(estate.disk()) == tenant_of(estate.account) == estate.account
 
 
 async def test_the_retention_can_be_set_for_an_account_and_for_one_object(estate: Estate) -> None:
@@ -74,10 +92,19 @@ async def test_the_retention_can_be_set_for_an_account_and_for_one_object(estate
         await clock.skip(days=days - 0.1)
         assert await estate.status(disk) == "DELETED"
         await clock.skip(days=0.2)
-        assert await clock.handle.result() == "destroyed"
+        await clock.handle.result()
+        assert await estate.status(disk) == "DESTROYED"
 
 
-async def test_restoring_ends_the_timer_and_deleting_again_begins_a_new_one(estate: Estate) -> None:
+async def test_what_is_not_kept_at_all_is_destroyed_as_soon_as_it_is_in_the_bin(estate: Estate) -> None:
+    await estate.with_account()
+    await estate.seed(estate.disk(), "create")
+    await estate.to(estate.disk(), "delete", retention_days=0)
+    await estate.until(estate.disk(), "DESTROYED")
+    await Clock(estate, estate.disk()).handle.result()
+
+
+async def test_what_was_restored_and_deleted_again_stays_for_its_new_time(estate: Estate) -> None:
     await estate.with_account()
     disk = estate.disk()
     await estate.do(disk, "create")
@@ -85,32 +112,32 @@ async def test_restoring_ends_the_timer_and_deleting_again_begins_a_new_one(esta
     clock = Clock(estate, disk)
     await clock.skip(days=6)
     assert await estate.to(disk, "restore") == "CREATED"
-    assert (await estate.see(disk)).info.get("bin") is None
-    assert (await estate.to(disk, "delete")) == "DELETED"
-    await clock.skip(days=6)  # thirteen days after the first time
+    assert {"bin", "until"}.isdisjoint((await estate.see(disk)).info)
+    assert (await estate.to(disk, "delete", retention_days=14)) == "DELETED"
+    await clock.skip(days=6)  # the first stay would be over
     assert await estate.status(disk) == "DELETED"
     await estate.to(disk, "destroy")
+    await clock.skip(days=3)
+    await clock.handle.result()  # it looked once more, and found an empty bin
     await estate.at_rest()
 
 
-async def test_a_timer_of_an_earlier_stay_destroys_nothing(estate: Estate) -> None:
-    """Its cancel may have been lost: the number under which it was deleted is what counts."""
+async def test_a_destroy_for_an_earlier_stay_is_refused(estate: Estate) -> None:
+    """What the clock saw may be old by then: the number under which it was deleted is what counts."""
     await estate.with_account()
     disk = estate.disk()
     await estate.do(disk, "create")
     await estate.to(disk, "delete")
     number = (await estate.see(disk)).info["bin"]
     await estate.to(disk, "restore")
-    stale = InBin(path=disk, number=number, seconds=0)
-    client = estate.asking.client
-    end = await client.execute_workflow(BIN, stale, id=f"{disk}::stale", task_queue=wire.ACTIONS_QUEUE)
-    assert end == f"{disk} is CREATED, not in the recycle bin under number {number}"
+    told = f"{disk} is CREATED, not in the recycle bin under number {number}"
+    assert await estate.refused(disk, "destroy", bin=number) == told
     await estate.to(disk, "delete")
     assert "not in the recycle bin under number" in await estate.refused(disk, "destroy", bin=number)
     assert await estate.status(disk) == "DELETED"
 
 
-async def test_a_timer_that_ends_while_the_object_is_busy_waits_its_turn(estate: Estate) -> None:
+async def test_an_entry_that_is_due_while_the_object_is_busy_waits_its_turn(estate: Estate) -> None:
     await estate.with_account()
     disk = estate.disk()
     await estate.do(disk, "create")
@@ -125,12 +152,63 @@ async def test_a_timer_that_ends_while_the_object_is_busy_waits_its_turn(estate:
     await estate.at_rest()
 
 
-async def test_what_a_cascade_puts_into_the_bin_has_timers_too(estate: Estate) -> None:
+async def test_what_could_not_be_destroyed_is_tried_again(estate: Estate) -> None:
+    await estate.with_account()
+    disk = estate.disk()
+    await estate.seed(disk, "create")
+    await estate.to(disk, "delete")
+    await estate.fault("fail", disk, verb="destroy", times=1)
+    clock = Clock(estate, disk)
+    await clock.skip(days=7, seconds=2)
+    await failed(estate, disk)
+    assert await estate.status(disk) == "DELETED"
+    await clock.skip(minutes=1)
+    await estate.until(disk, "DESTROYED")
+    await clock.handle.result()
+
+
+async def test_what_a_cascade_put_into_the_bin_is_destroyed_with_it_in_one_action(estate: Estate) -> None:
     await estate.with_machine("a", "b")
     await estate.to(estate.space(), "delete", cascade=True)
-    await estate.to(estate.space(), "restore")  # the machines stay in the bin, each by itself
-    clock = Clock(estate, estate.machine("a"))
+    clock = Clock(estate, estate.space())
     await clock.skip(days=8)
-    assert await clock.handle.result() == "destroyed"
-    assert [await estate.status(estate.machine(name)) for name in "ab"] == ["DESTROYED", "DELETED"]
+    await clock.handle.result()
+    paths = (estate.space(), estate.machine("a"), estate.machine("b"))
+    assert [await estate.status(path) for path in paths] == ["DESTROYED"] * 3
+    asked = [line.requested_by for path in paths for line in (await estate.history(path))[-1:]]
+    assert set(asked) == {"recycle bin"}
+    assert len({(await estate.see(path)).epoch for path in paths}) == 1
     await estate.at_rest()
+
+
+async def test_a_delete_that_fails_leaves_no_time_behind(estate: Estate) -> None:
+    await estate.with_account()
+    await estate.seed(estate.disk(), "create")
+    await estate.fault("fail", estate.disk(), verb="delete", times=1)
+    outcome = await estate.do(estate.disk(), "delete")
+    assert outcome.status == "CREATED"
+    assert {"bin", "until"}.isdisjoint((await estate.see(estate.disk())).info)
+    query = BinQuery(tenant=estate.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
+    seen = await SqlBin(estate.service.parts.database).due(query)
+    assert (seen.due, seen.next, seen.waiting) == ([], None, False)
+
+
+async def test_verify_names_what_should_have_left_the_bin(estate: Estate) -> None:
+    await estate.with_account()
+    await estate.seed(estate.disk(), "create")
+    await estate.to(estate.disk(), "delete")
+    audit = BinAudit(SqlBin(estate.service.parts.database)).audit
+    assert await audit(estate.account) == ([], 0)
+    clock = Clock(estate, estate.disk())
+    await clock.handle.terminate("somebody's mistake")
+    long_ago = stamp(datetime.now(UTC) - timedelta(hours=1))
+    kept = {**(await estate.see(estate.disk())).info, "until": long_ago}
+    late = sa.update(objects).where(objects.c.path == estate.disk()).values(info=kept)
+    await estate.service.parts.database.run(lambda connection: connection.execute(late))
+    (finding,), _ = await audit(estate.account)
+    assert (finding.invariant, finding.path) == ("I2", estate.disk())
+    assert f"should have left the recycle bin at {long_ago}" in finding.what
+    assert (await audit(f"{estate.account}er"))[0] == []
+    found = await estate.asking.read(wire.VERIFY, Query(path=estate.account), Verification)
+    assert finding in found.findings
+    await estate.to(estate.disk(), "destroy")

@@ -107,7 +107,10 @@ async def test_force_skips_the_status_but_never_the_end(estate: Estate) -> None:
     await estate.seed(estate.image, "create")
     draft = estate.machine("draft")
     assert await estate.to(draft, "create", image=estate.name, virtual=True) == "VIRTUAL"
-    assert "destroy is not for User on machine under VIRTUAL" in await estate.refused(draft, "destroy")
+    ticket = await estate.ask(draft, "stop")
+    assert ticket.admission.refusal
+    assert ticket.admission.refusal.hint == f"{draft} is VIRTUAL; allowed now: deploy, delete, destroy"
+    assert "destroy is not for User on cloudspace under DEPLOYED" in await estate.refused(estate.space(), "destroy")
     assert await estate.to(draft, "destroy", force=True) == "DESTROYED"
     assert "under DESTROYED" in await estate.refused(draft, "start", force=True)
     await estate.at_rest()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
-from domain.model import Result
+from activities.machines import MachineActivities
+from domain.machines.model import Task
+from domain.model import Claim, Ending, Request, Result
 from tests.test_machines.estate import Estate
 
 pytestmark = pytest.mark.stores("postgres")
@@ -24,9 +27,63 @@ async def test_deleting_a_cloudspace_is_refused_while_machines_live_in_it_unless
     # Nothing comes back under a parent that is in the bin.
     assert f"{estate.space()} is DELETED" in await estate.refused(estate.machine("a"), "restore")
     assert await estate.to(estate.space(), "restore") == "DEPLOYED"
-    assert await estate.to(estate.machine("a"), "restore") == "HALTED"
-    assert await estate.status(estate.disk()) == "ASSIGNED"
+
+
+async def test_a_cloudspace_comes_back_with_the_machines_and_disks_that_went_with_it(estate: Estate) -> None:
+    await estate.with_machine("a", "b", "gone")
+    await estate.seed(estate.machine("a"), "add-disk", disk="d1")
+    draft = estate.machine("draft")
+    await estate.seed(draft, "create", image=estate.name, virtual=True)
+    await estate.seed(estate.machine("gone"), "add-disk", disk="d2")
+    await estate.to(estate.machine("gone"), "delete")
+    await estate.to(estate.space(), "delete", cascade=True)
+    assert await estate.status(draft) == "VIRTUAL"  # a record alone stays with its cloudspace
     await estate.at_rest()
+    assert await estate.to(estate.space(), "restore") == "DEPLOYED"
+    assert [await estate.status(estate.machine(name)) for name in "ab"] == ["HALTED"] * 2
+    assert await estate.status(estate.disk("d1")) == "ASSIGNED"
+    for path in (estate.space(), estate.machine("a"), estate.disk("d1")):
+        assert {"bin", "until"}.isdisjoint((await estate.see(path)).info)
+    # What was in the bin before stays there.
+    assert [await estate.status(path) for path in (estate.machine("gone"), estate.disk("d2"))] == [
+        "DELETED",
+        "TOBEDELETED",
+    ]
+    await estate.at_rest()
+    assert await estate.to(estate.machine("a"), "start") == "RUNNING"
+
+
+async def test_a_cloudspace_whose_machine_cannot_come_back_stays_in_the_bin_until_it_can(estate: Estate) -> None:
+    await estate.with_machine("a", "b")
+    await estate.to(estate.space(), "delete", cascade=True)
+    await estate.fault("fail", estate.machine("b"), verb="restore", times=1)
+    assert (await estate.do(estate.space(), "restore")).status == "DELETED"
+    await estate.at_rest()
+    assert await estate.to(estate.space(), "restore") == "DEPLOYED"
+    assert [await estate.status(estate.machine(name)) for name in "ab"] == ["HALTED"] * 2
+    await estate.at_rest()
+
+
+async def test_a_paused_cloudspace_is_reset_by_an_administrator_but_not_in_a_disabled_account(estate: Estate) -> None:
+    await estate.with_space()
+    await estate.to(estate.space(), "pause")
+    assert await estate.to(estate.space(), "reset") == "DEPLOYED"
+    await estate.to(estate.account, "disable")
+    assert f"{estate.account} is DISABLED" in await estate.refused(estate.space(), "reset")
+    await estate.at_rest()
+
+
+async def test_an_account_remembers_what_it_paused_also_when_a_second_worker_goes_on(estate: Estate) -> None:
+    """The first one died when all cloudspaces were paused and nothing was known of it yet."""
+    await estate.with_space()
+    inventory, at = estate.service.inventory, datetime.now(UTC)
+    asked = Request(path=estate.account, action="disable", requested_by="tester")
+    grant = (await inventory.begin(Claim(request=asked, run=f"run-{estate.name}", at=at))).grant
+    assert grant
+    work = MachineActivities(inventory, estate.hypervisor)
+    assert (await work.operate_object(Task(grant=grant))).info == {"paused": [estate.space()]}
+    assert (await work.operate_object(Task(grant=grant))).info == {"paused": [estate.space()]}
+    await inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=Result.SUCCEEDED, at=at))
 
 
 async def test_destroying_a_cloudspace_takes_what_is_in_the_bin_with_it(estate: Estate) -> None:

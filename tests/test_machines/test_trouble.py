@@ -6,12 +6,14 @@ import asyncio
 import random
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from domain.errors import Category
 from domain.healing import ANY, Finding, Found, Sweep
 from domain.machines import TABLES
+from domain.machines.port import Order
 from domain.model import Ending, Result
 from tests.patience import PATIENCE
 from tests.test_machines.estate import Estate, left_node
@@ -52,6 +54,30 @@ async def test_a_creation_that_fails_leaves_a_record_that_can_be_deployed_again(
     outcome = await estate.do(db, "create", image=estate.name, node=f"{estate.name}-1")
     assert (outcome.result, outcome.status) == (Result.FAILED, "VIRTUAL")
     assert await estate.to(db, "deploy") == "RUNNING"
+    await estate.at_rest()
+
+
+@pytest.mark.parametrize("action", ["delete", "destroy"])
+async def test_what_a_failed_creation_leaves_can_be_removed_without_force(estate: Estate, action: str) -> None:
+    await estate.with_machine("other")
+    specs: dict[str, dict[str, Any]] = {estate.machine(): {"image": estate.name}, estate.disk(): {}}
+    for path, spec in specs.items():
+        await estate.fault("fail", path, verb="create", times=1)
+        assert (await estate.do(path, "create", **spec)).result is Result.FAILED
+        assert await estate.to(path, action) == "DESTROYED"
+        assert {"bin", "until"}.isdisjoint((await estate.see(path)).info)
+    await estate.at_rest()
+
+
+async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(estate: Estate) -> None:
+    """The answer was lost and the hypervisor did not listen any more: outside, the machine is there."""
+    await estate.with_machine("other")
+    db, spec = estate.machine(), {"image": estate.name, "memory": 1, "node": f"{estate.name}-1"}
+    await estate.fault("fail", db, verb="create", times=1)
+    assert (await estate.do(db, "create", **spec)).status == "VIRTUAL"
+    await estate.hypervisor.perform("create", Order(db, "machine", f"{db}, late", spec))
+    assert await estate.to(db, "delete") == "DESTROYED"
+    assert (await estate.hypervisor.describe(db)).state == "absent"
     await estate.at_rest()
 
 

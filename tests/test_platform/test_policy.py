@@ -43,6 +43,20 @@ def test_every_right_is_given_and_no_other_is() -> None:
     assert set(found.values()) == {True, False}
 
 
+def test_pausing_a_cloudspace_is_for_administrators_in_the_example() -> None:
+    policy, space = load(str(EXAMPLE)), "account:acme:cloudspace:dev"
+    firewall = {"pause", "resume", "reset"}
+    for verb in registry.KINDS["cloudspace"].verbs:
+        assert _allowed(policy, "acme-desk", space, verb.action, False) is (verb.action not in firewall)
+        assert _allowed(policy, "network-desk", space, verb.action, False) is (verb.action in firewall)
+        assert _allowed(policy, "root", space, verb.action, False)
+    for kind, path in {"machine": f"{space}:machine:db", "disk": "account:acme:disk:d1"}.items():
+        offered = {verb.action for verb in registry.KINDS[kind].verbs if not verb.hidden}
+        mine = {action for action in offered if _allowed(policy, "acme-desk", path, action, False)}
+        assert offered - mine == ({"migrate"} if kind == "machine" else set())
+    assert not _allowed(policy, "acme-desk", "account:other:cloudspace:dev", "delete", False)
+
+
 def _allowed(policy: Policy, user: str, path: str, action: str, force: bool) -> bool:
     try:
         policy.check(Request(path=path, action=action, requested_by=user, force=force))

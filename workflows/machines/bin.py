@@ -1,71 +1,116 @@
-"""The recycle bin: a durable timer for each object in it; when it is over, a normal action destroys the object."""
+"""The clock of a recycle bin: one durable timer for all that a tenant has in it, set to whatever is due next.
+
+The inventory knows what is due; the clock only knows when to look. So a restore need not tell it anything,
+and thousands of objects in the bin cost one workflow. What is due is destroyed by a normal action.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from contextlib import suppress
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.refusals import refusal_in
+    from activities.machines.bin import BinActivities
     from domain import machines
-    from domain.errors import Category
     from domain.limits import TASK_TIMEOUT
-    from domain.machines.model import InBin
+    from domain.machines.model import Bin, BinEntry, BinList, BinQuery
+    from domain.machines.rules import tenant_of
     from domain.model import Request
+    from workflows.calls import STORE_RETRY, locally
 
-BUSY_PAUSE = timedelta(seconds=30)
-LONGEST_PAUSE = timedelta(hours=1)
+AT_ONCE = 20  # objects that are destroyed side by side
+PUT_OFF = 500  # that could not be destroyed and are tried again later; more of them have to wait for those
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # for what is still on its way into the bin
+TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # what was busy, refused or failed
+LONG_HISTORY = 4_000
 
 
 @workflow.defn(name=machines.BIN)
 class EmptyBin:
-    """Cancelled when the object is restored or destroyed. One that comes too late is refused by the number."""
+    """The companion of a tenant: it destroys what was long enough in the recycle bin, and ends when that is empty."""
 
     OUTLIVES_BUILDS = True
 
     def __init__(self) -> None:
-        self._order: InBin | None = None
+        self._look = True
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        self._later: dict[str, datetime] = {}  # put off until then
+        self._tries: dict[str, int] = {}
+        self._pause = FIRST_PAUSE
+
+    @workflow.signal(name=machines.LOOK_AGAIN)
+    def look_again(self) -> None:
+        """Something may be due earlier than I believe."""
+        self._look = True
 
     @workflow.run
-    async def run(self, order: InBin) -> str:
-        self._order = self._order or order
-        await self._until_over()
-        assert self._order
-        pause = BUSY_PAUSE
-        while (end := await _destroyed(self._order)) is None:
-            await workflow.sleep(pause, summary="the object is busy, or could not be destroyed: again")
-            pause = min(pause * 2, LONGEST_PAUSE)
-            if workflow.info().is_continue_as_new_suggested():
-                workflow.continue_as_new(self._order.model_copy(update={"seconds": 0.0}))
-        return end
-
-    @workflow.signal
-    def renew(self, order: InBin) -> None:
-        """The object went into the bin again: its time begins anew."""
-        self._order = order
-
-    async def _until_over(self) -> None:
+    async def run(self, of: Bin) -> None:
+        """Destroy what is due, sleep until the next, and end when nothing is left to come."""
         while True:
-            order = self._order
-            assert order
-            try:
-                await workflow.wait_condition(
-                    lambda order=order: self._order is not order,  # type: ignore[misc]
-                    timeout=timedelta(seconds=order.seconds),
-                    timeout_summary=f"{order.path} stays in the recycle bin",
-                )
-            except TimeoutError:
+            self._look = False
+            self._later = {path: at for path, at in self._later.items() if at > workflow.now()}
+            seen = await self._seen(of.tenant)
+            for entry in seen.due:
+                self._busy[entry.path] = asyncio.create_task(self._destroy(entry))
+            if not (self._busy or self._later or self._look or seen.waiting or seen.next):
                 return
+            if _long():
+                await workflow.wait_condition(lambda: not self._busy)
+                workflow.continue_as_new(of)
+            await self._wait(seen)
+
+    async def _seen(self, tenant: str) -> BinList:
+        room = min(AT_ONCE - len(self._busy), PUT_OFF - len(self._later))
+        query = BinQuery(
+            tenant=tenant, at=workflow.now(), limit=max(room, 0), busy=list(self._busy), later=list(self._later)
+        )
+        return await locally(BinActivities.bin_due, query)
+
+    async def _destroy(self, entry: BinEntry) -> None:
+        """What cannot be destroyed just now is put off, each time for longer."""
+        if await _destroyed(entry):
+            self._tries.pop(entry.path, None)
+        else:
+            tries = self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
+            self._later[entry.path] = workflow.now() + min(TRY_AGAIN * 2 ** min(tries - 1, 10), LONGEST_TRY)
+        del self._busy[entry.path]
+        self._look = True
+
+    async def _wait(self, seen: BinList) -> None:
+        """Until somebody calls, an entry is done with, or the next one is due."""
+        moments = [*([seen.next] if seen.next else []), *self._later.values()]
+        waits = [max(moment - workflow.now(), timedelta()) for moment in moments]
+        if seen.waiting:
+            waits.append(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE) if seen.waiting else FIRST_PAUSE
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._look, timeout=min(waits, default=None), timeout_summary="the next entry is due"
+            )
 
 
-async def _destroyed(order: InBin) -> str | None:
-    """Destroy it, if it still is in the bin by our number. None: not now."""
+async def wake_bin(path: str) -> None:
+    """Let the clock of the bin that an object goes to look again."""
+    tenant = tenant_of(path)
+    await workflow.execute_activity_method(
+        BinActivities.wake_bin,
+        Bin(tenant=tenant),
+        start_to_close_timeout=timedelta(seconds=10),
+        retry_policy=STORE_RETRY,
+        summary=f"wake the recycle bin of {tenant}",
+    )
+
+
+async def _destroyed(entry: BinEntry) -> bool:
+    """Destroy it, if it still is in the bin by that number. False: not now."""
     request = Request(
-        path=order.path,
+        path=entry.path,
         action="destroy",
-        spec={"bin": order.number},
+        spec={"bin": entry.number},
         requested_by="recycle bin",
         reason="its retention is over",
     )
@@ -73,19 +118,16 @@ async def _destroyed(order: InBin) -> str | None:
         await workflow.execute_child_workflow(
             machines.OPERATE,
             request,
-            id=order.path,
+            id=entry.path,
             task_timeout=TASK_TIMEOUT,
             parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            static_summary=f"destroy {order.path}",
+            static_summary=f"destroy {entry.path}",
         )
-    except WorkflowAlreadyStartedError:
-        return None
-    except ChildWorkflowError as error:
-        return _given_up(error)
-    return "destroyed"
+    except (WorkflowAlreadyStartedError, ChildWorkflowError):  # busy, refused, or the hypervisor failed
+        return False
+    return True
 
 
-def _given_up(error: ChildWorkflowError) -> str | None:
-    """Why there is nothing left to do; None if there is: the object was busy, or the hypervisor failed."""
-    refusal = refusal_in(error.cause)
-    return refusal.message if refusal and refusal.category is not Category.CONFLICT else None
+def _long() -> bool:
+    info = workflow.info()
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY

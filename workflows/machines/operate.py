@@ -7,16 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
-    from domain import machines, wire
-    from domain.limits import TASK_TIMEOUT
-    from domain.machines.model import InBin, Task, Work
+    from domain import machines
+    from domain.machines.model import Task, Work
     from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
     from workflows.calls import patiently
+    from workflows.machines.bin import wake_bin
 
 OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity is patient with each order by itself
 SETTLE_PATIENCE = timedelta(minutes=30)
@@ -32,46 +31,18 @@ async def on_hypervisor(activity: OnHypervisor, task: Task, patience: timedelta)
 
 @workflow.defn(name=machines.OPERATE)
 class OperateObject(Action):
-    """Orders to the hypervisor, for the object and for those that go along; then the recycle bin's timers."""
+    """Orders to the hypervisor, for the object and for those that go along; what is deleted wakes its bin's clock."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
+        if "until" in grant.details:  # before it shows in the recycle bin: whatever dies here, its clock is awake
+            await wake_bin(grant.path)
         work = await on_hypervisor(MachineActivities.operate_object, Task(grant=grant), OPERATE_PATIENCE)
-        await keep_bins(grant, work)
         return Done(message=work.message, to=work.to, info=work.info)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
         return Done(message=work.message, to=work.to, info=work.info)
-
-
-async def keep_bins(grant: Grant, work: Work) -> None:
-    """Timers for what goes into the recycle bin, begun before it shows there; none for what leaves it."""
-    for path in work.binned:
-        order = InBin(path=path, number=grant.epoch, seconds=float(grant.details.get("retention", 0)))
-        await _begin_bin(order)
-    for path in work.unbinned:
-        try:
-            await workflow.get_external_workflow_handle(wire.companion(path, machines.BIN_ROLE)).cancel()
-        except FailureError as error:
-            if is_cancelled_exception(error):
-                raise
-            workflow.logger.info("%s has no timer any more", path)
-
-
-async def _begin_bin(order: InBin) -> None:
-    timer = wire.companion(order.path, machines.BIN_ROLE)
-    try:
-        await workflow.start_child_workflow(
-            machines.BIN,
-            order,
-            id=timer,
-            task_timeout=TASK_TIMEOUT,
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            static_summary=f"recycle bin: {order.path}",
-        )
-    except WorkflowAlreadyStartedError:  # of an earlier stay: told to begin anew
-        await workflow.get_external_workflow_handle(timer).signal("renew", order)

@@ -8,17 +8,24 @@ down_revision = "0007"
 branch_labels = None
 depends_on = None
 
-
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+in_bin = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
+machines = sa.text("kind = 'machine'")
 
 
 def upgrade() -> None:
     op.add_column("connections", sa.Column("epoch", Number, nullable=False, server_default="0"))
     op.add_column("actions", sa.Column("spec_digest", sa.String, nullable=False, server_default=""))
     op.create_index("lease_allocations_of_reservation", "lease_allocations", ["reservation"])
+    until, node = sa.text("(info ->> 'until')"), sa.text("(info ->> 'node')")
+    op.create_index("objects_in_bin", "objects", [until, "path"], sqlite_where=in_bin, postgresql_where=in_bin)
+    op.create_index("objects_on_node", "objects", [node, "status"], sqlite_where=machines, postgresql_where=machines)
 
 
 def downgrade() -> None:
+    op.drop_index("objects_on_node", "objects")
+    op.drop_index("objects_in_bin", "objects")
     op.drop_index("lease_allocations_of_reservation", "lease_allocations")
     op.drop_column("actions", "spec_digest")
     op.drop_column("connections", "epoch")

@@ -1,0 +1,53 @@
+"""The recycle bin at work: what is due in it, and its clock, which is woken when something goes in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from temporalio import activity
+from temporalio.client import Client
+
+from domain import machines, wire
+from domain.limits import TASK_TIMEOUT
+from domain.machines.model import Bin, BinList, BinQuery, RecycleBin
+from domain.model import Finding
+
+GRACE = timedelta(minutes=10)  # an entry that is due may be on its way, or its object busy
+
+
+class BinActivities:
+    """What the clocks of recycle bins need."""
+
+    def __init__(self, client: Client, recycle_bin: RecycleBin) -> None:
+        self._client = client
+        self._bin = recycle_bin
+
+    @activity.defn(name=machines.BIN_DUE)
+    async def bin_due(self, query: BinQuery) -> BinList:
+        return await self._bin.due(query)
+
+    @activity.defn(name=machines.WAKE_BIN)
+    async def wake_bin(self, of: Bin) -> None:
+        """The clock of a tenant's bin looks again; if there is none, it begins."""
+        await self._client.start_workflow(
+            machines.BIN,
+            of,
+            id=wire.companion(of.tenant, machines.BIN_ROLE),
+            task_queue=wire.ACTIONS_QUEUE,
+            task_timeout=TASK_TIMEOUT,
+            start_signal=machines.LOOK_AGAIN,
+            static_summary=f"the recycle bin of {of.tenant}",
+        )
+
+
+class BinAudit:
+    """I2 for recycle bins: what is due does not stay there."""
+
+    def __init__(self, recycle_bin: RecycleBin) -> None:
+        self._bin = recycle_bin
+
+    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
+        """Entries at or below a path that should long be destroyed. Nothing outside is looked at."""
+        late = await self._bin.overdue(prefix, datetime.now(UTC) - GRACE)
+        told = "should have left the recycle bin at {}: its clock is not alive, or cannot destroy it"
+        return [Finding("I2", path, told.format(until)) for path, until in late.items()], 0

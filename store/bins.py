@@ -1,0 +1,85 @@
+"""The recycle bin of machines and their neighbours: what is due, and when the next entry is.
+
+There is no table of it: an object in the bin has its number and its time in `info`, and an index finds them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+import sqlalchemy as sa
+
+from domain.machines import rules
+from domain.machines.model import BinEntry, BinList, BinQuery
+from domain.machines.tables import IN_BIN
+from store.engine import Database
+from store.schema import IN_BIN as IN_INDEX
+from store.schema import fact, objects
+
+PAGE = 500  # entries that one look reads besides those that are put off
+
+_UNTIL = fact(objects.c.info, "until")
+_OF_TENANT = (
+    IN_INDEX,
+    (objects.c.path == sa.bindparam("tenant"))
+    | ((objects.c.path > sa.bindparam("first")) & (objects.c.path < sa.bindparam("last"))),
+)
+_DUE = (
+    sa.select(objects.c.path, objects.c.status, objects.c.info)
+    .where(*_OF_TENANT, sa.bindparam("at") >= _UNTIL)
+    .order_by(_UNTIL, objects.c.path)
+    .limit(sa.bindparam("most"))
+)
+_NEXT = sa.select(_UNTIL).where(*_OF_TENANT, sa.bindparam("at") < _UNTIL).order_by(_UNTIL).limit(1)
+_OVER = (
+    sa.select(objects.c.path, _UNTIL)
+    .where(IN_INDEX, sa.bindparam("at") >= _UNTIL, objects.c.status.in_(IN_BIN))
+    .order_by(_UNTIL, objects.c.path)
+)
+_ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(objects.c.path)
+
+
+class SqlBin:
+    """`domain.machines.model.RecycleBin` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def due(self, query: BinQuery) -> BinList:
+        return await self._database.run(partial(due, query=query))
+
+    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
+        return await self._database.run(partial(overdue, prefix=prefix, before=before))
+
+    async def tenants(self) -> list[str]:
+        return await self._database.run(tenants)
+
+
+def due(connection: sa.Connection, query: BinQuery) -> BinList:
+    """Entries whose time is over, the longest over first; what lies in an entry that goes is left to go along."""
+    tenant = {"tenant": query.tenant, "first": f"{query.tenant}:", "last": f"{query.tenant};"}
+    which = tenant | {"at": rules.stamp(query.at)}
+    rows = connection.execute(_DUE, which | {"most": PAGE + len(query.later)}).all()
+    going, found, waiting = list(query.busy), list[BinEntry](), False
+    for path, status, info in rows:
+        if path in query.later or any(path == each or path.startswith(f"{each}:") for each in going):
+            continue
+        if status not in IN_BIN or "bin" not in info:
+            waiting = True  # on its way into the bin
+        elif len(found) < query.limit:
+            going.append(path)
+            found.append(BinEntry(path=path, number=info["bin"]))
+    first = connection.execute(_NEXT, which).scalar_one_or_none()
+    return BinList(due=found, waiting=waiting, next=datetime.fromisoformat(first) if first else None)
+
+
+def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
+    """Entries at or below a path whose time was over before that moment."""
+    rows = connection.execute(_OVER, {"at": rules.stamp(before)})
+    return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
+
+
+def tenants(connection: sa.Connection) -> list[str]:
+    """Whoever has something in the bin, or on its way there."""
+    return list(dict.fromkeys(rules.tenant_of(path) for path in connection.execute(_ALL).scalars()))
