@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
+from domain.errors import ProviderError, Rejected, Superseded, Throttled, Unavailable, UnknownOutcome
 from domain.faults import Kind
 from domain.leases.views import Holding
 from domain.paths import name_of
@@ -27,6 +27,12 @@ T = TypeVar("T")
 
 CSP = "hosts"
 
+generations = sa.Table(  # of each reservation the latest that was seen: orders of an earlier one are refused
+    "sim_host_generations",
+    metadata,
+    sa.Column("reservation", PathText, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+)
 orders = sa.Table(
     "sim_host_orders",
     metadata,
@@ -45,6 +51,9 @@ tenants = sa.Table(
     sa.Index("sim_host_tenants_of_token", "token"),
 )
 
+_SEEN = sa.select(generations.c.generation).where(generations.c.reservation == sa.bindparam("which")).with_for_update()
+_FIRST_SEEN = sa.insert(generations)
+_SAW = sa.update(generations).where(generations.c.reservation == sa.bindparam("which"))
 _LAST = sa.select(orders).where(orders.c.token == sa.bindparam("mine")).with_for_update()
 _FIRST = sa.insert(orders)
 _NOTE = sa.update(orders).where(orders.c.token == sa.bindparam("mine"))
@@ -137,6 +146,7 @@ def _strike(connection: sa.Connection, holding: Holding, after: int) -> Rule | N
 
 
 def _hold(connection: sa.Connection, holding: Holding) -> None:
+    _refuse_if_outdated(connection, holding)
     mine = {"mine": holding.token}
     known = connection.execute(_LAST, mine).mappings().one_or_none()
     if known and known["version"] > holding.version:
@@ -151,6 +161,19 @@ def _hold(connection: sa.Connection, holding: Holding) -> None:
             connection.execute(_GIVE, [_line(holding, host, units) for host, units in holding.hosts.items()])
     new = {"version": holding.version, "calls": (known["calls"] if known else 0) + int(effect)}
     connection.execute(*((_NOTE, mine | new) if known else (_FIRST, {"token": holding.token, **new})))
+
+
+def _refuse_if_outdated(connection: sa.Connection, holding: Holding) -> None:
+    """A lease of that name that came later has its own hosts: nobody gives or takes them for one that is gone."""
+    seen = connection.execute(_SEEN, {"which": holding.reservation}).scalar_one_or_none()
+    if seen is None:
+        new = {"reservation": holding.reservation, "generation": holding.generation}
+        connection.execute(_FIRST_SEEN, new)
+    elif holding.generation > seen:
+        connection.execute(_SAW, {"which": holding.reservation, "generation": holding.generation})
+    elif holding.generation < seen:
+        late = f"the order for {holding.reservation} of generation {holding.generation} comes too late: there is {seen}"
+        raise Superseded(late, final=True)
 
 
 def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:

@@ -75,7 +75,7 @@ def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
 
 
 def _hands(parts: Parts) -> Hands:
-    return Hands(SqlLeases(parts.database), hosts(parts), parts.settings.patience)
+    return Hands(SqlLeases(parts.database), hosts(parts), parts.fence, parts.settings.patience)
 
 
 def audits(parts: Parts) -> list[Audit]:

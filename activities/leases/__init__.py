@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from activities.fence import Fence, Right, boot_time
 from activities.launching import launch
 from activities.pulse import pulse
 from activities.reading import answer
@@ -66,32 +67,34 @@ class Hands:
     none. So the first try may be a local activity, which costs the server nothing; what takes longer gets a real one.
     """
 
-    def __init__(self, holdings: Holdings, hosts: Hosts, patience: float) -> None:
+    def __init__(self, holdings: Holdings, hosts: Hosts, fence: Fence, patience: float) -> None:
         self._holdings = holdings
         self._hosts = hosts
+        self._fence = fence
         self._patience = patience
 
     @activity.defn(name=names.HAND_OVER)
     async def hand_over(self, order: HandOver) -> Handed:
         """Bring reservations to what they should hold. What each should hold is read before each try: never stale."""
-        async with pulse():
-            ends = await asyncio.gather(*(self._bring_about(each, order.want) for each in order.reservations))
-        return Handed(errors={each: error for each, error in zip(order.reservations, ends, strict=True) if error})
+        async with self._fence.right(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
+            works = {each: together.create_task(self._bring_about(order, each, right)) for each in order.reservations}
+        return Handed(errors={each: error for each, work in works.items() if (error := work.result())})
 
     @activity.defn(name=names.TRY_HAND_OVER)
     async def try_hand_over(self, order: HandOver) -> Handed:
         """The same, once and quickly."""
-        wanted = await self._holdings.holdings(order.reservations, order.want)
-        ends = await asyncio.gather(*(self._try(each, order.want) for each in wanted))
-        errors = {each.reservation: end for each, end in zip(wanted, ends, strict=True) if end}
-        again = [each.reservation for each, end in zip(wanted, ends, strict=True) if end is None]
-        return Handed(errors=errors, again=again)
+        async with self._fence.right(order.path, order.epoch) as right:
+            wanted = await self._read(order, right)
+            async with asyncio.TaskGroup() as together:
+                works = {each.reservation: together.create_task(self._try(each, order.want, right)) for each in wanted}
+        errors = {each: end for each, work in works.items() if (end := work.result())}
+        return Handed(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
     async def start(self, grant: Grant) -> Done | Grant:
         """A start whose reservations are all on hosts, unless one of them needs patience."""
         if not _on_hosts(grant):
             return grant
-        handed = await self._of(work := ends.to_start(grant), Want.ALL)
+        handed = await self._of(grant, work := ends.to_start(grant), Want.ALL)
         if handed.again:
             return ends.tried(grant)
         return _left(ends.started(grant, handed.errors), "started", handed.errors, work)
@@ -100,41 +103,50 @@ class Hands:
         """The same for an end."""
         if not _on_hosts(grant):
             return grant
-        handed = await self._of(work := ends.to_end(grant), Want.NOTHING)
+        handed = await self._of(grant, work := ends.to_end(grant), Want.NOTHING)
         if handed.again:
             return ends.tried(grant)
         return _left(ends.ended(grant, handed.errors), "ended", handed.errors, work)
 
-    async def _of(self, work: Sequence[ends.Work], want: Want) -> Handed:
-        return await self.try_hand_over(HandOver(reservations=[each["path"] for each in work], want=want))
+    async def _of(self, grant: Grant, work: Sequence[ends.Work], want: Want) -> Handed:
+        paths = [each["path"] for each in work]
+        return await self.try_hand_over(HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want))
 
-    async def _try(self, holding: Holding, want: Want) -> str | None:
+    async def _read(self, order: HandOver, right: Right) -> list[Holding]:
+        """What to hand over. That it could be read shows that the action is open."""
+        asked = boot_time()
+        wanted = await self._holdings.holdings(order)
+        right.shown(asked)
+        return wanted
+
+    async def _try(self, holding: Holding, want: Want, right: Right) -> str | None:
         """What is wrong, if anything; None: it needs more patience."""
         try:
             async with asyncio.timeout(QUICKLY):
-                return await self._hold(holding, want)
+                return await self._hold(holding, want, right)
         except Rejected as error:
             return brief(error) if want is Want.ALL else None
         except (ProviderError, TimeoutError):
             return None
 
-    async def _bring_about(self, reservation: str, want: Want) -> str:
+    async def _bring_about(self, order: HandOver, reservation: str, right: Right) -> str:
         """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
         clock, pause = asyncio.get_running_loop().time, 0.1
-        deadline = clock() + self._patience
+        deadline, mine = clock() + self._patience, order.model_copy(update={"reservations": [reservation]})
         while True:
             try:
-                for holding in await self._holdings.holdings([reservation], want):
-                    return await self._hold(holding, want)
+                for holding in await self._read(mine, right):
+                    return await self._hold(holding, order.want, right)
                 return ""  # it has no booking any more: there is nothing to hold
             except ProviderError as error:
-                if (isinstance(error, Rejected) and want is Want.ALL) or clock() + pause > deadline:
+                if (isinstance(error, Rejected) and order.want is Want.ALL) or clock() + pause > deadline:
                     return brief(error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 10)
 
-    async def _hold(self, holding: Holding, want: Want) -> str:
+    async def _hold(self, holding: Holding, want: Want, right: Right) -> str:
         """One order. A reservation whose last host has failed gives that back, but has nothing."""
+        await right.prove()
         await self._hosts.hold(holding)
         if holding.returning:
             await self._holdings.returned(holding)

@@ -59,8 +59,10 @@ class Want(StrEnum):
 
 
 class HandOver(Model):
-    """Bring these reservations to what they should hold."""
+    """Bring these reservations to what they should hold, on behalf of an action on a lease or a host."""
 
+    path: str
+    epoch: int
     reservations: list[str]
     want: Want = Want.ALL
 
@@ -74,9 +76,14 @@ class Handed(Model):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a reservation should hold: so many units on each host. Orders with an older version change nothing."""
+    """What a reservation should hold: so many units on each host. Orders with an older version change nothing.
+
+    The generation is the epoch that made the lease: whoever hands over refuses a lower one than it has seen. Within a
+    generation the version does more than an epoch could, as actions on hosts order for a lease beside its own.
+    """
 
     token: str  # the reservation's path and generation
+    generation: int
     reservation: str
     version: int
     hosts: dict[str, int]
@@ -89,14 +96,16 @@ class Hosts(Protocol):
     """Whoever hands hosts and instances over to tenants."""
 
     async def hold(self, holding: Holding) -> None:
-        """Make the reservation hold exactly this. Repeatable; raises a ProviderError."""
+        """Make the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
         ...
 
 
 class Holdings(Protocol):
     """What the inventory says that reservations should hold."""
 
-    async def holdings(self, reservations: Sequence[str], want: Want) -> list[Holding]: ...
+    async def holdings(self, order: HandOver) -> list[Holding]:
+        """Raises Superseded if the action that wants to order is over."""
+        ...
 
     async def returned(self, holding: Holding) -> None:
         """It holds exactly this: whatever it had besides is free."""

@@ -8,13 +8,14 @@ from functools import partial
 
 import sqlalchemy as sa
 
+from domain.errors import Superseded
 from domain.leases.capacity import Size
 from domain.leases.tables import BEFORE_END, END, START, Lease
-from domain.leases.views import Due, DueList, DueQuery, Holding, Want
+from domain.leases.views import Due, DueList, DueQuery, HandOver, Holding, Want
 from store.engine import Database
 from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line, lock, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
-from store.schema import objects
+from store.schema import actions, objects
 
 PAGE = 500
 _FIRST = {END: 0, BEFORE_END: 1, START: 2}  # at one moment: what ends makes room for what starts
@@ -32,6 +33,14 @@ _HELD = (
     sa.select(allocations.c.reservation, allocations.c.host, allocations.c.units, allocations.c.phase)
     .where(_THEIRS, allocations.c.phase != LEAVING)
     .order_by(allocations.c.host, allocations.c.id)
+)
+
+_MADE = sa.select(bookings.c.reservation, objects.c.info).join(objects, objects.c.path == bookings.c.lease).where(_MINE)
+_OPEN = (
+    sa.select(actions.c.epoch)
+    .where(actions.c.epoch == sa.bindparam("number"), actions.c.path == sa.bindparam("at_path"))
+    .where(actions.c.ended_at.is_(None))
+    .with_for_update(read=True)
 )
 
 _RANK = sa.case(_FIRST, value=timers.c.name)  # of what falls together
@@ -79,8 +88,8 @@ class SqlLeases:
     async def still_due(self, events: Sequence[Due]) -> list[Due]:
         return await self.database.run(partial(still_due, events=events))
 
-    async def holdings(self, reservations: Sequence[str], want: Want = Want.ALL) -> list[Holding]:
-        return await self.database.run(partial(holdings, reservations=reservations, want=want))
+    async def holdings(self, order: HandOver) -> list[Holding]:
+        return await self.database.run(partial(_ordered, order=order))
 
     async def returned(self, holding: Holding) -> None:
         await self.database.run(partial(returned, holding=holding))
@@ -119,6 +128,14 @@ def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
     return [each for each in events if (each.lease, each.name, each.due) in there]
 
 
+def _ordered(connection: sa.Connection, order: HandOver) -> list[Holding]:
+    """What to hand over, for an action that is open: it does not end before this is read."""
+    asked = {"number": order.epoch, "at_path": order.path}
+    if connection.execute(_OPEN, asked).first() is None:
+        raise Superseded(f"the action {order.epoch} on {order.path} is over", final=True)
+    return holdings(connection, order.reservations, order.want)
+
+
 def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want) -> list[Holding]:
     """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more.
 
@@ -132,6 +149,7 @@ def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want)
     if want is not Want.ALL:
         connection.execute(_CLOSED if want is Want.NOTHING else _CHANGED, these)
         rows = lock(connection, reservations)
+    generations = {path: info["generation"] for path, info in connection.execute(_MADE, these)}
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     returning = set[str]()
     for row in connection.execute(_HELD, these).mappings():
@@ -140,7 +158,10 @@ def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want)
             continue
         there = places[row["reservation"]]
         there[row["host"]] = there.get(row["host"], 0) + row["units"]
-    return [_holding(row, {} if row["closing"] else places[path], path in returning) for path, row in rows.items()]
+    return [
+        _holding(row, generations.get(path, 0), {} if row["closing"] else places[path], path in returning)
+        for path, row in rows.items()
+    ]
 
 
 def returned(connection: sa.Connection, holding: Holding) -> None:
@@ -150,9 +171,10 @@ def returned(connection: sa.Connection, holding: Holding) -> None:
         connection.execute(_IS_BACK, {"mine": holding.reservation})
 
 
-def _holding(row: Line, hosts: dict[str, int], returning: bool) -> Holding:
+def _holding(row: Line, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
     size: Size = size_of(row)
-    return Holding(row["token"], row["reservation"], row["version"], hosts, row["whole"], size, returning)
+    named = (row["token"], generation, row["reservation"], row["version"])
+    return Holding(*named, hosts, row["whole"], size, returning)
 
 
 def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from domain.leases.views import DueQuery, LeaseView
+from domain.leases.views import DueQuery, Holding, LeaseView, Want
 from domain.model import Admission, Ending, Grant, Move, Refusal, Result
-from store.leases import LeaseReads, SqlLeases
+from store.leases import LeaseReads, SqlLeases, schedule
 from tests.test_store.scene import NOON, Scene
 
 
@@ -122,3 +123,10 @@ def stamp(hours: float) -> str:
 
 def text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
+
+
+async def holdings(scene: Scene, want: Want, name: str = "a") -> Holding:
+    """What the first reservation of a lease is to hold, whoever asks."""
+    these = [f"{lease(name)}:reservation:r1"]
+    (found,) = await scene.database.run(partial(schedule.holdings, reservations=these, want=want))
+    return found

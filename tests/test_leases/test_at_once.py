@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
+from activities.fence import Fence
 from activities.inventory import ActionWrites
 from activities.leases import Hands
 from domain.leases.dates import stamp
@@ -35,19 +37,24 @@ class Site:
             raise RuntimeError(BROKEN)
 
 
+async def _heard() -> bool:
+    return True
+
+
 @dataclass
 class Desk:
     scene: Scene
     site: Site
 
     def writes(self) -> ActionWrites:
-        hands = Hands(SqlLeases(self.scene.database), self.site, 1)
+        hands = Hands(SqlLeases(self.scene.database), self.site, Fence(self.scene.inventory, _heard), 1)
         work: dict[tuple[str, str], AtOnce] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
         return ActionWrites(self.scene.inventory, at_once=work)
 
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
-        return await self.writes().begin(Claim(request=request, run=run, at=START))
+        asked = Claim(request=request, run=run, at=START)
+        return await ActivityEnvironment().run(self.writes().begin, asked)
 
     async def told(self) -> list[tuple[str, str, str]]:
         return [(line.action, line.source, line.to) for line in await self.scene.inventory.history(LEASE, 100)]

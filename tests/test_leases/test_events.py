@@ -6,7 +6,6 @@ import pytest
 import sqlalchemy as sa
 
 from domain.leases.views import Want
-from store.leases import SqlLeases
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 from tests.test_leases.books import (
@@ -18,6 +17,7 @@ from tests.test_leases.books import (
     due,
     finish,
     gone,
+    holdings,
     host,
     lease,
     move,
@@ -105,11 +105,10 @@ async def test_what_is_to_be_taken_back_is_never_handed_over_again_whoever_comes
     await host(scene, "h2")
     await book(scene, "a", 1, 3)
     await started(scene, "a")
-    store, reservation = SqlLeases(scene.database), f"{lease('a')}:reservation:r1"
-    (before,) = await store.holdings([reservation], Want.ALL)
-    (nothing,) = await store.holdings([reservation], Want.NOTHING)
+    before = await holdings(scene, Want.ALL)
+    nothing = await holdings(scene, Want.NOTHING)
     await scene.grant("pool:main:host:h1", "fail")  # it would get h2 now
-    (late,) = await store.holdings([reservation], Want.ALL)
+    late = await holdings(scene, Want.ALL)
     assert list(before.hosts) == ["pool:main:host:h1"]
     assert nothing.hosts == {} == late.hosts
     assert before.version < nothing.version < late.version

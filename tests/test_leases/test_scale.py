@@ -11,10 +11,9 @@ import sqlalchemy as sa
 
 from domain.leases.tables import START
 from domain.leases.views import Want
-from store.leases import SqlLeases
 from store.leases.schedule import PAGE
 from store.leases.tables import allocations, timers
-from tests.test_leases.books import book, change, due, finish, gone, host, lease, moment, over, started
+from tests.test_leases.books import book, change, due, finish, gone, holdings, host, lease, moment, over, started
 from tests.test_store.scene import Scene
 
 NOTHING = {"units": 1, "whole": True, "vcpus": 0, "memory_mb": 0, "disk_gb": 0, "phase": "held"}
@@ -75,14 +74,14 @@ class Plans:
 async def test_a_start_and_an_end_read_no_table_of_their_family_from_its_first_line_to_its_last(scene: Scene) -> None:
     for name in ("h1", "h2", "h3"):
         await host(scene, name)
-    store, reservation, plans = SqlLeases(scene.database), f"{lease('a')}:reservation:r1", Plans()
+    plans = Plans()
     with plans.noted(scene.database.engine):
         await book(scene, "a", 1, 3)
         await due(scene, 1)
-        await store.holdings([reservation], Want.ALL)
+        await holdings(scene, Want.ALL)
         await started(scene, "a")
         await change(scene, "a", hosts=2)
-        await store.holdings([reservation], Want.NOTHING)
+        await holdings(scene, Want.NOTHING)
         await over(scene, "a")
         await finish(scene, await scene.grant(lease("a"), "delete"), moves=gone("a"))
     for table in ("lease_allocations", "lease_bookings", "lease_timers"):

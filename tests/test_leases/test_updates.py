@@ -22,6 +22,7 @@ from tests.test_leases.books import (
     change,
     due,
     finish,
+    holdings,
     host,
     hosts_of,
     lease,
@@ -58,10 +59,8 @@ async def kept(scene: Scene) -> list[Any]:
 
 async def cancelled(scene: Scene, grant: Grant) -> None:
     """As the workflow does it: what had joined goes back, then the end is written."""
-    store = SqlLeases(scene.database)
-    for holding in await store.holdings(grant.details["hand_over"], Want.BEFORE):
-        assert holding.returning
-        await store.returned(holding)
+    if grant.details["hand_over"]:
+        await SqlLeases(scene.database).returned(await holdings(scene, Want.BEFORE))
     await scene.finish(grant, Result.CANCELLED, "cancelled")
 
 
@@ -131,15 +130,13 @@ async def test_a_resize_that_is_cancelled_gives_back_what_had_joined_and_keeps_w
     before = await kept(scene)
     grant = await scene.grant(lease("a"), "update", run="mine", spec={"hosts": hosts, "end": at(9)})
     assert grant.details["hand_over"] == [R1]
-    store = SqlLeases(scene.database)
-    (wanted,) = await store.holdings([R1], Want.ALL)
+    wanted = await holdings(scene, Want.ALL)
     assert len(wanted.hosts) == hosts
-    for holding in await store.holdings([R1], Want.BEFORE):
-        assert len(holding.hosts) == 2
-        assert holding.version > wanted.version
-        if holding.returning:
-            await store.returned(holding)
-    (again,) = await store.holdings([R1], Want.ALL)  # whoever asks now, for whatever reason, hears the same
+    before_it = await holdings(scene, Want.BEFORE)
+    assert (len(before_it.hosts), before_it.returning) == (2, hosts > 2)
+    assert before_it.version > wanted.version
+    await SqlLeases(scene.database).returned(before_it)
+    again = await holdings(scene, Want.ALL)  # whoever asks now, for whatever reason, hears the same
     assert len(again.hosts) == 2
     await scene.finish(grant, Result.CANCELLED, "cancelled")
     assert await kept(scene) == before
@@ -158,7 +155,7 @@ async def test_what_a_terminated_resize_may_have_handed_over_is_nobody_elses_unt
     assert "room for 0" in (await refused(scene, "b", 1, 3)).message
     grant = await scene.grant(lease("a"), "update", spec={"end": at(2.9)})
     assert grant.details["hand_over"] == [R1]  # the next update gives it back
-    (holding,) = await SqlLeases(scene.database).holdings([R1], Want.ALL)
+    holding = await holdings(scene, Want.ALL)
     assert list(holding.hosts) == ["pool:main:host:h1"]
     await SqlLeases(scene.database).returned(holding)
     await updated(scene, grant)
@@ -213,8 +210,8 @@ async def test_a_host_that_fails_during_a_resize_is_replaced_for_whatever_comes_
     if good:
         await updated(scene, grant)
     else:
-        for holding in await SqlLeases(scene.database).holdings(grant.details["hand_over"], Want.BEFORE):
-            await SqlLeases(scene.database).returned(holding)
+        if grant.details["hand_over"]:
+            await SqlLeases(scene.database).returned(await holdings(scene, Want.BEFORE))
         await scene.finish(grant, Result.CANCELLED, "cancelled")
     seen = (await see(scene, "a")).reservations[0]
     assert len(seen.hosts) == (hosts if good else 2)

@@ -73,7 +73,7 @@ class UpdateLease(_OnLease):
         if grant.details["wake"]:
             await calls.wake_clock(grant.details["pool"])
         changing = grant.details.get("hand_over", [])
-        if changing and (errors := (await calls.hand_over(changing)).errors):
+        if changing and (errors := (await calls.hand_over(grant, changing)).errors):
             raise Failed(f"the size cannot change: {ends.listed(errors)}")
         moves = [Move.model_validate(move) for move in grant.details.get("moves", [])]
         return Done(spec=grant.details["spec"], moves=moves)
@@ -81,7 +81,7 @@ class UpdateLease(_OnLease):
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Whoever has joined goes back. What cannot be given back must not look as if nothing were wrong."""
         changing = grant.details.get("hand_over", [])
-        errors = (await calls.hand_over(changing, Want.BEFORE)).errors if changing else {}
+        errors = (await calls.hand_over(grant, changing, Want.BEFORE)).errors if changing else {}
         return Done(to=Lease.ERROR, message=f"not as it was: {ends.listed(errors)}") if errors else Done()
 
 
@@ -99,7 +99,7 @@ class StartLease(_OnLease):
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check(grant)
         work = ends.to_start(grant)
-        await start_all(work, self._known)
+        await start_all(grant, work, self._known)
         left = ends.started(grant, errors := self._errors(work))
         if errors:
             raise Failed(ends.partly("started", errors, work), left)
@@ -122,7 +122,7 @@ class EndLease(_OnLease):
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check(grant)
         work = ends.to_end(grant)
-        await end_all(work, self._known)
+        await end_all(grant, work, self._known)
         left = ends.ended(grant, errors := self._errors(work))
         if errors:
             raise Failed(ends.partly("ended", errors, work), left)
@@ -144,7 +144,7 @@ class DeleteLease(_OnLease):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         work: list[Work] = grant.details["reservations"]
-        await end_all(work, self._known)
+        await end_all(grant, work, self._known)
         if errors := {path: error for path, error in self._known.items() if error}:
             raise Failed(f"not everything could be taken back: {ends.listed(errors)}")
         events = [event_path(grant.path, name) for name in grant.details["events"]]
@@ -173,5 +173,5 @@ class ChangeHost(Action):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         changed: list[str] = grant.details.get("hand_over", [])
-        errors = (await calls.hand_over(changed)).errors if changed else {}
+        errors = (await calls.hand_over(grant, changed)).errors if changed else {}
         return Done(message=f"could not be handed over: {ends.listed(errors)}" if errors else "")

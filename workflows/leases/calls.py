@@ -11,6 +11,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.leases import Firing, Hands
     from domain.leases.views import DueList, DueQuery, Fired, Handed, HandOver, Wake, Want
+    from domain.model import Grant
     from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, locally, patiently
 
 QUICK_PATIENCE = timedelta(seconds=3)
@@ -18,15 +19,16 @@ ONCE = RetryPolicy(maximum_attempts=1)
 HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
 
 
-async def hand_over(reservations: list[str], want: Want = Want.ALL, tried: bool = False) -> Handed:
+async def hand_over(grant: Grant, reservations: list[str], want: Want = Want.ALL, tried: bool = False) -> Handed:
     """Bring reservations to what they should hold: quickly if that can be, else with patience."""
-    first = Handed(again=reservations) if tried else await _try(HandOver(reservations=reservations, want=want))
+    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
+    first = Handed(again=reservations) if tried else await _try(order)
     if not first.again:
         return first
     summary = f"{want} of {len(first.again)} reservations"
-    order = HandOver(reservations=first.again, want=want)
-    rest = await patiently(Hands.hand_over, order, HAND_OVER_PATIENCE, summary)
-    return Handed(errors=first.errors | rest.errors)
+    rest = order.model_copy(update={"reservations": first.again})
+    handed = await patiently(Hands.hand_over, rest, HAND_OVER_PATIENCE, summary)
+    return Handed(errors=first.errors | handed.errors)
 
 
 async def _try(order: HandOver) -> Handed:

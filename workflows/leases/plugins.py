@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases.ends import Errors, Work
     from domain.leases.views import Want
     from domain.limits import TASK_TIMEOUT
-    from domain.model import ObjectView, Outcome, Query, Request, Result
+    from domain.model import Grant, ObjectView, Outcome, Query, Request, Result
     from workflows.leases import calls
 
 BUSY_PAUSE = timedelta(seconds=5)
@@ -33,11 +33,11 @@ BUSY_TRIES = 60
 class Plugin(Protocol):
     """One kind of resource. Both may be asked for twice, and do nothing twice."""
 
-    async def start(self, work: Sequence[Work]) -> Errors:
+    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
         """Hand over to the tenant. Returns what could not be."""
         ...
 
-    async def end(self, work: Sequence[Work]) -> Errors:
+    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
         """Take back. Returns what could not be."""
         ...
 
@@ -45,24 +45,24 @@ class Plugin(Protocol):
 class OnHosts:
     """Whole hosts, and instances on hosts."""
 
-    async def start(self, work: Sequence[Work]) -> Errors:
-        return await self._hand_over(work, Want.ALL)
+    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
+        return await self._hand_over(grant, work, Want.ALL)
 
-    async def end(self, work: Sequence[Work]) -> Errors:
-        return await self._hand_over(work, Want.NOTHING)
+    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
+        return await self._hand_over(grant, work, Want.NOTHING)
 
-    async def _hand_over(self, work: Sequence[Work], want: Want) -> Errors:
+    async def _hand_over(self, grant: Grant, work: Sequence[Work], want: Want) -> Errors:
         tried = all(each.get(ends.TRIED) for each in work)
-        return (await calls.hand_over([each["path"] for each in work], want, tried)).errors
+        return (await calls.hand_over(grant, [each["path"] for each in work], want, tried)).errors
 
 
 class OnMcis:
     """MCIs, by their own actions as child workflows: whoever else wants the same MCI meanwhile gets 409."""
 
-    async def start(self, work: Sequence[Work]) -> Errors:
+    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
         return await _each(work, self._start)
 
-    async def end(self, work: Sequence[Work]) -> Errors:
+    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
         return await _each([each for each in work if each["status"] != "pending"], self._end)
 
     async def _start(self, each: Work) -> str:
@@ -90,14 +90,14 @@ ON_HOSTS, ON_MCIS = OnHosts(), OnMcis()
 PLUGINS: dict[str, Plugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS), "mci": ON_MCIS}
 
 
-async def start_all(work: Sequence[Work], done: Errors) -> None:
+async def start_all(grant: Grant, work: Sequence[Work], done: Errors) -> None:
     """Start reservations, kinds side by side. What became of each is put into `done` as soon as it is known."""
-    await asyncio.gather(*(_group(plugin.start, group, done) for plugin, group in _grouped(work)))
+    await asyncio.gather(*(_group(plugin.start, grant, group, done) for plugin, group in _grouped(work)))
 
 
-async def end_all(work: Sequence[Work], done: Errors) -> None:
+async def end_all(grant: Grant, work: Sequence[Work], done: Errors) -> None:
     """End reservations, in the same way."""
-    await asyncio.gather(*(_group(plugin.end, group, done) for plugin, group in _grouped(work)))
+    await asyncio.gather(*(_group(plugin.end, grant, group, done) for plugin, group in _grouped(work)))
 
 
 def _grouped(work: Sequence[Work]) -> list[tuple[Plugin, list[Work]]]:
@@ -109,9 +109,9 @@ def _grouped(work: Sequence[Work]) -> list[tuple[Plugin, list[Work]]]:
     return groups
 
 
-async def _group(what: Any, group: list[Work], done: Errors) -> None:
+async def _group(what: Any, grant: Grant, group: list[Work], done: Errors) -> None:
     try:
-        errors = await what(group)
+        errors = await what(grant, group)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
