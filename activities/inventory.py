@@ -47,10 +47,12 @@ class ActionWrites:
         inventory: Inventory,
         allowed: Callable[[Request], None] | None = None,
         at_once: Mapping[tuple[str, str], AtOnce] | None = None,
+        serves: list[str] | None = None,
     ) -> None:
         self._inventory = inventory
         self._allowed = allowed
         self._at_once = at_once or {}
+        self._serves = serves  # the real places that this worker reaches
 
     @activity.defn(name=wire.PERMIT)
     async def permit(self, request: Request) -> Refusal | None:
@@ -65,7 +67,7 @@ class ActionWrites:
         """Legal, and nobody in the way? A refusal is an answer, not an error."""
         began = time.monotonic()
         with timed(metrics.STORE_LATENCY, operation="begin"):
-            admission = await self._inventory.begin(claim)
+            admission = await self._inventory.begin(claim.model_copy(update={"serves": self._serves}))
         if admission.grant is None or admission.outcome:
             return admission
         done = await self._work(admission.grant)

@@ -88,6 +88,7 @@ GROUP_FIELDS = {
     "connectionName": "where, by the name of a connection; or else by the next two",
     "csp": "the cloud, one of: " + ", ".join(limits.CLOUDS),
     "region": "where in that cloud",
+    "provider": "who makes the VMs there: filled in where that is a real cloud; refused if it is somebody else",
     "specId": "the size of each VM, as the cloud names it",
     "imageId": "what they boot, as the cloud names it",
     "label": "words of your own",

@@ -6,8 +6,9 @@ that it names, only the regions in the file exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from ipaddress import ip_network
 from typing import Annotated, Literal, Self
 
@@ -16,9 +17,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from domain.errors import Category, Refused
 from domain.fields import Name, explain, valid
 from domain.model import Model
-from domain.wire import check_csp
+from domain.wire import SIMULATED, check_csp, placement, split_placement, split_region
 
 MAX_CONNECTIONS = 500
+DEFAULT_OWNER = "ratchet"
 MAX_LABEL = 256  # what a cloud takes for the value of a tag
 
 
@@ -76,7 +78,8 @@ class AwsOptions(_Part):
     """How the VMs of one connection are made on AWS. The numbers at the end are for tests and odd networks."""
 
     endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")
-    owner: Text = "ratchet"  # two installations in one account must differ in this
+    owner: Text = DEFAULT_OWNER  # two installations in one account must differ in this
+    account: str = Field("", pattern=r"^([0-9]{12})?$")  # credentials of another account are not used
     specs: dict[Text, Text] = {}  # our word -> instance type
     images: dict[Text, Text] = {}  # our word -> AMI
     zone: str = Field("", max_length=60)
@@ -101,12 +104,31 @@ class AwsOptions(_Part):
         return self
 
 
+def check_served(places: Iterable[str], served: Iterable[str]) -> None:
+    """Refused if one of the places is real and not among those that are served."""
+    known = set(served)
+    for place in sorted(places):
+        csp, region = split_placement(place)
+        name, provider = split_region(region)
+        if provider == SIMULATED or place in known:
+            continue
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{csp}/{name} of {provider} cannot be reached from this worker: nothing was changed",
+            "start every worker with the connections file by which the VMs there were made: RATCHET_CONNECTIONS",
+        )
+
+
 class SimulatedConnection(_Part):
     """A place in a simulated cloud."""
 
     provider: Literal["simulated"]
     csp: Csp
     region: Name
+
+    @property
+    def place(self) -> str:
+        return placement(self.csp, self.region)
 
 
 class AwsConnection(_Part):
@@ -120,6 +142,19 @@ class AwsConnection(_Part):
     @property
     def csp(self) -> str:
         return "aws"
+
+    @property
+    def identity(self) -> str:
+        """By this name its VMs know who made them. Another endpoint, account or owner would not find them."""
+        told = self.options
+        particular = {"endpoint": told.endpoint_url, "account": told.account, "owner": told.owner}
+        if particular == {"endpoint": "", "account": "", "owner": DEFAULT_OWNER}:
+            return "aws"
+        return f"aws-{sha256(repr(sorted(particular.items())).encode()).hexdigest()[:8]}"
+
+    @property
+    def place(self) -> str:
+        return placement(self.csp, self.region, self.identity)
 
 
 Connection = Annotated[SimulatedConnection | AwsConnection, Field(discriminator="provider")]
@@ -188,6 +223,23 @@ class Connections:
 
     def names(self) -> list[str]:
         return sorted(self.named)
+
+    def provider(self, csp: str, region: str) -> str:
+        """Who serves a region of a cloud."""
+        for _, each in self.of(csp):
+            if each.region == region and isinstance(each, AwsConnection):
+                return each.identity
+        return SIMULATED
+
+    def places(self) -> list[str]:
+        """The real places."""
+        return sorted(each.place for _, each in self.real())
+
+    @property
+    def fingerprint(self) -> str:
+        """In a few letters which places are real, and by whom: workers that differ in it would differ in VMs."""
+        places = self.places()
+        return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
 
     def of(self, csp: str) -> Iterator[tuple[str, SimulatedConnection | AwsConnection]]:
         """The connections of a cloud, by name."""

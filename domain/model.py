@@ -44,6 +44,7 @@ class Claim(Model):
     at: datetime
     workflow: str = ""  # the ID under which it runs; the object's path if not said
     spec_digest: str = ""  # of the spec as it was asked for, which examining may have changed
+    serves: list[str] | None = None  # the real places that the worker reaches; it says so itself, the workflow cannot
 
 
 class Chunk(Model):

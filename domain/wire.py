@@ -7,6 +7,7 @@ from domain.limits import CLOUDS
 from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
+SIMULATED = "simulated"  # the provider that needs no name in a placement
 
 
 class Unreadable(str):
@@ -79,6 +80,16 @@ SEARCH_ATTRIBUTES = {
 }
 
 
+def worker_identity(process: str, serves: str) -> str:
+    """What a worker calls itself, so that whoever looks at a queue sees which clouds it serves."""
+    return f"{process}/clouds:{serves}"
+
+
+def serves(identity: str) -> str:
+    """Which clouds a worker says that it serves; empty: it does not say."""
+    return identity.partition("/clouds:")[2]
+
+
 def cloud_queue(csp: str) -> str:
     """The task queue on which calls to one cloud run."""
     return f"cloud-{csp}"
@@ -106,12 +117,21 @@ def object_of(workflow_id: str) -> str:
     return workflow_id.partition("::")[0]
 
 
-def placement(csp: str, region: str) -> str:
-    """Where an object lives: the cloud and the region."""
-    return f"{csp}/{region}"
+def placement(csp: str, region: str, provider: str = "") -> str:
+    """Where an object lives: the cloud and the region; if that is not a simulated one, also who makes things there.
+
+    So a simulated region and a real one of the same name are two places, and nobody takes one for the other.
+    """
+    return f"{csp}/{region}@{provider}" if provider not in ("", SIMULATED) else f"{csp}/{region}"
 
 
 def split_placement(place: str) -> tuple[str, str]:
-    """The cloud and the region of a placement."""
+    """The cloud of a placement, and the region as clouds are told it: with the provider, if it is a real one."""
     csp, _, region = place.partition("/")
     return csp, region
+
+
+def split_region(region: str) -> tuple[str, str]:
+    """The region's name, and who makes things there."""
+    name, _, provider = region.partition("@")
+    return name, provider or SIMULATED

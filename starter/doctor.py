@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+POLL_SECONDS = 90.0  # a worker that lives asks for work at least once a minute
 READ_SECONDS = 10.0  # a worker that cannot answer in that time is not well
 
 
@@ -57,7 +58,7 @@ async def _examine(asking: Asking, findings: list[Finding]) -> None:
     findings.append(await _namespace(asking))
     findings.append(await _attributes(asking))
     queues, builds = await _queues(asking), await _builds(asking)
-    findings += [*queues, *builds]
+    findings += [*queues, *await _agreeing(asking), *builds]
     if not any(each.mend for each in builds):  # else nobody would be given the question
         findings.append(await _store(asking))
         if not findings[-1].mend:
@@ -141,6 +142,19 @@ async def _queues(asking: Asking) -> list[Finding]:
     if not idle:
         return [Finding("workers", f"all {len(names)} queues are polled")]
     return [Finding("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
+
+
+async def _agreeing(asking: Asking) -> list[Finding]:
+    """Workers that serve different clouds under one name: what one makes, another would not find."""
+    from workers.service import ALL_QUEUES
+
+    named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in ALL_QUEUES))
+    told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
+    if len(set(told.values())) < 2:
+        return []
+    differing = "; ".join(f"{identity.partition('/')[0]} serves {clouds}" for identity, clouds in sorted(told.items()))
+    mend = "start every worker with the same RATCHET_CONNECTIONS; one that has stopped is forgotten in a minute or two"
+    return [Finding("workers", f"they do not serve the same clouds: {differing}", mend)]
 
 
 async def _polled(asking: Asking, names: list[str]) -> list[bool]:

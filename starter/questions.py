@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -99,6 +101,10 @@ class Questions:
 
     async def pollers(self, queue: str) -> int:
         """How many workers Temporal has seen at a queue lately."""
+        return len(await self.identities(queue))
+
+    async def identities(self, queue: str, seconds: float = math.inf) -> list[str]:
+        """The workers that Temporal has seen at a queue within that time, by what they call themselves."""
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
         request = DescribeTaskQueueRequest(
@@ -106,4 +112,5 @@ class Questions:
             task_queue=TaskQueue(name=queue),
             task_queue_type=polled,
         )
-        return len((await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers)
+        found = (await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers
+        return [each.identity for each in found if time.time() - each.last_access_time.seconds < seconds]

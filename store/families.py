@@ -10,6 +10,7 @@ from store.riders import Rider
 
 FAMILIES: dict[str, Rider] = {
     "mci": mci.RIDER,
+    "vm": mci.VM_RIDER,
     **edge.RIDERS,
     **machines.RIDERS,
     **leases.RIDERS,

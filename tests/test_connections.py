@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from domain.connections import AwsConnection, Credentials, parse
-from domain.errors import Category, Refused
+from domain.errors import Category, Refused, Superseded
 from domain.limits import CLOUDS
+from domain.ports import Order
 from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.aws.credentials import found, session
 from providers.simulated.catalogue import connections as usual
@@ -52,16 +53,51 @@ def test_a_simulated_connection_needs_no_credentials_and_may_have_any_name(tmp_p
     assert [name for name, _ in known.real()] == ["prod"]
 
 
-def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
+async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
     known = load(write(tmp_path, aws()))
-    simulated: dict[str, Any] = {csp: object() for csp in CLOUDS}
-    clouds = clouds_of(known, simulated | {"aws": _Bulky()}, {"prod": _Bulky()})  # type: ignore[dict-item]
-    assert clouds["gcp"] is simulated["gcp"]
-    assert clouds["aws"] is not simulated["aws"]
+    clouds = clouds_of(known, silent(), {"prod": _Silent("real")})  # type: ignore[dict-item]
+
+    async def lists(csp: str, region: str) -> list[Any]:
+        return await clouds[csp].list_tagged(region, "")
+
+    assert await lists("gcp", "us-central1") == ["simulated us-central1"]
+    assert await lists("aws", "eu-central-1@aws") == ["real eu-central-1"]
+    assert await lists("aws", "us-east-1") == ["simulated us-east-1"], "what was there before the file is still reached"
+    assert await clouds["aws"].validate("us-east-1", [], []) == [
+        "no connection leads to aws/us-east-1; the connections file has: eu-central-1@aws"
+    ]
 
 
-class _Bulky:
+async def test_a_place_that_this_worker_does_not_serve_is_not_touched() -> None:
+    clouds = clouds_of(load(None), silent(), {})
+    [answer] = await clouds["aws"].perform("terminate", "eu-central-1@aws", [Order("ns:a:mci:b:vm:c", "token", "i-1")])
+    assert isinstance(answer, Superseded)
+    for call in (clouds["aws"].list_tagged("eu-central-1@aws", ""), clouds["aws"].describe("eu-central-1@aws", [])):
+        with pytest.raises(Superseded, match="aws/eu-central-1 of aws is not served by this worker"):
+            await call
+
+
+@pytest.mark.parametrize("options", [{"endpoint_url": "http://moto"}, {"owner": "us"}, {"account": "123456789012"}])
+def test_another_endpoint_owner_or_account_is_another_place(options: dict[str, str]) -> None:
+    plain = parse(aws(), "c.yaml")
+    other = parse(aws(options=options), "c.yaml")
+    assert plain.places() == ["aws/eu-central-1@aws"]
+    assert other.places() == [f"aws/eu-central-1@{other.provider('aws', 'eu-central-1')}"] != plain.places()
+    assert parse(aws(options={"zone": "eu-central-1a"}), "c.yaml").places() == plain.places()
+
+
+def silent() -> dict[str, Any]:
+    return {csp: _Silent("simulated") for csp in CLOUDS}
+
+
+class _Silent:
     bulk = 1
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def list_tagged(self, region: str, _prefix: str) -> list[str]:
+        return [f"{self._name} {region}"]
 
 
 @pytest.mark.parametrize(

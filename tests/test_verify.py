@@ -7,6 +7,8 @@ import sqlalchemy as sa
 
 from domain import wire
 from domain.model import Finding, Query, Verification
+from domain.ports import Order, VmFacts
+from providers.simulated.tables import vms
 from store.schema import actions, history, locks, objects
 from tests.user import User, spec
 
@@ -53,7 +55,7 @@ async def test_each_broken_promise_is_found_and_names_its_object(user: User) -> 
     mci, vm = user.mci(), user.vm("aws0-1")
     await user.do(mci, "create", spec=spec(2, ["aws"]))
     here = objects.c.path == vm
-    assert await broken(user, sa.update(objects).where(here).values(status="Suspended")) == [("I4", vm)]
+    assert await broken(user, sa.update(objects).where(here).values(status="Suspended")) == [("I4", vm), ("I7", vm)]
     assert ("I2", vm) in await broken(user, sa.update(objects).where(here).values(status="Suspending"))
     await broken(user, sa.update(objects).where(here).values(status="Running"))
     held = {"path": vm, "owner": vm, "mode": "X", "run": "nobody", "action": "suspend", "since": sa.func.now()}
@@ -93,3 +95,24 @@ async def test_two_actions_at_once_would_be_found(user: User) -> None:
 
     await user.service.database.run(swap)
     assert ("I5", mci) in [(finding.invariant, finding.path) for finding in (await verified(user)).findings]
+
+
+@pytest.mark.parametrize(("action", "state", "told"), [("suspend", "running", "Suspended"), ("", "stopped", "Running")])
+async def test_a_vm_whose_power_was_switched_behind_our_back_is_named(
+    user: User, action: str, state: str, told: str
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    if action:
+        await user.do(user.mci(), action)
+    switch = sa.update(vms).where(vms.c.path == user.vm("aws0-1")).values(state=state)
+    await user.service.cloud_database.run(lambda connection: connection.execute(switch))
+    assert (await verified(user)).findings == [Finding("I7", user.vm("aws0-1"), f"is {told}, but {state} in its cloud")]
+
+
+async def test_a_vm_in_a_place_of_which_we_have_no_record_is_found(user: User) -> None:
+    order = Order(user.vm("lost-1"), f"lost in {user.ns}")
+    [made] = await user.service.simulated["gcp"].perform("create", "r3999", [order])
+    assert isinstance(made, VmFacts)
+    assert (await verified(user)).findings == [
+        Finding("I3", user.vm("lost-1"), f"is unknown to us, but lives in its cloud as {made.cloud_id}")
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
 from domain.errors import Category, ProviderError, Refused, brief
 from domain.ports import Cloud
-from domain.wire import cloud_queue
+from domain.wire import cloud_queue, split_placement
 from providers.aws import AwsCloud, check_offline
 from providers.places import ByRegion
 from providers.simulated.catalogue import connections as simulated_connections
@@ -36,13 +36,15 @@ def check(file: Path | None, queues: Sequence[str]) -> None:
 def clouds_of(
     connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, AwsCloud]
 ) -> dict[str, Cloud]:
-    """By csp. What the file does not speak of is simulated."""
+    """By csp. What the file does not speak of is simulated; what was before is still reached, and grows no more."""
 
     def serving(csp: str) -> Cloud:
-        if csp not in connections.filed:
-            return simulated[csp]
-        regions = {each.region: real.get(name, simulated[csp]) for name, each in connections.of(csp)}
-        return ByRegion(csp, regions)
+        filed = csp in connections.filed
+        regions = {
+            split_placement(each.place)[1]: real.get(name, simulated[csp])
+            for name, each in (connections.of(csp) if filed else ())
+        }
+        return ByRegion(csp, regions, simulated[csp], closed=filed)
 
     return {csp: serving(csp) for csp in simulated}
 

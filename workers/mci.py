@@ -14,7 +14,7 @@ from activities.patience import Patience
 from activities.simulation import Simulation
 from activities.verifying import Audit
 from domain.limits import CLOUDS
-from domain.wire import ACTIONS_QUEUE, cloud_queue
+from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
 from store.mci.book import SqlBook
 from workers.parts import Parts
 from workflows.mci.creation import CreateMci
@@ -45,5 +45,12 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
 
 
 def audits(parts: Parts) -> list[Audit]:
-    """VMs against the clouds' books."""
-    return [CloudBooks(parts.inventory, parts.clouds).audit]
+    """VMs against the clouds' books, in every place that this worker reaches."""
+
+    async def places() -> list[str]:
+        found = parts.connections.places()
+        for csp, cloud in parts.simulated.items():
+            found += [placement(csp, region) for region in await cloud.regions()]
+        return found
+
+    return [CloudBooks(parts.inventory, parts.clouds, places).audit]

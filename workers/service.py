@@ -27,7 +27,7 @@ from activities.verifying import Verifying
 from domain.limits import CLOUDS
 from domain.model import StoreView
 from domain.ports import AtOnce, Cloud
-from domain.wire import ACTIONS_QUEUE, cloud_queue
+from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
 from store.claims import anybody
@@ -114,6 +114,7 @@ class Service:
         return Worker(
             self.client,
             task_queue=queue,
+            identity=worker_identity(self.client.identity, self.connections.fingerprint),
             # Without one the SDK hashes every loaded module, for each worker, at each start.
             build_id=None if self.settings.deployment else BUILD,
             deployment_config=self._deployment(),
@@ -143,7 +144,7 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory, self._allowed, self._at_once()),
+            ActionWrites(self.inventory, self._allowed, self._at_once(), self.connections.places()),
             Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
             Reading(self.inventory, self._describe_store),
         )

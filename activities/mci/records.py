@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.reading import answer
 from domain import registry, wire
+from domain.connections import check_served
 from domain.errors import Category, Refused, several
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
@@ -49,10 +50,12 @@ class RecordActivities:
             assert isinstance(spec, MciSpec)
             self._check_size(spec.size)
             found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
-            unknown = await self._book.unchecked(wants(spec.located(found)), datetime.now(UTC))
+            spec = spec.located(found).provided(self._directory.provider)
+            unknown = await self._book.unchecked(wants(spec), datetime.now(UTC))
         except Refused as refused:
             return Examination(refusal=Refusal.of(refused))
-        return Examination(connections=found, unknown=unknown)
+        real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
+        return Examination(connections=found, providers=real, unknown=unknown)
 
     @activity.defn(name=ENROL)
     async def enrol_vms(self, order: Enrol) -> Enrolled:
@@ -65,7 +68,12 @@ class RecordActivities:
     @activity.defn(name=PLAN_SURVEY)
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
         """Whom a survey must ask about."""
-        return await answer(self._book.plan(survey))
+        return await answer(self._planned(survey))
+
+    async def _planned(self, survey: Survey) -> SurveyPlan:
+        plan = await self._book.plan(survey)
+        check_served(plan.places, self._directory.places())
+        return plan
 
     def _check_size(self, size: int) -> None:
         if size > self._most:

@@ -50,6 +50,7 @@ class Examination(Model):
 
     refusal: Refusal | None = None
     connections: dict[str, tuple[str, str]] = {}  # name -> cloud and region
+    providers: dict[str, str] = {}  # cloud/region -> who serves it, where that is not simulated
     unknown: list[Wants] = []
 
 
@@ -203,6 +204,14 @@ class Directory(Protocol):
         ...
 
     def names(self) -> list[str]: ...
+
+    def provider(self, csp: str, region: str) -> str:
+        """Who serves a region of a cloud from this worker."""
+        ...
+
+    def places(self) -> list[str]:
+        """The real places that this worker reaches."""
+        ...
 
 
 class Book(Protocol):

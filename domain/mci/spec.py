@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,7 +12,7 @@ from domain.fields import valid
 from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI
 from domain.model import Model, NewObject
 from domain.paths import MAX_NAME, check_name
-from domain.wire import check_csp, placement
+from domain.wire import SIMULATED, check_csp, placement
 
 Name = Annotated[str, valid(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
 Csp = Annotated[str, valid(check_csp), Field(json_schema_extra={"enum": list(CLOUDS)})]
@@ -29,6 +29,7 @@ class SubGroup(Model):
     connectionName: Name | None = Field(None, description="A connection, by name; or else csp and region.")
     csp: Csp | None = Field(None, description="The cloud.")
     region: Name | None = Field(None, description="The cloud's region.")
+    provider: Name | None = Field(None, description="Who makes the VMs there. Filled in by the workers; else checked.")
     specId: Text = Field("small", description="The size of each VM, in the cloud's words.")
     imageId: Text = Field("ubuntu-24.04", description="What runs on each VM, in the cloud's words.")
     label: Labels = {}
@@ -44,7 +45,7 @@ class SubGroup(Model):
         """Where its VMs are. A connection that has not been looked up yet is no place."""
         if not (self.csp and self.region):
             raise Refused(Category.INVALID, f"nobody has looked up the connection {self.connectionName}")
-        return placement(self.csp, self.region)
+        return placement(self.csp, self.region, self.provider or "")
 
 
 class MciSpec(Model):
@@ -89,12 +90,25 @@ class MciSpec(Model):
         ]
         return self.model_copy(update={"subGroups": found})
 
+    def provided(self, provider: Callable[[str, str], str]) -> MciSpec:
+        """The same with who serves each place. Refused if somebody else was asked for."""
+        return self.model_copy(update={"subGroups": [_provided(group, provider) for group in self.subGroups]})
+
 
 class Scale(Model):
     """What `mci scale-out` and `mci scale-in` take."""
 
     subGroup: Name = Field(description="The subgroup to change.")
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
+
+
+def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
+    csp, region = group.csp or "", group.region or ""
+    serving = provider(csp, region)
+    if group.provider and group.provider != serving:
+        message = f"{csp}/{region} is served by {serving}, not by {group.provider}"
+        raise Refused(Category.INVALID, message, "leave out `provider`, or see: starter connections")
+    return group if serving == SIMULATED else group.model_copy(update={"provider": serving})
 
 
 def check_length(group: str, highest: int) -> None:

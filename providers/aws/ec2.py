@@ -102,7 +102,18 @@ class Ec2:
             user_agent_extra="ratchet",
         )
         self._secrets = _secrets(account)
+        if options.account:
+            self._check_account(account.client("sts", config=config, endpoint_url=options.endpoint_url or None))
         return account.client("ec2", config=config, endpoint_url=options.endpoint_url or None)
+
+    def _check_account(self, client: Any) -> None:
+        """In another account our VMs would not be found, and taken for gone."""
+        try:
+            found = str(client.get_caller_identity()["Account"])
+        except Exception as error:
+            raise mapped(error, changing=False, secrets=self._secrets) or error from None
+        if found != (wanted := self._connection.options.account):
+            raise Rejected(f"the credentials are of the AWS account {found}, not of {wanted}: they are not used")
 
 
 def _secrets(account: Any) -> list[str]:

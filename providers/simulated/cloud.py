@@ -110,6 +110,11 @@ class SimulatedCloud:
         """Everything that this cloud knows: the truth against which the inventory is checked."""
         return await self._read()
 
+    async def regions(self) -> list[str]:
+        """Where this cloud has VMs, or had."""
+        query = sa.select(vms.c.region).where(vms.c.csp == self.csp).distinct().order_by(vms.c.region)
+        return await self._database.run(lambda connection: list(connection.execute(query).scalars()))
+
     async def shared(self) -> list[tuple[str, str, int]]:
         """The shared resources that there are: region, what, how often it was asked for."""
         query = sa.select(resources.c.region, resources.c.what, resources.c.calls).where(resources.c.csp == self.csp)

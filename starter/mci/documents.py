@@ -9,7 +9,7 @@ from domain import registry
 from domain.mci import status_count
 from domain.model import ObjectView
 from domain.paths import name_of
-from domain.wire import split_placement
+from domain.wire import split_placement, split_region
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
@@ -28,7 +28,8 @@ def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
 
 def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[str, Any]:
     """One element of its `vm` list."""
-    csp, region = split_placement(view.placement)
+    csp, told = split_placement(view.placement)
+    region, provider = split_region(told)
     name = name_of(view.path)
     return {
         "id": name,
@@ -39,6 +40,7 @@ def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[s
         "targetAction": registry.kind(view.kind).target_action(view.target_action),
         "csp": csp,
         "region": region,
+        "provider": provider,
         "cspResourceId": view.info.get("cloud_id", ""),
         "publicIp": view.info.get("address", ""),
         "systemMessage": view.error,

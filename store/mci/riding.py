@@ -8,6 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from domain.connections import check_served
 from domain.errors import Category, Refused
 from domain.machine import Row
 from domain.mci import MciSpec, Scale
@@ -24,7 +25,18 @@ _THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path
 def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
     """What the action needs to know of connections; or why it cannot be."""
     way = _WAYS.get(claim.request.action)
-    return way(connection, claim.request.path, spec, found) if way else Extra()
+    extra = way(connection, claim.request.path, spec, found) if way else Extra()
+    forgetting = claim.request.action == "delete" and claim.request.force  # without a word to the clouds
+    if claim.serves is not None and not forgetting:
+        check_served(places_of(connection, claim.request.path), claim.serves)
+    return extra
+
+
+def admit_vm(_connection: sa.Connection, claim: Claim, _spec: BaseModel | None, found: Found, _row: Row) -> Extra:
+    """A VM is touched only by whoever can reach it."""
+    if claim.serves is not None and found:
+        check_served([found["placement"]], claim.serves)
+    return Extra()
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
@@ -73,3 +85,4 @@ _WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, Found], Extra]]
 }
 
 RIDER: Rider = Rider(admit=admit, ended=ended)
+VM_RIDER: Rider = Rider(admit=admit_vm)

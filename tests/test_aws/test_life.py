@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from domain import wire
+from domain.errors import Refused
 from domain.faults import Fault, Kind
-from domain.model import Result
+from domain.mci.messages import Survey
+from domain.model import Query, Result, Verification
 from domain.ports import SHARED
+from starter.asking import Asking
+from starter.mci import steering
 from tests.faulty import Moto
 from tests.patience import PATIENCE
-from tests.test_aws.conftest import OWNER
+from tests.test_aws.conftest import OWNER, REGION
 from tests.user import User
+from workers import embedded
+from workers.connection import connect
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
 
 STATUS = {"running": "Running", "stopped": "Suspended", "terminated": "Terminated"}
 
@@ -139,3 +153,51 @@ async def test_a_cancelled_creation_leaves_nothing_that_nobody_knows(user: User,
     await asyncio.sleep(0)
     assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
     assert {state for states in real(moto, user).values() for state in states} == {"terminated"}
+
+
+async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_nobody_takes_one_for_the_other(
+    moto: Moto, tmp_path: Path, ns: str
+) -> None:
+    file = tmp_path / "connections.yaml"
+    file.write_text(yaml.safe_dump({"connections": {"frankfurt": moto.document(REGION, "second-home")}}))
+    server = await embedded.start(tmp_path)
+    client = await connect(tmp_path, plugin(sandbox=True))
+
+    @asynccontextmanager
+    async def worker(connections: Path | None) -> AsyncIterator[User]:
+        settings = Settings(home=tmp_path, connections=connections, simulated_latency=0, call_timeout=10, patience=30)
+        service = Service(client, settings)
+        service.prepare()
+        async with service.serve():
+            yield User(Asking(client), service, ns)
+        await service.close()
+
+    def instances() -> list[str]:
+        return [each._state.name for each in moto.ec2.instances("second-home")]
+
+    groups = {"subGroups": [{"name": "a", "csp": "aws", "region": REGION}]}
+    async with worker(None) as user:
+        await user.do(user.mci("tour"), "create", spec=groups)
+    async with worker(file) as user:
+        assert (await user.do(user.mci("real"), "create", spec=groups)).status == "Running:1 (R:1/1)"
+        [vm] = (await user.see(user.mci("real"))).members
+        assert vm.placement.startswith(f"aws/{REGION}@aws-")
+        assert (await user.asking.read(wire.VERIFY, Query(path=f"ns:{ns}"), Verification, seconds=60)).findings == []
+        assert (await user.do(user.mci("tour"), "suspend")).status == "Suspended:1 (R:0/1)"
+        assert (await user.do(user.mci("tour"), "delete")).result is Result.SUCCEEDED
+        assert instances() == ["running"]
+    async with worker(None) as user:
+        for action in ("suspend", "delete"):
+            assert "cannot be reached from this worker: nothing was changed" in await user.refused(
+                user.mci("real"), action
+            )
+        assert "cannot be reached" in await user.refused(vm.path, "terminate")
+        with pytest.raises(Refused, match="cannot be reached"):
+            await steering.survey(user.asking, Survey(path=user.mci("real"), reconcile=True))
+        [finding] = (await user.asking.read(wire.VERIFY, Query(path=f"ns:{ns}"), Verification, seconds=60)).findings
+        assert (finding.path, "not served by this worker" in finding.what) == (vm.placement, True)
+        assert instances() == ["running"]
+    async with worker(file) as user:
+        assert (await user.do(user.mci("real"), "delete")).result is Result.SUCCEEDED
+        assert instances() == ["terminated"]
+    await server.stop()

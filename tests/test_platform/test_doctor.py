@@ -293,3 +293,22 @@ async def test_16_versioned_workers_of_which_none_is_current(clinic: Clinic) -> 
                 await asyncio.sleep(0.1)
     assert found["builds"]["found"] == "ratchet: no build is current: nothing new can begin"
     assert found["builds"]["mend"] == "RATCHET_DEPLOYMENT=ratchet starter build promote v1"
+
+
+class Pollers:
+    """Temporal, at whose queues some workers were seen."""
+
+    def __init__(self, *identities: str) -> None:
+        self._identities = list(identities)
+
+    async def identities(self, _queue: str, _seconds: float) -> list[str]:
+        return self._identities
+
+
+async def test_workers_that_serve_different_clouds_are_told() -> None:
+    alike = Pollers("1@a/clouds:simulated", "2@b/clouds:simulated", "another program")
+    assert await doctor._agreeing(alike) == []  # type: ignore[arg-type]
+    differing = Pollers("1@a/clouds:simulated", "2@b/clouds:3f2a9c01")
+    [found] = await doctor._agreeing(differing)  # type: ignore[arg-type]
+    assert found.found == "they do not serve the same clouds: 1@a serves simulated; 2@b serves 3f2a9c01"
+    assert "RATCHET_CONNECTIONS" in found.mend

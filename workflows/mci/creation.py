@@ -149,10 +149,12 @@ class CreateMci(OnVms):
 
 
 def _located(request: Request, found: Examination) -> dict[str, Any]:
-    """The spec with the cloud and the region of every connection that it names."""
+    """The spec with the cloud and the region of every connection that it names, and with who serves them."""
     spec = dict(request.spec or {})
     groups = [dict(group) for group in spec["subGroups"]]
     for group in groups:
         if (name := group.get("connectionName")) in found.connections:
             group["csp"], group["region"] = found.connections[name]
+        if provider := found.providers.get(f"{group['csp']}/{group['region']}"):
+            group["provider"] = provider
     return {**spec, "subGroups": groups}
