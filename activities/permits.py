@@ -1,149 +1,340 @@
-"""Rate limits of one worker process, over all its activities: regions of a cloud at once, VMs of a region at once.
+"""Rate limits over all workers of a deployment: regions of a cloud at once, VMs of a region at once.
 
-Everything here waits in lines, first come first served. Not re-entrant: who holds a region must not enter it again.
+A worker leases its part of a cloud from the office for a few seconds and renews it while it works, so a call costs no
+round trip. Within the worker everybody waits in line, first come first served. A lease that ran out admits nobody: it
+is held against a clock that goes on while the process is frozen. Not re-entrant: who holds a region must not enter it
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar
 
-from domain.limits import Caps
+import structlog
 
-Wish = TypeVar("Wish")
+from activities.fence import boot_time
+from domain.errors import StoreUnavailable
+from domain.limits import RateLimits
+from domain.permits import SECONDS, Lease, Limits, Office, Share, Terms, Wish, settle
+
+Wanted = TypeVar("Wanted")
+
+RENEW_SECONDS = 1.0
+CONTESTED_SECONDS = 0.25  # while somebody waits for more
 
 
 class Permits:
-    """Caps per cloud; a cloud without caps of its own has those of `other`. `share` is this process's part of them."""
+    """What this worker may have in flight. One per process, so that all its activities share it."""
 
-    def __init__(self, caps: Mapping[str, Caps], share: tuple[int, int] = (1, 1)) -> None:
-        self._caps = {csp: whole.share(*share) for csp, whole in caps.items()}
-        self._regions: dict[str, _Regions] = {}
-        self._vms: dict[tuple[str, str], _Slots] = {}
+    def __init__(self, limits: RateLimits, office: Office | None = None) -> None:
+        self._limits = limits
+        self._office = office or LocalOffice()
+        self._worker = uuid.uuid4().hex
+        self._clouds: dict[str, _Cloud] = {}
 
-    def vm_cap(self, csp: str) -> int:
-        """VMs of one region that this process may work on at once."""
-        return self._caps_of(csp).vms
+    def vm_cap(self, csp: str, region: str) -> int:
+        """VMs of a region that all workers together may work on at once."""
+        return self._cloud(csp).limits.vms(region)
 
     def region(self, csp: str, region: str) -> Permit[str]:
         """Work in a region. A region that is active already is entered freely, unless others wait in line."""
-        line = self._regions.get(csp)
-        if line is None:
-            line = self._regions[csp] = _Regions(self._caps_of(csp).regions)
-        return Permit(line, region)
+        return Permit(self._cloud(csp).regions, region)
 
     def vms(self, csp: str, region: str, n: int = 1) -> Permit[int]:
-        """Work on `n` VMs of a region at once."""
-        line = self._vms.get((csp, region))
-        if line is None:
-            line = self._vms[csp, region] = _Slots(self.vm_cap(csp))
-        if not 1 <= n <= line.cap:
-            raise ValueError(f"{n} VMs at once in {csp}/{region}: the cap of this process is {line.cap}")
-        return Permit(line, n)
+        """Work on up to `n` VMs of a region at once: `async with` it tells on how many; at least on one."""
+        cap = self.vm_cap(csp, region)
+        if not 1 <= n <= cap:
+            raise ValueError(f"{n} VMs at once in {csp}/{region}: the cap is {cap}")
+        return Permit(self._cloud(csp).place(region), n)
 
     def in_use(self) -> dict[str, int]:
         """VM slots taken now, per cloud/region; empty at rest."""
-        return {f"{csp}/{region}": line.used for (csp, region), line in self._vms.items() if line.used}
+        return {
+            f"{csp}/{region}": place.used
+            for csp, cloud in self._clouds.items()
+            for region, place in cloud.places.items()
+            if place.used
+        }
 
-    def _caps_of(self, csp: str) -> Caps:
-        return self._caps.get(csp) or self._caps["other"]
+    async def close(self) -> None:
+        """Give everything back."""
+        for cloud in self._clouds.values():
+            await cloud.close()
+
+    def _cloud(self, csp: str) -> _Cloud:
+        cloud = self._clouds.get(csp)
+        if cloud is None:
+            cloud = self._clouds[csp] = _Cloud(csp, self._worker, self._limits.of(csp), self._office)
+        return cloud
 
 
-class _Line(ABC, Generic[Wish]):
+class _Line(ABC, Generic[Wanted]):
     """Whoever cannot be served at once waits, and nobody overtakes."""
 
-    def __init__(self, cap: int) -> None:
-        self.cap = cap
-        self._waiting: deque[tuple[Wish, asyncio.Future[None]]] = deque()
+    def __init__(self, cloud: _Cloud) -> None:
+        self.cloud = cloud
+        self.waiting: deque[tuple[Wanted, asyncio.Future[int]]] = deque()
 
     @abstractmethod
-    def _fits(self, wish: Wish) -> bool: ...
+    def _size(self, wanted: Wanted) -> int:
+        """How much of it can be had now; 0: none."""
 
     @abstractmethod
-    def _take(self, wish: Wish) -> None: ...
+    def _leased(self, wanted: Wanted) -> bool:
+        """Is only room missing, and no lease?"""
 
     @abstractmethod
-    def _give(self, wish: Wish) -> None: ...
+    def _take(self, wanted: Wanted, size: int) -> None: ...
 
-    async def enter(self, wish: Wish) -> None:
-        if not self._waiting and self._fits(wish):
-            self._take(wish)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((wish, turn))
+    @abstractmethod
+    def _give(self, wanted: Wanted, size: int) -> None: ...
+
+    async def enter(self, wanted: Wanted) -> int:
+        while True:
+            if not self.waiting and self.cloud.live() and (size := self._size(wanted)):
+                self._take(wanted, size)
+                return size
+            size = await self._turn(wanted)
+            if self.cloud.live():  # it may have run out since our turn came, if this process was frozen
+                return size
+            self._give(wanted, size)
+
+    async def _turn(self, wanted: Wanted) -> int:
+        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.waiting.append((wanted, turn))
+        self.cloud.ask(at_once=not self._leased(wanted))
         try:
-            await turn
+            return await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # our turn came in the same moment: hand it on
-                self._give(wish)
-            self._serve()
+            if turn.done() and not turn.cancelled() and not turn.exception():  # our turn came just now: hand it on
+                self._give(wanted, turn.result())
+            self.serve()
+            if self.waiting:
+                self.cloud.ask(at_once=True)  # the next one's wish may not have been told yet
             raise
 
-    def leave(self, wish: Wish) -> None:
-        self._give(wish)
-        if self._waiting:
-            self._serve()
+    def leave(self, wanted: Wanted, size: int) -> None:
+        self._give(wanted, size)
+        self.serve()
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         """Serve the line from its head until somebody does not fit."""
-        while self._waiting:
-            wish, turn = self._waiting[0]
+        while self.waiting:
+            wanted, turn = self.waiting[0]
             if not turn.done():
-                if not self._fits(wish):
+                size = self._size(wanted) if self.cloud.live() else 0
+                if not size:
                     return
-                self._take(wish)
-                turn.set_result(None)
-            self._waiting.popleft()
+                self._take(wanted, size)
+                turn.set_result(size)
+            self.waiting.popleft()
+
+    def queue(self) -> Iterator[Wanted]:
+        """What is waited for, by those who still wait."""
+        return (wanted for wanted, turn in self.waiting if not turn.done())
+
+    def fail(self, error: BaseException) -> None:
+        while self.waiting:
+            _, turn = self.waiting.popleft()
+            if not turn.done():
+                turn.set_exception(error)
 
 
-class _Slots(_Line[int]):
-    """A number of equal slots."""
+class _Place(_Line[int]):
+    """The VMs of one region."""
 
+    lease: Lease | None = None
     used = 0
+    holders = 0  # of the region
+    touched = False  # since the last exchange
 
-    def _fits(self, wish: int) -> bool:
-        return self.used + wish <= self.cap
+    @property
+    def idle(self) -> bool:
+        return not (self.used or self.holders)
 
-    def _take(self, wish: int) -> None:
-        self.used += wish
+    @property
+    def wanted(self) -> bool:
+        """Does anybody wait for VMs here?"""
+        return any(self.queue())
 
-    def _give(self, wish: int) -> None:
-        self.used -= wish
+    def wants(self) -> int:
+        return max(1, self.used + sum(self.queue()))
+
+    def _size(self, wanted: int) -> int:
+        if not self.lease:
+            return 0
+        size = min(wanted, self.lease.amount)
+        return size if self.used + size <= self.lease.amount else 0
+
+    def _leased(self, wanted: int) -> bool:
+        return self.lease is not None and self.cloud.live()
+
+    def _take(self, wanted: int, size: int) -> None:
+        self.used += size
+        self.touched = True
+
+    def _give(self, wanted: int, size: int) -> None:
+        self.used -= size
 
 
 class _Regions(_Line[str]):
-    """A number of different regions, each with any number of holders."""
+    """The regions of one cloud, each with any number of holders."""
 
-    def __init__(self, cap: int) -> None:
-        super().__init__(cap)
-        self._active: Counter[str] = Counter()
+    def fits(self, wanted: str) -> bool:
+        lease = self.cloud.place(wanted).lease
+        return lease is not None and not lease.closing and self.cloud.live()
 
-    def _fits(self, wish: str) -> bool:
-        return wish in self._active or len(self._active) < self.cap
+    def _size(self, wanted: str) -> int:
+        return int(self.fits(wanted))
 
-    def _take(self, wish: str) -> None:
-        self._active[wish] += 1
+    def _leased(self, wanted: str) -> bool:
+        return self.cloud.place(wanted).lease is not None and self.cloud.live()
 
-    def _give(self, wish: str) -> None:
-        self._active[wish] -= 1
-        if not self._active[wish]:
-            del self._active[wish]
+    def _take(self, wanted: str, size: int) -> None:
+        place = self.cloud.place(wanted)
+        place.holders += 1
+        place.touched = True
+
+    def _give(self, wanted: str, size: int) -> None:
+        place = self.cloud.place(wanted)
+        place.holders -= 1
+        if place.idle and self.waiting:
+            self.cloud.ask(at_once=True)  # there may be a place for the next one
 
 
-class Permit(Generic[Wish]):
+class _Cloud:
+    """The leases of one cloud: exchanged at the office while anything is held or waited for."""
+
+    def __init__(self, csp: str, worker: str, limits: Limits, office: Office) -> None:
+        self._csp, self._worker, self.limits, self._office = csp, worker, limits, office
+        self.regions = _Regions(self)
+        self.places: dict[str, _Place] = {}
+        self._until = 0.0  # of every lease, by our own clock
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def place(self, region: str) -> _Place:
+        place = self.places.get(region)
+        if place is None:
+            place = self.places[region] = _Place(self)
+        return place
+
+    def live(self) -> bool:
+        """Is this moment covered by the last exchange?"""
+        return boot_time() < self._until
+
+    def ask(self, at_once: bool) -> None:
+        """Somebody waits: now, if it is for a lease; else the next renewal is soon enough."""
+        if self._task is None or self._task.done():
+            self._news = asyncio.Event()
+            self._task = asyncio.create_task(self._exchanging())
+        elif at_once:
+            self._news.set()
+
+    async def close(self) -> None:
+        if self._task and not self._task.done():
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._until = 0.0
+            with suppress(StoreUnavailable):
+                await self._office.exchange(self._csp, self._worker, [], self.limits)
+
+    async def _exchanging(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(0)  # whoever comes in the same moment goes along
+                self._news.clear()
+                wishes = self._wishes()
+                pause = await self._exchange(wishes)
+                if not wishes and not self._in_demand():
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._news.wait()
+        except Exception as error:
+            for line in (self.regions, *self.places.values()):
+                line.fail(error)
+            raise
+
+    def _wishes(self) -> list[Wish]:
+        """What is held, then what is waited for, in the order of the line. All else is given back."""
+        line = list(dict.fromkeys(self.regions.queue()))
+        wishes: list[Wish] = []
+        given_back: set[str] = set()
+        for region, place in self.places.items():
+            if self._in_the_way(region, place, line):
+                given_back.add(region)
+                place.lease = None
+            elif place.wanted or not place.idle or (place.lease and (place.touched or region in line)):
+                holds = max(place.used, place.lease.amount if place.lease and self.live() else 0)
+                wishes.append(Wish(region, holds, place.wants()))
+            else:
+                place.lease = None
+            place.touched = False
+        named = given_back | {wish.region for wish in wishes}
+        if given_back:
+            self._news.set()  # who waits for one of them asks for it anew, behind those who came before
+        return [*wishes, *(Wish(region, 0, 1) for region in line[: self.limits.regions] if region not in named)]
+
+    def _in_the_way(self, region: str, place: _Place, line: Sequence[str]) -> bool:
+        """Is it leased, although nobody is in it and another region's turn has come?"""
+        if not line or self.regions.fits(line[0]) or not place.lease or not place.idle:
+            return False
+        return place.lease.closing or region != line[0]
+
+    def _in_demand(self) -> bool:
+        return any(self.regions.queue()) or any(place.wanted or not place.idle for place in self.places.values())
+
+    async def _exchange(self, wishes: Sequence[Wish]) -> float:
+        """Returns how long the leases may be left alone."""
+        asked = boot_time()
+        try:
+            terms = await self._office.exchange(self._csp, self._worker, wishes, self.limits)
+        except StoreUnavailable as error:
+            structlog.get_logger("permits").warning("permits cannot be renewed", cloud=self._csp, reason=str(error))
+            return CONTESTED_SECONDS
+        self._until = asked + SECONDS
+        for region, place in self.places.items():
+            place.lease = terms.leases.get(region)
+        self.regions.serve()
+        for place in self.places.values():
+            place.serve()
+        return CONTESTED_SECONDS if terms.contested else RENEW_SECONDS
+
+
+class LocalOffice:
+    """For a worker that is alone, or several in one process."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, list[Share]] = {}
+
+    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+        shares = self._shares.get(cloud, [])
+        mine, terms = settle(shares, worker, wishes, limits, boot_time())
+        self._shares[cloud] = [*(share for share in shares if share.worker != worker), *mine]
+        return terms
+
+
+class Permit(Generic[Wanted]):
     """`async with` it: holds what it asks for while the block runs."""
 
-    __slots__ = ("_line", "_wish")
+    __slots__ = ("_line", "_size", "_wanted")
 
-    def __init__(self, line: _Line[Wish], wish: Wish) -> None:
+    def __init__(self, line: _Line[Wanted], wanted: Wanted) -> None:
         self._line = line
-        self._wish = wish
+        self._wanted = wanted
+        self._size = 0
 
-    async def __aenter__(self) -> None:
-        await self._line.enter(self._wish)
+    async def __aenter__(self) -> int:
+        self._size = await self._line.enter(self._wanted)
+        return self._size
 
     async def __aexit__(self, *_: object) -> None:
-        self._line.leave(self._wish)
+        self._line.leave(self._wanted, self._size)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
+
+from domain.permits import Limits
 
 MAX_VMS_PER_MCI = 20_000
 MAX_SUBGROUPS = 500
@@ -23,10 +26,6 @@ class Caps:
     regions: int
     vms: int  # per region
 
-    def share(self, part: int, of: int) -> Caps:
-        """The part of these caps that one of several worker processes may use; at least one of each."""
-        return Caps(_portion(self.regions, part, of), _portion(self.vms, part, of))
-
 
 # fmt: off
 CLOUDS: dict[str, Caps] = {
@@ -44,6 +43,19 @@ CLOUDS: dict[str, Caps] = {
 # fmt: on
 
 
-def _portion(whole: int, part: int, of: int) -> int:
-    """Shares of a cap add up to the cap exactly, except that nobody gets less than one."""
-    return max(1, whole * part // of - whole * (part - 1) // of)
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class RateLimits:
+    """Caps per cloud; a cloud without caps of its own has those of `other`. A connection may lower them."""
+
+    caps: Mapping[str, Caps] = field(default_factory=lambda: CLOUDS)
+    lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
+
+    def of(self, csp: str) -> Limits:
+        """What applies to a cloud: the lowest word of all its connections for its regions, and each one's for its VMs."""
+        caps = self.caps.get(csp) or self.caps[OTHER]
+        here = {region: lower for (cloud, region), lower in self.lower.items() if cloud == csp}
+        regions = min([caps.regions, *(lower.regions for lower in here.values())])
+        return Limits(regions, lambda region: min(caps.vms, here[region].vms) if region in here else caps.vms)

@@ -1,0 +1,144 @@
+"""How the workers of a deployment share a cloud's rate limits: who may have how many calls in flight, and where.
+
+Pure arithmetic over the shares of one cloud; whoever keeps them calls `settle` under a lock. A region is active while
+anybody has a live share of it. A share never falls below what its worker says it may be using: a worker shrinks its
+own gate first, and its share at its next exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+SECONDS = 4.0  # a share's life: shorter than a heartbeat's timeout, so a dead worker's permits are back with its work
+APART = 1e-5  # wishes of one exchange are this far apart in time: the earlier one goes first
+GRACE = 0.5  # a region that has just become active is not asked to make way: whoever it was for must get in
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one cloud allows: regions at once, and VMs at once in each region."""
+
+    regions: int
+    vms: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One worker's part of one region, until a time by the keeper's clock. An amount of 0 is a wish only."""
+
+    region: str
+    worker: str
+    amount: int
+    wants: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker says of one region: how much it may be using just now, and how much it could use."""
+
+    region: str
+    holds: int
+    wants: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a worker gets in a region that is active. If it is closing, nobody new enters: another region waits."""
+
+    amount: int
+    closing: bool = False
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The answer to an exchange. Contested: somebody waits for more, so ask again soon."""
+
+    leases: Mapping[str, Lease] = field(default_factory=dict)
+    contested: bool = False
+
+
+class Office(Protocol):
+    """Keeps the shares of all workers."""
+
+    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+        """Replace a worker's shares of a cloud. A region that it does not name any more is given back."""
+        ...
+
+
+def settle(
+    shares: Collection[Share], worker: str, wishes: Sequence[Wish], limits: Limits, now: float
+) -> tuple[list[Share], Terms]:
+    """The worker's new shares, and what they allow it to do."""
+    others = [share for share in shares if share.worker != worker and share.until > now]
+    before = {share.region: share for share in shares if share.worker == worker and share.until > now}
+    mine = [_renewed(wish, worker, before.get(wish.region), now + n * APART) for n, wish in enumerate(wishes)]
+    active, waiting = _regions([*others, *mine])
+    free = max(0, limits.regions - len(active))
+    for region in _oldest_first(waiting)[:free]:
+        if any(share.region == region for share in mine):  # a place that another worker's region is next for is kept
+            active[region] = now
+            del waiting[region]
+    settled = {region: since for region, since in active.items() if since + GRACE <= now}
+    closing = set(_oldest_first(settled)[: len(waiting)])
+    made: list[Share] = []
+    leases: dict[str, Lease] = {}
+    for wish, share in zip(wishes, mine, strict=True):
+        if wish.region in active:
+            there = [other for other in others if other.region == wish.region]
+            amount, allowed = _part(wish, worker, there, limits.vms(wish.region))
+            leases[wish.region] = Lease(allowed, wish.region in closing)
+            share = replace(share, amount=amount, since=share.since if share.amount else now)
+        made.append(replace(share, until=now + SECONDS))
+    return made, Terms(leases, bool(waiting) or _anybody_short([*others, *made], active, limits))
+
+
+def _renewed(wish: Wish, worker: str, before: Share | None, now: float) -> Share:
+    if before:
+        return replace(before, wants=wish.wants)
+    return Share(wish.region, worker, 0, wish.wants, now, now)
+
+
+def _regions(shares: Iterable[Share]) -> tuple[dict[str, float], dict[str, float]]:
+    """The regions that are active, and those that wait to be, each with the time since when."""
+    active: dict[str, float] = {}
+    waiting: dict[str, float] = {}
+    for share in shares:
+        which = active if share.amount else waiting
+        which[share.region] = min(share.since, which.get(share.region, share.since))
+    return active, {region: since for region, since in waiting.items() if region not in active}
+
+
+def _oldest_first(regions: Mapping[str, float]) -> list[str]:
+    return sorted(regions, key=lambda region: (regions[region], region))
+
+
+def _part(wish: Wish, worker: str, there: Sequence[Share], cap: int) -> tuple[int, int]:
+    """The worker's amount in a region, and how much of it is for its use. The others keep their fair part."""
+    room = max(0, cap - sum(other.amount for other in there))
+    entitled = cap
+    if there:
+        fair = _fair([worker, *(other.worker for other in there)], cap)
+        left_over = cap - sum(min(other.wants, fair[other.worker]) for other in there)
+        entitled = min(max(fair[worker], left_over), max(fair[worker], wish.wants))
+    amount = min(room, max(wish.holds, entitled))
+    return amount, min(amount, entitled)
+
+
+def _fair(workers: Sequence[str], cap: int) -> dict[str, int]:
+    """Equal parts that add up to the cap, except that nobody's is less than one."""
+    each, rest = divmod(cap, len(workers))
+    return {worker: max(1, each + (n < rest)) for n, worker in enumerate(sorted(workers))}
+
+
+def _anybody_short(shares: Sequence[Share], active: Collection[str], limits: Limits) -> bool:
+    """Does anybody have less than a fair part of what it wants?"""
+    for region in active:
+        there = [share for share in shares if share.region == region]
+        fair = _fair([share.worker for share in there], limits.vms(region)) if there else {}
+        if any(share.amount < min(share.wants, fair[share.worker]) for share in there):
+            return True
+    return False
