@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from activities.fence import boot_time
+from activities.fence import Right, boot_time
 from domain.errors import StoreUnavailable
 from domain.limits import RateLimits
 from domain.permits import SECONDS, Lease, Limits, Office, Share, Terms, Wish, settle
@@ -46,12 +46,15 @@ class Permits:
         """Work in a region. A region that is active already is entered freely, unless others wait in line."""
         return Permit(self._cloud(csp).regions, region)
 
-    def vms(self, csp: str, region: str, n: int = 1) -> Permit[int]:
-        """Work on up to `n` VMs of a region at once: `async with` it tells on how many; at least on one."""
+    def vms(self, csp: str, region: str, n: int = 1, right: Right | None = None) -> Permit[int]:
+        """Work on up to `n` VMs of a region at once; `async with` it tells on how many, at least on one.
+
+        With a right, it is proven when the permits are there.
+        """
         cap = self.vm_cap(csp, region)
         if not 1 <= n <= cap:
             raise ValueError(f"{n} VMs at once in {csp}/{region}: the cap is {cap}")
-        return Permit(self._cloud(csp).place(region), n)
+        return Permit(self._cloud(csp).place(region), n, right)
 
     def in_use(self) -> dict[str, int]:
         """VM slots taken now, per cloud/region; empty at rest."""
@@ -239,12 +242,17 @@ class _Cloud:
 
     async def close(self) -> None:
         if self._task and not self._task.done():
+            await self.close_without_a_word()
+            with suppress(StoreUnavailable):
+                await self._office.exchange(self._csp, self._worker, [], self.limits)
+
+    async def close_without_a_word(self) -> None:
+        """As a worker that dies: what it has is not given back, and runs out."""
+        self._until = 0.0
+        if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-            self._until = 0.0
-            with suppress(StoreUnavailable):
-                await self._office.exchange(self._csp, self._worker, [], self.limits)
 
     async def _exchanging(self) -> None:
         try:
@@ -259,8 +267,9 @@ class _Cloud:
                     async with asyncio.timeout(pause):
                         await self._news.wait()
         except Exception as error:
-            for line in (self.regions, *self.places.values()):
-                line.fail(error)
+            self.regions.fail(error)
+            for place in self.places.values():
+                place.fail(error)
             raise
 
     def _wishes(self) -> list[Wish]:
@@ -325,16 +334,29 @@ class LocalOffice:
 class Permit(Generic[Wanted]):
     """`async with` it: holds what it asks for while the block runs."""
 
-    __slots__ = ("_line", "_size", "_wanted")
+    __slots__ = ("_line", "_right", "_size", "_wanted")
 
-    def __init__(self, line: _Line[Wanted], wanted: Wanted) -> None:
+    def __init__(self, line: _Line[Wanted], wanted: Wanted, right: Right | None = None) -> None:
         self._line = line
         self._wanted = wanted
+        self._right = right
         self._size = 0
 
     async def __aenter__(self) -> int:
-        self._size = await self._line.enter(self._wanted)
-        return self._size
+        """The one place where it is checked, just before a call, that it may go out: its permits and its right."""
+        line = self._line
+        while True:
+            self._size = await line.enter(self._wanted)
+            if self._right is None:
+                return self._size
+            try:
+                await self._right.prove()
+            except BaseException:
+                line.leave(self._wanted, self._size)
+                raise
+            if line.cloud.live():  # to prove the right may have taken any time
+                return self._size
+            line.leave(self._wanted, self._size)
 
     async def __aexit__(self, *_: object) -> None:
         self._line.leave(self._wanted, self._size)

@@ -95,7 +95,7 @@ async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
                 answers = await cloud.perform(chunk.action, region, orders)
             landed.extend(Landing(answer.path, to) for answer in answers if isinstance(answer, VmFacts))
 
-    await asyncio.gather(*(lane() for _ in range(permits.vm_cap(csp))))
+    await asyncio.gather(*(lane() for _ in range(permits.vm_cap(csp, region))))
     await inventory.land(chunk, landed, datetime.now(UTC))
 
 

@@ -11,7 +11,6 @@ SETTINGS = {
     "store_pool": "connections to PostgreSQL that a worker keeps, for the inventory and for the simulated clouds each",
     "cloud_url": "the simulated clouds' database; every worker must use the same one",
     "ui_url": "Temporal's Web UI, for the links that are printed; the embedded one is known",
-    "share": "this worker's part of the rate limits, such as `1/2`",
     "drain": "seconds that calls in flight have to end when a worker is told to stop; then others go on with them",
     "step_patience": "seconds that an action's next step is kept for the worker that knows it; then any other takes it",
     "deployment": "a name makes workers versioned: actions end on the build that they began on",
@@ -31,6 +30,7 @@ SETTINGS = {
     "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
     "heal_limits": "seconds until an action is slow, or gone if unknown there: `kind.action`, `kind`, `*`; else 600",
     "crash_file": "for tests: a file that names the point at which this worker dies",
+    "simulated_journal": "for tests: a file in which the simulated clouds note when calls begin and end",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
     "simulated_jitter": "by how much that varies, as a part of it",
 }
@@ -70,6 +70,7 @@ TABLES = {
     "lease_allocations": "leases: which host is whose, from when to when",
     "lease_timers": "leases: what is due, and when",
     "system_numbers": "systems: the last number given to a deploy or a teardown",
+    "permits": "rate limits: which worker may have how many VMs of a region in flight, and until when",
     "heal_reports": "what sweeps of self-healing found and did",
     "history": "every change, and every write that was ignored; lines are only ever added",
 }

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from domain.errors import Category, Refused
 from domain.fields import Name, explain, valid
+from domain.limits import NO_CAP, Caps
 from domain.model import Model
 from domain.wire import SIMULATED, check_csp, placement, split_placement, split_region
 
@@ -104,6 +105,7 @@ class AwsOptions(_Part):
         return self
 
 
+<<<<<<< HEAD
 def check_served(places: Iterable[str], served: Iterable[str]) -> None:
     """Refused if one of the places is real and not among those that are served."""
     known = set(served)
@@ -117,6 +119,13 @@ def check_served(places: Iterable[str], served: Iterable[str]) -> None:
             f"{csp}/{name} of {provider} cannot be reached from this worker: nothing was changed",
             "start every worker with the connections file by which the VMs there were made: RATCHET_CONNECTIONS",
         )
+=======
+class LowerLimits(_Part):
+    """Fewer calls at once than this program's table allows the cloud; more are never made."""
+
+    regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
+    vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
+>>>>>>> 226cd8c (Rate limits hold over all workers: permits are leased from the store, and --share goes)
 
 
 class SimulatedConnection(_Part):
@@ -125,6 +134,7 @@ class SimulatedConnection(_Part):
     provider: Literal["simulated"]
     csp: Csp
     region: Name
+    limits: LowerLimits = LowerLimits()
 
     @property
     def place(self) -> str:
@@ -138,6 +148,7 @@ class AwsConnection(_Part):
     region: Name
     credentials: Credentials = Credentials()
     options: AwsOptions = AwsOptions()
+    limits: LowerLimits = LowerLimits()
 
     @property
     def csp(self) -> str:
@@ -244,6 +255,14 @@ class Connections:
     def of(self, csp: str) -> Iterator[tuple[str, SimulatedConnection | AwsConnection]]:
         """The connections of a cloud, by name."""
         yield from ((name, each) for name, each in self.named.items() if each.csp == csp)
+
+    def limits(self) -> dict[tuple[str, str], Caps]:
+        """Cloud and region -> at most this at once."""
+        return {
+            (each.csp, each.region): Caps(each.limits.regions or NO_CAP, each.limits.vms or NO_CAP)
+            for each in self.named.values()
+            if each.limits != LowerLimits()
+        }
 
     def real(self) -> Iterator[tuple[str, AwsConnection]]:
         """Those that lead to a real cloud."""

@@ -44,6 +44,7 @@ CLOUDS: dict[str, Caps] = {
 
 
 OTHER = "other"
+NO_CAP = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RateLimits:
     lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
 
     def of(self, csp: str) -> Limits:
-        """What applies to a cloud: the lowest word of all its connections for its regions, and each one's for its VMs."""
+        """What applies to a cloud. Of its connections, the lowest number of regions counts, and each one's of VMs."""
         caps = self.caps.get(csp) or self.caps[OTHER]
         here = {region: lower for (cloud, region), lower in self.lower.items() if cloud == csp}
         regions = min([caps.regions, *(lower.regions for lower in here.values())])

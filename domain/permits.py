@@ -123,7 +123,8 @@ def _part(wish: Wish, worker: str, there: Sequence[Share], cap: int) -> tuple[in
     if there:
         fair = _fair([worker, *(other.worker for other in there)], cap)
         left_over = cap - sum(min(other.wants, fair[other.worker]) for other in there)
-        entitled = min(max(fair[worker], left_over), max(fair[worker], wish.wants))
+        enough = wish.wants + sum(other.wants for other in there) <= cap
+        entitled = max(fair[worker], left_over) if enough else min(max(fair[worker], left_over), wish.wants)
     amount = min(room, max(wish.holds, entitled))
     return amount, min(amount, entitled)
 

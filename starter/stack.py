@@ -43,18 +43,17 @@ async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
 async def worker(
     *,
     queues: Annotated[str, Parameter(help="Which queues, with commas between. All of them if not said.")] = "",
-    share: Annotated[str | None, Parameter(help="Which part of the clouds' rate limits is ours, such as 1/2.")] = None,
 ) -> Exit:
     """Run a worker until SIGTERM or SIGINT; then it finishes what runs, or hands it over. Logs are JSON on stderr.
 
-    Example: starter worker --queues actions,cloud-aws --share 1/2
+    Example: starter worker --queues actions,cloud-aws
     """
     from workers import process
     from workers.service import ALL_QUEUES
 
     chosen = [word.strip() for word in queues.split(",") if word.strip()] or list(ALL_QUEUES)
     process.check_queues(chosen)
-    settings = load_settings(share=share)
+    settings = load_settings()
     async with session() as asking:  # no server, or no such namespace: say so in our own words
         await check_namespace(asking)
     await process.work(settings, chosen)

@@ -132,3 +132,17 @@ heal_reports = sa.Table(
     sa.Column("report", Json, nullable=False),
     sqlite_autoincrement=True,
 )
+
+# Rate limits: which worker may have how many VMs of a region in flight, until when by the database's clock. A line
+# without a worker stands for the cloud: whoever changes the others locks it first.
+permits = sa.Table(
+    "permits",
+    metadata,
+    sa.Column("cloud", sa.String, primary_key=True),
+    sa.Column("region", sa.String, primary_key=True),
+    sa.Column("worker", sa.String, primary_key=True),
+    sa.Column("amount", sa.Integer, nullable=False),
+    sa.Column("wants", sa.Integer, nullable=False),
+    sa.Column("since", sa.Double, nullable=False),  # seconds since 1970, as `until`
+    sa.Column("until", sa.Double, nullable=False),
+)

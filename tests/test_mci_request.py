@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from domain import registry
@@ -183,12 +181,3 @@ def test_a_spec_cannot_be_changed_behind_our_back() -> None:
 )
 def test_the_caps_of_each_cloud(csp: str, regions: int, vms: int) -> None:
     assert CLOUDS[csp] == Caps(regions, vms)
-
-
-@settings(deadline=None)
-@given(regions=st.integers(1, 50), vms=st.integers(1, 50), of=st.integers(1, 10))
-def test_the_shares_of_several_workers_add_up_to_the_caps(regions: int, vms: int, of: int) -> None:
-    shares = [Caps(regions, vms).share(part, of) for part in range(1, of + 1)]
-    assert all(share.regions >= 1 and share.vms >= 1 for share in shares)
-    assert sum(share.regions for share in shares) == max(regions, of)  # more than the cap only if nobody may starve
-    assert sum(share.vms for share in shares) == max(vms, of)

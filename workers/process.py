@@ -44,7 +44,7 @@ async def work(settings: Settings, queues: Sequence[str]) -> None:
     async with _service(client, settings) as service:
         stop = stopped()
         async with service.serve(queues):
-            log.info("serving", queues=list(queues), share=settings.share, store=redacted(settings.store()))
+            log.info("serving", queues=list(queues), store=redacted(settings.store()))
             await stop.wait()
             log.info("stopping: what runs is finished or handed over")
     telemetry.flush(settings)

@@ -24,7 +24,7 @@ from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
 from activities.verifying import Verifying
-from domain.limits import CLOUDS
+from domain.limits import CLOUDS, RateLimits
 from domain.model import StoreView
 from domain.ports import AtOnce, Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
@@ -34,6 +34,7 @@ from store.claims import anybody
 from store.engine import Database
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
+from store.permits import SqlOffice
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
@@ -70,7 +71,7 @@ class Service:
             simulated=self.simulated,
             connections=self.connections,
             clouds=self._watched(clouds or clouds_of(self.connections, self.simulated, self.aws)),
-            permits=Permits(CLOUDS, settings.part()),
+            permits=Permits(RateLimits(lower=self.connections.limits()), SqlOffice(self.database)),
             fence=Fence(self.inventory, beats_of(client)),
         )
         self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
@@ -98,6 +99,7 @@ class Service:
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
 
     async def close(self) -> None:
+        await self.parts.permits.close()
         for simulated in self.simulated.values():
             await simulated.close()
         for cloud in self.aws.values():
@@ -193,7 +195,8 @@ class Service:
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter
-        return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter)
+        journal = self.settings.simulated_journal
+        return SimulatedCloud(csp, self.cloud_database, latency=latency, jitter=jitter, journal=journal)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from domain.limits import MAX_VMS_PER_MCI
 
-Share = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,3}/[1-9][0-9]{0,3}$")]
-
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
 
@@ -26,7 +24,6 @@ class Settings(BaseSettings):
     store_pool: int = Field(8, ge=1, le=100)
     cloud_url: str = ""
     ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
-    share: Share = "1/1"
     drain: float = Field(10.0, ge=0)
     # Seconds that the next step of an action is kept for the worker that knows it. Short: a dead worker's actions go on
     # sooner elsewhere. Long: under load, fewer actions are read again from their beginning.
@@ -48,6 +45,7 @@ class Settings(BaseSettings):
     heal_interval: float = Field(300.0, ge=0)  # seconds between sweeps; 0: only when asked
     heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
     crash_file: Path | None = None
+    simulated_journal: Path | None = None  # of calls to simulated clouds, over all processes: for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
 
@@ -58,11 +56,6 @@ class Settings(BaseSettings):
     def cloud(self) -> str:
         """The simulated clouds' database: outside the inventory, as real clouds are."""
         return self.cloud_url or f"sqlite:///{self.home / 'cloud.db'}"
-
-    def part(self) -> tuple[int, int]:
-        """`2/3` as numbers."""
-        part, of = map(int, self.share.split("/"))
-        return min(part, of), of
 
 
 def redacted(url: str) -> str:

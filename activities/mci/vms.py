@@ -132,11 +132,11 @@ class _Crew:
 
     def width(self) -> int:
         """Lanes: no more than the cloud lets run at once, no more than there is work for."""
-        return min(self.permits.vm_cap(self.csp), -(-self.chunk.count // self._bulk()))
+        return min(self.permits.vm_cap(self.csp, self.region), -(-self.chunk.count // self._bulk()))
 
     def _bulk(self) -> int:
         """VMs in one call: what the cloud takes, but never more than may be worked on at once."""
-        return min(self.cloud.bulk, self.permits.vm_cap(self.csp))
+        return min(self.cloud.bulk, self.permits.vm_cap(self.csp, self.region))
 
     async def work_through(self, todo: Iterator[Target]) -> None:
         """One lane: the next few VMs, until there are none."""
@@ -201,17 +201,21 @@ class _Crew:
 
     async def _order(self, batch: list[Target]) -> dict[str, Answer]:
         orders = [self._one(target) for target in batch]
-        async with self.permits.vms(self.csp, self.region, len(batch)):
-            await self.right.prove()  # the permits may have been waited for
-            try:
-                async with asyncio.timeout(self.patience.call):
-                    answers: Sequence[Answer] = await self.cloud.perform(self.verb, self.region, orders)
-            except TimeoutError:
-                answers = [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
+        answers: list[Answer] = []
+        while rest := orders[len(answers) :]:
+            async with self.permits.vms(self.csp, self.region, len(rest), self.right) as most:
+                answers += await self._perform(rest[:most])
         for answer in answers:
             if isinstance(answer, Superseded):
                 raise answer
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
+
+    async def _perform(self, orders: list[Order]) -> Sequence[Answer]:
+        try:
+            async with asyncio.timeout(self.patience.call):
+                return await self.cloud.perform(self.verb, self.region, orders)
+        except TimeoutError:
+            return [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
 
     def _one(self, target: Target) -> Order:
         if self.verb != "create":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from random import Random
 
 import sqlalchemy as sa
@@ -35,6 +36,7 @@ class SimulatedCloud:
         jitter: float = 0.0,
         seed: int | None = None,
         bulk: int = 1,
+        journal: Path | None = None,
     ) -> None:
         self.csp = csp
         self.bulk = bulk
@@ -42,7 +44,7 @@ class SimulatedCloud:
         self._latency = latency
         self._jitter = jitter
         self._random = Random(seed)  # noqa: S311 - timing, not secrets
-        self._ledger = Ledger()
+        self._ledger = Ledger(csp, journal)
         self._script = FaultScript(database)
         self._batch: Batch[Job, Found | Delay] = Batch(self._transact)
         self._quiet: int | None = None  # the version of the fault script that has no rule for us

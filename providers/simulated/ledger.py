@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,11 @@ class Gauge:
 
 
 class Ledger:
-    """Counts calls in flight. One per cloud and process."""
+    """Counts calls in flight. One per cloud and process; a journal of all processes tells of them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, csp: str = "", journal: Path | None = None) -> None:
+        self._csp = csp
+        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if journal else None
         self._vms = Gauge()
         self._reads = Gauge()
         self._shared = Gauge()
@@ -47,6 +53,12 @@ class Ledger:
 
     def count_regions(self) -> None:
         self._most_regions = max(self._most_regions, self._regions())
+
+    def note(self, region: str, change: int) -> None:
+        """One write to a file that is only appended to: lines of many processes do not mix."""
+        if self._journal is not None:
+            line = {"at": time.monotonic(), "pid": os.getpid(), "csp": self._csp, "region": region, "change": change}
+            os.write(self._journal, f"{json.dumps(line)}\n".encode())
 
     def now(self) -> Peaks:
         return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
@@ -78,9 +90,11 @@ class Flight:
             gauge.peak[region] = number
         if number == self._size:  # the first one in this region
             self._ledger.count_regions()
+        self._ledger.note(region, self._size)
 
     def __exit__(self, *_: object) -> None:
         now, region = self._gauge.now, self._region
         now[region] -= self._size
         if not now[region]:
             del now[region]
+        self._ledger.note(region, -self._size)

@@ -50,7 +50,6 @@ WORDS = [
     ("no duration",            "mci suspend default/web --timeout soon",      USAGE,   "bad --timeout 'soon'"),
     ("a tale for a reason",    f"mci suspend default/web --reason {'x' * 501}", USAGE, "reason: String should have"),
     ("an unknown queue",       "worker --queues cloud-mars",                  USAGE,   "unknown queue 'cloud-mars'"),
-    ("no share",               "worker --share 1of2",                         USAGE,   "share"),
     ("an unknown fault",       "cloud fault add sabotage",                    USAGE,   "sabotage"),
     ("a fault for no VM",      "cloud fault add fail --times 0",              USAGE,   "times"),
     ("a missing MCI",          "mci suspend nobody/nothing",                  MISSING, "no such MCI: ns:nobody:mci"),

@@ -147,9 +147,9 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
 
 
 async def test_a_worker_logs_json_and_ends_gracefully(cli: Cli, asking: Asking) -> None:
-    worker = await cli.start("worker --queues cloud-other --share 1/2")
+    worker = await cli.start("worker --queues cloud-other")
     serving = json.loads(await heard(worker, "serving"))
-    assert (serving["queues"], serving["share"]) == (["cloud-other"], "1/2")
+    assert serving["queues"] == ["cloud-other"]
     began = time.monotonic()
     worker.send_signal(signal.SIGTERM)
     ran = await ended(worker)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 
@@ -75,6 +76,9 @@ class Site:
 
     async def books(self) -> list[Vm]:
         return await self.cloud.books()
+
+    def request(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Request:
+        return Request(path=path, action=action, spec=spec, requested_by="tester")
 
     async def ask(self, path: str, action: str, size: int = 2) -> Ticket:
         wanted = spec(size, ["aws"]) if action == "create" else None

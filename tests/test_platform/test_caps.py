@@ -1,60 +1,130 @@
-"""The rate limits of a cloud hold over several worker processes, also when one of them dies and is replaced."""
+"""The rate limits of a cloud hold over all worker processes, also when one is killed and one is frozen and wakes.
+
+What was in flight when a worker was killed or frozen is with the cloud: nobody can take that back. It counts while the
+worker's permits live; whatever begins later must have permits of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import count
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
-from domain.faults import Fault, Kind
+import pytest
+
 from domain.limits import CLOUDS
-from domain.model import Request
+from domain.permits import SECONDS
 from tests.patience import PATIENCE
-from tests.test_platform.site import Site
+from tests.test_platform.site import Site, Worker
+from workflows.calls import CLOUD_HEARTBEAT
 
-CSP, MANY, GROUPS = "aws", 10_000, 16
-SETTLED = 0.3  # seconds in which nothing more came
-
-
-class Calls:
-    """Calls that hang: the cloud's own count of those that were ever made, by whatever process."""
-
-    def __init__(self, site: Site) -> None:
-        self._site, self._numbers = site, count()
-
-    async def made(self) -> int:
-        return MANY - sum(fault.times or 0 for fault in await self._site.cloud.faults())
-
-    async def until(self, number: int) -> None:
-        """One more action after the other, until so many calls are made: who takes its work is not ours to say."""
-        async with asyncio.timeout(PATIENCE):
-            while await self.settled() < number:
-                path = f"ns:default:mci:m{next(self._numbers)}"
-                ticket = await self._site.asking.ask(Request(path=path, action="reboot", requested_by="caps"))
-                assert ticket.admission.grant, ticket.admission.refusal
-
-    async def settled(self) -> int:
-        """When nothing more comes."""
-        found, before = await self.made(), -1
-        while found != before:
-            await asyncio.sleep(SETTLED)
-            found, before = await self.made(), found
-        return found
+CSP, REGIONS, VMS = "ncp", 5, 45  # more regions and more VMs than the cloud takes at once: 3 and 15
+SPEC = {"subGroups": [{"name": f"g{n}", "subGroupSize": VMS, "csp": CSP, "region": f"r{n}"} for n in range(REGIONS)]}
 
 
-async def test_two_processes_never_have_more_in_flight_than_a_cloud_takes(site: Site) -> None:
-    cap = CLOUDS[CSP]
-    first, second = cap.share(1, 2).vms, cap.share(2, 2).vms
-    assert first + second == cap.vms
-    async with site.worker("--share", "1/2") as one:
-        await asyncio.gather(*(site.do(f"ns:default:mci:m{n}", "create", 10) for n in range(GROUPS)))
-        await site.cloud.add_fault(Fault(kind=Kind.HANG, csp=CSP, verb="reboot", times=MANY, seconds=600))
-        calls = Calls(site)
-        await calls.until(first)
-        assert await calls.settled() == first
-        async with site.worker("--share", "2/2"):
-            await calls.until(cap.vms)
-            assert await calls.settled() == cap.vms
-            await site.kill(one)  # the one that is left takes over no more than its own share
-            async with site.worker("--share", "1/2"):
-                await calls.until(cap.vms + first)
-                assert await calls.settled() == cap.vms + first, "as many as died with the first process"
+@dataclass
+class Stop:
+    """A worker that was killed or frozen, and when."""
+
+    pid: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line of the simulated clouds' journal."""
+
+    at: float
+    pid: int
+    region: str
+    change: int
+
+
+def notes(journal: Path) -> list[Note]:
+    lines = (json.loads(line) for line in journal.read_text().splitlines())
+    found = [Note(line["at"], line["pid"], line["region"], line["change"]) for line in lines if line["csp"] == CSP]
+    return sorted(found, key=lambda note: note.at)
+
+
+def in_flight(journal: Path, stops: list[Stop]) -> Iterator[Counter[str]]:
+    """VMs in flight by region, after each change. Of a stopped worker what was in flight counts while permits live."""
+    by_worker: Counter[tuple[int, str]] = Counter()
+    lost: dict[int, Counter[tuple[int, str]]] = {}
+    for note in notes(journal):
+        for stop in stops:
+            if stop.pid not in lost and note.at > stop.at + SECONDS:
+                lost[stop.pid] = Counter({key: n for key, n in by_worker.items() if key[0] == stop.pid})
+                by_worker -= lost[stop.pid]
+        gone = lost.get(note.pid, Counter())
+        if note.change < 0 and gone[note.pid, note.region] > 0:
+            gone[note.pid, note.region] += note.change  # one of those on its way when the worker was frozen
+        else:
+            by_worker[note.pid, note.region] += note.change
+        regions: Counter[str] = Counter()
+        for (_, region), number in by_worker.items():
+            regions[region] += number
+        yield +regions
+
+
+def check(journal: Path, stops: list[Stop]) -> int:
+    """The caps hold at every moment. Returns the most VMs that were in flight at once."""
+    cap, most = CLOUDS[CSP], 0
+    for now in in_flight(journal, stops):
+        assert max(now.values(), default=0) <= cap.vms, now
+        assert len(now) <= cap.regions, now
+        most = max(most, now.total())
+    return most
+
+
+async def _serving(site: Site, stack: AsyncExitStack, number: int) -> list[Worker]:
+    return [await stack.enter_async_context(site.worker()) for _ in range(number)]
+
+
+async def _until_busy(journal: Path, pid: int) -> None:
+    """Until a worker has calls in flight."""
+    async with asyncio.timeout(PATIENCE):
+        while sum(note.change for note in notes(journal) if note.pid == pid) < 1:
+            await asyncio.sleep(0.02)
+
+
+def _stop(worker: Worker, word: signal.Signals) -> Stop:
+    at = time.monotonic()
+    worker.process.send_signal(word)
+    assert worker.process.pid
+    return Stop(worker.process.pid, at)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+async def test_no_more_is_in_flight_than_a_cloud_takes_whoever_is_killed_or_frozen(site: Site, workers: int) -> None:
+    journal, stops, path = site.home / "journal", list[Stop](), "ns:default:mci:caps"
+    journal.touch()
+    site.environment |= {"RATCHET_SIMULATED_JOURNAL": str(journal), "RATCHET_SIMULATED_LATENCY": "0.25"}
+    async with AsyncExitStack() as stack:
+        serving = await _serving(site, stack, workers)
+        ticket = await site.asking.ask(site.request(path, "create", SPEC))
+        assert not ticket.admission.refusal, ticket.admission.refusal
+        if workers > 2:
+            killed, frozen = serving[:2]
+            for worker in (killed, frozen):
+                assert worker.process.pid
+                await _until_busy(journal, worker.process.pid)
+            stops = [_stop(frozen, signal.SIGSTOP), _stop(killed, signal.SIGKILL)]
+            await asyncio.sleep(CLOUD_HEARTBEAT.total_seconds() + 1)  # others have its work and its permits now
+            frozen.process.send_signal(signal.SIGCONT)
+        outcome = await site.asking.outcome(path, ticket.run)
+    assert outcome.done == REGIONS * VMS, outcome
+    most = check(journal, stops)
+    assert most > CLOUDS[CSP].vms * 2, f"at most {most} were in flight: the permits were not used"
+    if workers == 2:
+        busy = {note.pid for note in notes(journal)}
+        assert len(busy) == 2, "both workers had a part"
+
+
+async def test_a_worker_that_is_killed_keeps_nobody_waiting_for_longer_than_its_heartbeat() -> None:
+    assert CLOUD_HEARTBEAT.total_seconds() > SECONDS

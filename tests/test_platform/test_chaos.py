@@ -63,8 +63,8 @@ class Reaper:
 
     async def begin(self) -> None:
         """All at once, on an empty database: one migrates, the others wait for it."""
-        for part in range(WORKERS):
-            self._workers.append(await self._site.start("--share", f"{part + 1}/{WORKERS}"))
+        for _ in range(WORKERS):
+            self._workers.append(await self._site.start())
         for worker in self._workers:
             await worker.until_said('"serving"')
 
@@ -77,7 +77,7 @@ class Reaper:
             )
             await self._workers[part].process.wait()
             self.ended += 1
-            self._workers[part] = await self._site.start("--share", f"{part + 1}/{WORKERS}")
+            self._workers[part] = await self._site.start()
 
 
 async def test_two_hundred_actions_survive_workers_that_come_and_go(site: Site) -> None:

@@ -104,12 +104,6 @@ def test_our_commands_exist_with_their_options(name: str) -> None:
     build().parse_args(OURS[name]["command"], print_error=False, exit_on_error=False)
 
 
-def test_the_workers_have_every_part_of_the_rate_limits_once() -> None:
-    workers = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "worker"]
-    shares = [words[words.index("--share") + 1] for words in workers]
-    assert sorted(shares) == [f"{part}/{len(workers)}" for part in range(1, len(workers) + 1)]
-
-
 def test_a_worker_is_given_longer_to_stop_than_it_takes() -> None:
     for name in ("worker-1", "worker-2"):
         drain = float(SERVICES[name]["environment"]["RATCHET_DRAIN"])
@@ -208,20 +202,10 @@ def test_on_kubernetes_variables_are_settings() -> None:
             TypeAdapter(field.rebuild_annotation()).validate_python(value)
 
 
-def test_on_kubernetes_commands_exist_and_every_worker_has_its_share() -> None:
+def test_on_kubernetes_commands_exist() -> None:
     for each in containers():
         if "args" in each:
             build().parse_args(each["args"], print_error=False, exit_on_error=False)
-    worker = WORKERS["spec"]["template"]["spec"]["containers"][0]
-    replicas = WORKERS["spec"]["replicas"]
-    for index in range(replicas):
-        script = worker["command"][2].replace("exec starter", "echo")
-        shell = subprocess.run(
-            ["sh", "-c", script], env={"INDEX": str(index)}, capture_output=True, text=True, check=True
-        )
-        words = shell.stdout.split()
-        assert words[-1] == f"{index + 1}/{replicas}"
-        build().parse_args(words, print_error=False, exit_on_error=False)
 
 
 def test_on_kubernetes_a_worker_has_time_to_drain_and_is_asked_where_it_answers() -> None:

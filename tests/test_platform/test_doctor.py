@@ -203,8 +203,8 @@ async def test_11_files_and_settings_that_are_wrong(clinic: Clinic, monkeypatch:
     monkeypatch.setenv("RATCHET_KEYS_FILE", str(clinic.home / "keys.yaml"))
     found = await clinic.ill()
     assert ("can be read by others" in found["keys"]["found"], "chmod 600" in found["keys"]["mend"]) == (True, True)
-    monkeypatch.setenv("RATCHET_SHARE", "one half")
-    assert "share: String should match" in (await clinic.ill())["settings"]["found"]
+    monkeypatch.setenv("RATCHET_STORE_POOL", "0")
+    assert "store_pool: Input should be greater" in (await clinic.ill())["settings"]["found"]
 
 
 async def test_12_a_server_that_runs_no_standalone_activities(

@@ -21,9 +21,20 @@ def upgrade() -> None:
     until, node = sa.text("(info ->> 'until')"), sa.text("(info ->> 'node')")
     op.create_index("objects_in_bin", "objects", [until, "path"], sqlite_where=in_bin, postgresql_where=in_bin)
     op.create_index("objects_on_node", "objects", [node, "status"], sqlite_where=machines, postgresql_where=machines)
+    op.create_table(
+        "permits",
+        sa.Column("cloud", sa.String, primary_key=True),
+        sa.Column("region", sa.String, primary_key=True),
+        sa.Column("worker", sa.String, primary_key=True),
+        sa.Column("amount", sa.Integer, nullable=False),
+        sa.Column("wants", sa.Integer, nullable=False),
+        sa.Column("since", sa.Double, nullable=False),
+        sa.Column("until", sa.Double, nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("permits")
     op.drop_index("objects_on_node", "objects")
     op.drop_index("objects_in_bin", "objects")
     op.drop_index("lease_allocations_of_reservation", "lease_allocations")

@@ -1,0 +1,65 @@
+"""The rate limits' shares of all workers, one cloud at a time: whoever exchanges locks the cloud's row first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import sqlalchemy as sa
+
+from domain.permits import Limits, Share, Terms, Wish, settle
+from store import clock
+from store.engine import Database
+from store.schema import permits
+
+_ONE = sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
+_ADD = sa.text(
+    "INSERT INTO permits (cloud, region, worker, amount, wants, since, until) "
+    "VALUES (:of, '', '', 0, 0, 0, 0) ON CONFLICT DO NOTHING"
+)
+_ALL = sa.select(
+    permits.c.region, permits.c.worker, permits.c.amount, permits.c.wants, permits.c.since, permits.c.until
+).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker != "")
+_GIVE_BACK = sa.delete(permits).where(
+    permits.c.cloud == sa.bindparam("of"),
+    permits.c.worker != "",
+    (permits.c.worker == sa.bindparam("by")) | (permits.c.until <= sa.bindparam("now")),
+)
+_TAKE = sa.insert(permits)
+
+
+class SqlOffice:
+    """`domain.permits.Office` on the inventory's database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+        return await self._database.run(partial(exchange, cloud=cloud, worker=worker, wishes=wishes, limits=limits))
+
+
+def exchange(connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+    """The shares that ran out go as well, whoever's they were."""
+    if connection.execute(_ONE, {"of": cloud}).first() is None:
+        connection.execute(_ADD, {"of": cloud})
+        connection.execute(_ONE, {"of": cloud})
+    now = clock.micros(connection) / 1e6
+    shares = [Share(*row) for row in connection.execute(_ALL, {"of": cloud})]
+    mine, terms = settle(shares, worker, wishes, limits, now)
+    if any(share.worker == worker or share.until <= now for share in shares):
+        connection.execute(_GIVE_BACK, {"of": cloud, "by": worker, "now": now})
+    if mine:
+        connection.execute(_TAKE, [_row(cloud, share) for share in mine])
+    return terms
+
+
+def _row(cloud: str, share: Share) -> dict[str, object]:
+    return {
+        "cloud": cloud,
+        "region": share.region,
+        "worker": share.worker,
+        "amount": share.amount,
+        "wants": share.wants,
+        "since": share.since,
+        "until": share.until,
+    }

@@ -1,0 +1,276 @@
+"""Permits that several workers share: fair parts, nothing lost with a dead worker, nothing used that ran out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities import permits as module
+from activities.fence import boot_time
+from activities.permits import LocalOffice, Permits
+from domain.connections import parse
+from domain.errors import StoreUnavailable, Superseded
+from domain.limits import CLOUDS, Caps, RateLimits
+from domain.permits import SECONDS, Limits, Share, Terms, Wish, settle
+from tests.patience import PATIENCE
+from tests.test_permits import Visitor, leave_all
+
+CAPS = RateLimits({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
+LIMITS = Limits(2, lambda _region: 6)
+
+
+class Clock:
+    """A clock that a test can set, as time goes on while a process is frozen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        monkeypatch.setattr(module, "boot_time", lambda: boot_time() + self._ahead)
+
+    def jump(self, seconds: float) -> None:
+        self._ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+async def until(number: int, visitors: list[Visitor]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while sum(visitor.inside for visitor in visitors) != number:
+            await asyncio.sleep(0.01)
+
+
+async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
+    office = LocalOffice()
+    one, two = Permits(CAPS, office), Permits(CAPS, office)
+    first = [Visitor(one.vms("aws", "r1")) for _ in range(8)]
+    await until(6, first)
+    second = [Visitor(two.vms("aws", "r1")) for _ in range(8)]
+    await asyncio.sleep(1.5)  # the first hears of it when it renews
+    for visitor in [visitor for visitor in first if visitor.inside][:3]:
+        await visitor.leave()
+    await until(3, second)
+    assert sum(visitor.inside for visitor in first) == 3, "two wait, and it has its half"
+    await leave_all(*first, *second)
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_what_one_worker_does_not_need_another_one_gets() -> None:
+    office = LocalOffice()
+    one, two = Permits(CAPS, office), Permits(CAPS, office)
+    few, many = [Visitor(one.vms("aws", "r1"))], [Visitor(two.vms("aws", "r1")) for _ in range(8)]
+    await until(1, few)
+    await until(5, many)
+    await leave_all(*few)
+    await until(6, many)
+    await leave_all(*many)
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_a_region_of_another_worker_gets_its_turn() -> None:
+    office = LocalOffice()
+    one, two = Permits(CAPS, office), Permits(CAPS, office)
+    active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
+    await until(2, active)
+    waiting = Visitor(two.region("aws", "r3"))
+    await asyncio.sleep(1.2)  # the oldest of the active regions is told to close
+    late = Visitor(one.region("aws", "r1"))
+    await active[0].leave()
+    await until(1, [waiting])
+    assert not late.inside
+    await leave_all(waiting)
+    await until(1, [late])
+    await leave_all(late, active[1])
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too() -> None:
+    office = LocalOffice()
+    one, two = Permits(CAPS, office), Permits(CAPS, office)
+    active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
+    await until(2, active)
+    joined = [Visitor(two.region("aws", region)) for region in ("r1", "r2")]
+    await until(2, joined)
+    await leave_all(*active, *joined)
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_a_lease_that_ran_out_while_the_process_was_frozen_admits_nobody(clock: Clock) -> None:
+    office = Unsteady()
+    permits = Permits(CAPS, office)
+    holder = Visitor(permits.vms("aws", "r1"))
+    await until(1, [holder])
+    office.away = True
+    clock.jump(SECONDS + 0.1)
+    eager = Visitor(permits.vms("aws", "r1"))
+    await asyncio.sleep(0.1)
+    assert not eager.inside, "five are free by the last lease, but that is over"
+    office.away = False
+    await until(1, [eager])
+    await leave_all(holder, eager)
+    await permits.close()
+
+
+async def test_a_lease_that_runs_out_while_the_right_is_proven_is_asked_for_again(clock: Clock) -> None:
+    office = Unsteady()
+    permits, right = Permits(CAPS, office), SlowRight(clock)
+    async with permits.vms("aws", "r1", 1, right):  # type: ignore[arg-type]
+        asked = office.asked
+    assert right.proofs == 2, "the first proof came too late for its permits"
+    assert asked >= 2
+    right.refuse = True
+    with pytest.raises(Superseded):
+        async with permits.vms("aws", "r1", 6, right):  # type: ignore[arg-type]
+            raise AssertionError("no right, no order")
+    assert permits.in_use() == {}
+    await permits.close()
+
+
+async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock) -> None:
+    office = LocalOffice()
+    dead, alive = Permits(CAPS, office), Permits(CAPS, office)
+    lost = [Visitor(dead.vms("aws", "r1")) for _ in range(6)]
+    await until(6, lost)
+    await dead._cloud("aws").close_without_a_word()
+    others = [Visitor(alive.vms("aws", "r1")) for _ in range(6)]
+    await asyncio.sleep(0.5)
+    assert not any(visitor.inside for visitor in others)
+    clock.jump(SECONDS)
+    await until(6, others)
+    await leave_all(*others)
+    for visitor in lost:
+        await visitor.cancel()
+    await alive.close()
+
+
+async def test_a_worker_that_leaves_gives_everything_back_at_once() -> None:
+    office = LocalOffice()
+    one, two = Permits(CAPS, office), Permits(CAPS, office)
+    async with one.vms("aws", "r1", 6):
+        pass
+    await one.close()
+    async with asyncio.timeout(SECONDS / 2), two.vms("aws", "r1", 6) as size:
+        assert size == 6
+    await two.close()
+
+
+@dataclass
+class Unsteady(LocalOffice):
+    """An office that can be away."""
+
+    away: bool = False
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def exchange(self, cloud: str, worker: str, wishes: object, limits: Limits) -> Terms:
+        self.asked += 1
+        if self.away:
+            raise StoreUnavailable("away")
+        return await super().exchange(cloud, worker, wishes, limits)  # type: ignore[arg-type]
+
+
+@dataclass
+class SlowRight:
+    """The first proof takes longer than a lease lives."""
+
+    clock: Clock
+    proofs: int = 0
+    refuse: bool = False
+
+    async def prove(self) -> None:
+        if self.refuse:
+            raise Superseded("no")
+        self.proofs += 1
+        if self.proofs == 1:
+            self.clock.jump(SECONDS + 0.1)
+
+
+# Of the arithmetic: whatever workers wish, hold and forget, in whatever order, the caps hold.
+
+
+@dataclass
+class Member:
+    """A worker of the model: what it may use, and what it does use."""
+
+    leases: dict[str, int] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
+    until: float = 0.0
+
+
+STEP = st.tuples(
+    st.sampled_from(["exchange", "exchange", "take", "take", "give", "freeze", "wait"]),
+    st.integers(0, 3),
+    st.sampled_from(["r1", "r2", "r3"]),
+    st.integers(1, 8),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=st.lists(STEP, min_size=20, max_size=80))
+def test_no_order_of_exchanges_lets_workers_have_more_than_the_caps(steps: list[tuple[str, int, str, int]]) -> None:
+    now, shares, members = 1_000.0, list[Share](), [Member() for _ in range(4)]
+    for what, which, region, number in steps:
+        member, name = members[which], f"w{which}"
+        if what == "wait":
+            now += number / 4
+        elif what == "freeze":
+            now += SECONDS + 1
+            for one in members:
+                one.used.clear()  # what was in flight has ended
+        elif what == "give":
+            member.used[region] = max(0, member.used[region] - number)
+        elif what == "take" and now < member.until:
+            free = member.leases.get(region, 0) - member.used[region]
+            member.used[region] += max(0, min(free, number))
+        elif what == "exchange":
+            shares = _exchange(shares, name, member, region, number, now)
+        _check(members, now)
+
+
+def _exchange(shares: list[Share], name: str, member: Member, region: str, number: int, now: float) -> list[Share]:
+    live = now < member.until
+    held = {one: max(member.used[one], member.leases.get(one, 0) if live else 0) for one in +member.used}
+    wishes = [Wish(one, holds, max(1, holds)) for one, holds in held.items()]
+    if region not in held:
+        wishes.append(Wish(region, member.leases.get(region, 0) if live else 0, number))
+    mine, terms = settle(shares, name, wishes, LIMITS, now)
+    member.leases, member.until = {one: lease.amount for one, lease in terms.leases.items()}, now + SECONDS
+    return [*(share for share in shares if share.worker != name), *mine]
+
+
+def _check(members: list[Member], now: float) -> None:
+    in_use: Counter[str] = Counter()
+    for member in members:
+        if now < member.until:  # what is in flight longer than that is what nobody can take back
+            in_use.update(+member.used)
+    assert max(in_use.values(), default=0) <= 6
+    assert len(+in_use) <= 2
+
+
+# Limits that connections lower.
+
+
+def test_a_connection_lowers_the_caps_and_never_raises_them() -> None:
+    place = {"provider": "simulated", "csp": "ncp"}
+    document = {
+        "low": {**place, "region": "a", "limits": {"vms": 4, "regions": 2}},
+        "high": {**place, "region": "b", "limits": {"vms": 400}},
+        "usual": {**place, "region": "c"},
+    }
+    limits = RateLimits(lower=parse({"connections": document}, "file").limits())
+    ncp = limits.of("ncp")
+    assert (ncp.regions, [ncp.vms(region) for region in "abc"]) == (2, [4, 15, 15])
+    assert limits.of("aws").regions == CLOUDS["aws"].regions
+
+
+def test_a_cloud_that_the_table_does_not_name_has_ten_regions_and_thirty_vms() -> None:
+    nimbus = RateLimits().of("nimbus")
+    assert (nimbus.regions, nimbus.vms("anywhere")) == (10, 30)
