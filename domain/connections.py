@@ -105,7 +105,6 @@ class AwsOptions(_Part):
         return self
 
 
-<<<<<<< HEAD
 def check_served(places: Iterable[str], served: Iterable[str]) -> None:
     """Refused if one of the places is real and not among those that are served."""
     known = set(served)
@@ -119,13 +118,13 @@ def check_served(places: Iterable[str], served: Iterable[str]) -> None:
             f"{csp}/{name} of {provider} cannot be reached from this worker: nothing was changed",
             "start every worker with the connections file by which the VMs there were made: RATCHET_CONNECTIONS",
         )
-=======
+
+
 class LowerLimits(_Part):
     """Fewer calls at once than this program's table allows the cloud; more are never made."""
 
     regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
     vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
->>>>>>> 226cd8c (Rate limits hold over all workers: permits are leased from the store, and --share goes)
 
 
 class SimulatedConnection(_Part):
@@ -259,7 +258,7 @@ class Connections:
     def limits(self) -> dict[tuple[str, str], Caps]:
         """Cloud and region -> at most this at once."""
         return {
-            (each.csp, each.region): Caps(each.limits.regions or NO_CAP, each.limits.vms or NO_CAP)
+            split_placement(each.place): Caps(each.limits.regions or NO_CAP, each.limits.vms or NO_CAP)
             for each in self.named.values()
             if each.limits != LowerLimits()
         }

@@ -12,7 +12,7 @@ from domain.permits import Limits, Terms, Wish
 from store import permits
 from store.schema import permits as shares
 from tests.test_store.scene import Scene
-from tests.test_store.test_races import rival, together  # noqa: F401  a fixture
+from tests.test_store.test_races import together
 
 LIMITS = Limits(2, lambda _region: 6)
 
@@ -22,10 +22,7 @@ def leasing(worker: int) -> Callable[[sa.Connection], Terms]:
     return partial(permits.exchange, cloud="aws", worker=f"w{worker}", wishes=wishes, limits=LIMITS)
 
 
-async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_caps(
-    scene: Scene,
-    rival: Scene,  # noqa: F811
-) -> None:
+async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_caps(scene: Scene, rival: Scene) -> None:
     for _ in range(2):  # the second time they have shares already
         together([scene, rival], [leasing(worker) for worker in range(12)])
         rows = await scene.database.run(lambda connection: connection.execute(sa.select(shares)).mappings().all())
