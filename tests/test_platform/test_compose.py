@@ -195,7 +195,7 @@ def test_on_kubernetes_the_image_is_ours_and_of_this_version() -> None:
 def test_on_kubernetes_variables_are_settings() -> None:
     names = {*CONFIG["data"], *(variable["name"] for each in containers() for variable in each.get("env", []))}
     known = {f"RATCHET_{name.upper()}" for name in Settings.model_fields}
-    assert names - known == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "INDEX"}
+    assert names - known == {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"}
     for variable, value in CONFIG["data"].items():
         if variable in known:
             field = Settings.model_fields[variable.removeprefix("RATCHET_").lower()]
