@@ -51,4 +51,4 @@ def audits(parts: Parts) -> list[Audit]:
 
 def _activities(parts: Parts) -> MachineActivities:
     patience = replace(PATIENCE, call=parts.settings.call_timeout, total=parts.settings.patience)
-    return MachineActivities(parts.inventory, hypervisor(parts), patience)
+    return MachineActivities(parts.inventory, hypervisor(parts), parts.fence, patience)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.fence import Fence
 from activities.machines.crew import REFUSED_OUTSIDE, Crew
 from activities.machines.orders import PATIENCE, Orders
 from activities.patience import Patience
-from activities.pulse import pulse
 from domain import machines
 from domain.errors import ProviderError, brief
 from domain.machines.model import Residents, Task, Work
@@ -24,16 +27,18 @@ __all__ = ["PATIENCE", "MachineActivities"]
 class MachineActivities:
     """Everything that is done to this family's objects outside."""
 
-    def __init__(self, inventory: Inventory, hypervisor: Hypervisor, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: Patience = PATIENCE
+    ) -> None:
         self._inventory = inventory
         self._hypervisor = hypervisor
+        self._fence = fence
         self._patience = patience
 
     @activity.defn(name=machines.OPERATE_OBJECT)
     async def operate_object(self, task: Task) -> Work:
         """Carry an action out. Fails for good when the hypervisor refuses, or does not answer for too long."""
-        async with pulse():
-            crew = await self._crew(task.grant)
+        async with self._crew(task.grant) as crew:
             try:
                 return await crew.carry_out(task.verbs)
             except ProviderError as error:
@@ -42,8 +47,8 @@ class MachineActivities:
     @activity.defn(name=machines.SETTLE_OBJECT)
     async def settle_object(self, task: Task) -> Work:
         """The action failed or was cut off: bring the hypervisor back to what its objects were before."""
-        async with pulse():
-            return await (await self._crew(task.grant)).bring_back()
+        async with self._crew(task.grant) as crew:
+            return await crew.bring_back()
 
     @activity.defn(name=machines.MACHINES_ON)
     async def machines_on(self, query: Query) -> Residents:
@@ -59,6 +64,8 @@ class MachineActivities:
         wanted = expected(view.kind, view.status)
         return found if found == wanted else f"{found}, not {wanted}"
 
-    async def _crew(self, grant: Grant) -> Crew:
-        view = await self._inventory.get(grant.path)
-        return Crew(self._inventory, Orders(self._hypervisor, self._patience, grant), grant, view)
+    @asynccontextmanager
+    async def _crew(self, grant: Grant) -> AsyncIterator[Crew]:
+        async with self._fence.right(grant.path, grant.epoch) as right:
+            view = await self._inventory.get(grant.path)
+            yield Crew(self._inventory, Orders(self._hypervisor, self._patience, grant, right), grant, view)

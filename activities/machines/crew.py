@@ -77,11 +77,11 @@ class Crew:
     async def _discard(self) -> Work:
         """Nothing should be there. What is there may have been made by a creation that was cut off, or failed."""
         found = await self.orders.describe(self.view.path)
-        if found.state == ABSENT:
-            return Work(message="nothing was left at the hypervisor")
         about = {**self._about(self.view), "machine": found.machine}
         if (await self.orders.clear_away(self.view.path, about)).state != ABSENT:
             raise Rejected(f"{self.view.path} is {found.state} at the hypervisor, and no order leads away from there")
+        if found.state == ABSENT:
+            return Work(message="nothing was left at the hypervisor")
         return Work(message=f"was {found.state} at the hypervisor, and was removed")
 
     async def _do(self, verbs: Sequence[str]) -> None:
@@ -129,7 +129,9 @@ class Crew:
             page = parties[start : start + PAGE]
             await self._move([_move(party, party.during) for party in page])
             room = asyncio.Semaphore(AT_ONCE)
-            landed = await asyncio.gather(*(self._bring_through(party, room) for party in page))
+            async with asyncio.TaskGroup() as side_by_side:  # if our right is lost, all of them end
+                going = [side_by_side.create_task(self._bring_through(party, room)) for party in page]
+            landed = [each.result() for each in going]
             await self._move([move for move in landed if not move.error])
             failures += [f"{move.path}: {move.error}" for move in landed if move.error]
         await self._note(stage)

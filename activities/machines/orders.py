@@ -1,7 +1,7 @@
 """Orders to the hypervisor on behalf of one action.
 
-Every order carries a token of the action, so that one that is given again has no second effect. Whatever was not
-answered is asked again until patience ends.
+Every order carries a token of the action, so that one that is given again has no second effect, and the action's epoch.
+Before each try the right to it is proven. Whatever was not answered is asked again until patience ends.
 """
 
 from __future__ import annotations
@@ -10,12 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from activities.fence import Right
 from activities.patience import Patience
 from domain.errors import Rejected
 from domain.machines.port import ABSENT, MOVES, Facts, Hypervisor, Order, way_back
 from domain.model import Grant
 from domain.paths import kind_of
 
+LAST = {
+    kind: next(verb for verb, moves in verbs.items() if ABSENT in moves and moves[ABSENT] == ABSENT)
+    for kind, verbs in MOVES.items()
+    if verbs
+}  # the order that leads each kind to its end, and is good there too
 PATIENCE = Patience(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
@@ -26,6 +32,7 @@ class Orders:
     hypervisor: Hypervisor
     patience: Patience
     grant: Grant
+    right: Right
 
     async def carry_out(self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None) -> Facts | None:
         """Orders one after the other. Returns what the last one tells of the object."""
@@ -52,6 +59,10 @@ class Orders:
     async def clear_away(self, path: str, about: dict[str, Any]) -> Facts:
         """What is only modelled has no orders; but a creation that was cut off may have made it all the same."""
         facts = await self.describe(path)
+        if (
+            facts.state == ABSENT
+        ):  # ordered all the same: an order of an earlier action that is on its way finds our epoch
+            return await self.give(LAST[kind_of(path)], path, about, "drift")
         return await self._lead(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
 
     async def _lead(self, facts: Facts, way: Sequence[str], about: dict[str, Any]) -> Facts:
@@ -66,5 +77,7 @@ class Orders:
     async def give(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> Facts:
         """One order, given again until it is answered or patience ends."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
-        order = Order(path, kind_of(path), token, about)
-        return await self.patience.until_answered(lambda: self.hypervisor.perform(verb, order))
+        order = Order(path, kind_of(path), token, about, self.grant.epoch)
+        return await self.patience.until_answered(
+            lambda: self.right.order(lambda: self.hypervisor.perform(verb, order))
+        )

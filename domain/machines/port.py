@@ -85,12 +85,17 @@ _NOT_THERE = (NONE, S.VIRTUAL, S.MODELED, S.DESTROYED, S.DECOMMISSIONED)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order for one object. The token makes a repeated order have one effect."""
+    """One order for one object. The token makes a repeated order have one effect.
+
+    `epoch` is the number of the action that orders. A hypervisor keeps the highest for each object, also for one that
+    is absent, and refuses a lower one as Superseded: a worker that was frozen may order when a later action is done.
+    """
 
     path: str
     kind: str
     token: str
     spec: Mapping[str, Any] = field(default_factory=dict)  # what it is made of, and what the order is about
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ class Hypervisor(Protocol):
     """Nodes with capacity, machines on them, disks, networks, images."""
 
     async def perform(self, verb: str, order: Order) -> Facts:
-        """Carry out an order; returns when it is done. Raises a ProviderError."""
+        """Carry out an order; returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
     async def describe(self, path: str) -> Facts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from domain.errors import Rejected
+from domain.errors import Rejected, Superseded
 from domain.machines.port import ABSENT, MOVES, Facts, Order
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
@@ -28,6 +28,7 @@ class Thing:
     image: str = ""
     memory: int = 0
     effects: int = 0
+    epoch: int = 0
 
     def facts(self) -> Facts:
         return Facts(self.path, self.state, self.node, self.machine)
@@ -47,19 +48,22 @@ def find(connection: sa.Connection, path: str, kind: str = "") -> Thing:
 
 
 def carry_out(connection: sa.Connection, verb: str, order: Order) -> Facts:
-    """Do it, once for each token. Raises Rejected."""
+    """Do it, once for each token. Raises Rejected, or Superseded if a later action has ordered something there."""
     thing = find(connection, order.path, order.kind)
+    if order.epoch < thing.epoch:
+        late = f"the order of action {order.epoch} for {order.path} comes too late"
+        raise Superseded(f"{late}: action {thing.epoch} has ordered since", final=True)
     if connection.execute(_DONE, {"token": order.token}).first():
         return thing.facts()
     after = MOVES.get(order.kind, {}).get(verb, {}).get(thing.state)
     if after is None:
         raise Rejected(f"cannot {verb} {order.path}: it is {_place(thing)}")
-    changed = replace(thing, state=after)
+    changed = replace(thing, state=after, epoch=order.epoch)
     if special := _SPECIAL.get((order.kind, verb)):
         changed = special(connection, changed, thing, order)
-    effect = changed != thing or verb in ("reboot", "reset")
-    if effect:
-        _write(connection, replace(changed, effects=thing.effects + 1))
+    effect = changed != replace(thing, epoch=order.epoch) or verb in ("reboot", "reset")
+    if effect or order.epoch > thing.epoch:
+        _write(connection, replace(changed, effects=thing.effects + effect))
     told = {"path": order.path, "verb": verb, "token": order.token, "effect": effect}
     connection.execute(_KEEP, told)
     return changed.facts()
@@ -89,7 +93,7 @@ def _place(thing: Thing) -> str:
 
 def _create_machine(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
     if old.state != ABSENT:
-        return old
+        return new
     image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", MACHINE_MEMORY))
     if find(connection, f"image:{image}").state != "ready":
         raise Rejected(f"image {image} is not ready to be used")
@@ -136,7 +140,7 @@ def _destroy_image(connection: sa.Connection, new: Thing, old: Thing, order: Ord
 
 
 def _new_node(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:
-    return replace(new, memory=int(order.spec.get("memory", NODE_MEMORY))) if old.state == ABSENT else old
+    return replace(new, memory=int(order.spec.get("memory", NODE_MEMORY))) if old.state == ABSENT else new
 
 
 def _decommission(connection: sa.Connection, new: Thing, old: Thing, order: Order) -> Thing:

@@ -9,7 +9,7 @@ from random import Random
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import Rejected, StoreUnavailable, Unavailable, UnknownOutcome, brief
+from domain.errors import Rejected, StoreUnavailable, Superseded, Unavailable, UnknownOutcome, brief
 from domain.faults import Fault, Kind
 from domain.machines.port import Facts, Order
 from domain.ports import Order as Call
@@ -103,7 +103,7 @@ def _done(connection: sa.Connection, verb: str, order: Order) -> Facts | Excepti
         return books.find(connection, order.path).facts()
     try:
         return books.carry_out(connection, verb, order)
-    except Rejected as error:
+    except (Rejected, Superseded) as error:
         return error
 
 

@@ -17,7 +17,8 @@ things = sa.Table(
     sa.Column("image", sa.String, nullable=False),
     sa.Column("memory", sa.Integer, nullable=False),  # a machine's need, a node's capacity
     sa.Column("effects", sa.Integer, nullable=False),
-    sa.Index("sim_things_on_node", "node", "kind"),
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),  # the highest that ordered anything
+    sa.Index("sim_things_on_node", "node", "kind", "state", "memory"),  # all that the room of a node is reckoned from
 )
 
 # Every order that was given, in the order in which they were answered. A token that is in it was carried out.

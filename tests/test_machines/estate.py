@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from temporalio.testing import ActivityEnvironment
+
 from activities.machines import MachineActivities
 from domain.faults import Fault
 from domain.machine import NONE
-from domain.machines.model import Task
-from domain.machines.port import Order, expected
+from domain.machines.model import Task, Work
+from domain.machines.port import Hypervisor, Order, expected
 from domain.machines.tables import TABLES
-from domain.model import Claim, Ending, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
+from domain.model import Claim, Ending, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
 from providers.machines import NAME, SimulatedHypervisor
 from starter.asking import Asking, Ticket
 from tests.patience import PATIENCE
@@ -139,10 +141,17 @@ class Estate:
         admission = await inventory.begin(Claim(request=request, run=f"seed-{uuid.uuid4()}", at=at))
         assert admission.grant, admission.refusal
         grant = admission.grant
-        work = await MachineActivities(inventory, self.hypervisor).operate_object(Task(grant=grant))
+        work = await self.at_work("operate", grant)
         left = {"info": work.info, "to": work.to}
         ending = Ending(epoch=grant.epoch, path=path, result=Result.SUCCEEDED, at=at, **left)
         return (await inventory.finish(ending)).status
+
+    async def at_work(self, what: str, grant: Grant, hypervisor: Hypervisor | None = None) -> Work:
+        """One of the activities of an action, as a worker runs it; on another hypervisor if one is given."""
+        parts = self.service.parts
+        work = MachineActivities(parts.inventory, hypervisor or self.hypervisor, parts.fence)
+        way = {"operate": work.operate_object, "settle": work.settle_object}[what]
+        return await ActivityEnvironment().run(way, Task(grant=grant))
 
     async def with_account(self) -> Estate:
         await self.seed(self.account, "create")

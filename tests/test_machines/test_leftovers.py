@@ -38,7 +38,8 @@ async def left_disk(estate: Estate) -> str:
     await estate.hang(disk, "attach")
     await estate.admitted(db, "add-disk", disk="late")
     await estate.hanging(disk)
-    await estate.hypervisor.perform("attach", Order(disk, "disk", f"{disk}, as it came to be", {"machine": db}))
+    told, epoch = f"{disk}, as it came to be", (await estate.see(db)).epoch
+    await estate.hypervisor.perform("attach", Order(disk, "disk", told, {"machine": db}, epoch))
     await estate.asking.client.get_workflow_handle(db).terminate("an operator")
     await estate.heal_faults()
     return disk

@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from activities.machines import MachineActivities
-from domain.machines.model import Task
 from domain.model import Claim, Ending, Request, Result
 from tests.test_machines.estate import Estate
 
@@ -80,9 +78,8 @@ async def test_an_account_remembers_what_it_paused_also_when_a_second_worker_goe
     asked = Request(path=estate.account, action="disable", requested_by="tester")
     grant = (await inventory.begin(Claim(request=asked, run=f"run-{estate.name}", at=at))).grant
     assert grant
-    work = MachineActivities(inventory, estate.hypervisor)
-    assert (await work.operate_object(Task(grant=grant))).info == {"paused": [estate.space()]}
-    assert (await work.operate_object(Task(grant=grant))).info == {"paused": [estate.space()]}
+    assert (await estate.at_work("operate", grant)).info == {"paused": [estate.space()]}
+    assert (await estate.at_work("operate", grant)).info == {"paused": [estate.space()]}
     await inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=Result.SUCCEEDED, at=at))
 
 
