@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from activities.companions import Companions, Missing
 from activities.leftovers import Leftovers
 from activities.measuring import count
 from activities.pulse import pulse
@@ -50,11 +51,13 @@ class Healing:
         inventory: Inventory,
         limits: Mapping[str, float] | None = None,
         inspectors: Mapping[str, Inspect] | None = None,
+        companions: Companions | None = None,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
+        self._companions = companions or Companions(client)
         self._leftovers = Leftovers(client, inventory, self._limits)
 
     @activity.defn(name=wire.HEAL_HOLDERS)
@@ -86,7 +89,8 @@ class Healing:
                 *(self._look(each, order, at, room) for each in under_way),
                 *(self._leftovers.clear(each, order.dry_run, room) for each in left),
             )
-        found = [each for each in looks if each]
+            lost = await (self._companions.missing() if order.dry_run else self._companions.ensure(at))
+        found = [*(each for each in looks if each), *(_missed(each, order.dry_run, at) for each in lost)]
         counts, looked = Counter(each.finding.value for each in found), len(looks)
         report = HealReport(at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found)
         return await self._inventory.keep_report(report)
@@ -156,6 +160,11 @@ class Healing:
         for question in asked:
             question.cancel()
         return [question.result() if question.done() else None for question in asked]
+
+
+def _missed(missing: Missing, dry_run: bool, at: datetime) -> Found:
+    finding = Finding.WOULD_START if dry_run else Finding.STARTED
+    return Found(path=missing.id, action=missing.title, since=at, status="missing", finding=finding)
 
 
 def _age(suspect: Suspect, at: datetime) -> float:

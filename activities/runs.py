@@ -46,6 +46,12 @@ async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
     return RunState.CLOSED if asked else RunState.UNKNOWN
 
 
+async def is_open(client: Client, workflow_id: str) -> bool:
+    """Does anything run under this ID?"""
+    newest = await _describe(client, workflow_id, "")
+    return newest is not None and newest.status not in _OVER
+
+
 async def _describe(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:
     """The raw answer: the SDK's own description fails on a status that it does not know, such as paused."""
     which = WorkflowExecution(workflow_id=workflow_id, run_id=run)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.companions import Companions
 from activities.pulse import pulse
 from activities.runs import RunState, state_of
 from domain import registry, wire
@@ -26,10 +27,13 @@ AT_ONCE = 20  # questions to Temporal
 class Verifying:
     """What `starter verify` asks for."""
 
-    def __init__(self, client: Client, inventory: Inventory, audits: Sequence[Audit]) -> None:
+    def __init__(
+        self, client: Client, inventory: Inventory, audits: Sequence[Audit], companions: Companions | None = None
+    ) -> None:
         self._client = client
         self._inventory = inventory
         self._audits = audits
+        self._companions = companions or Companions(client)
 
     @activity.defn(name=wire.VERIFY)
     async def verify(self, query: Query) -> Verification:
@@ -38,6 +42,7 @@ class Verifying:
             kept = await self._inventory.kept(query.path)
             dead = await self._dead(kept)
             books = [await audit(query.path) for audit in self._audits]
+            late = await self._late(query.path)
             begun = await self._inventory.begun_since(kept.last)
         alive = [each for each in kept.open if each.run not in dead]
         runs = {each.run for each in alive} | {run for _, _, run in kept.held if run not in dead}
@@ -47,6 +52,7 @@ class Verifying:
             *rest_is_stable(kept.under_way, kept.held, {each.epoch for each in alive}, runs),
             *kept.findings,
             *(finding for wrong, _ in books for finding in wrong),
+            *late,
         ]
         busy = _Busy([*(each.path for each in alive), *begun])
         sure = [finding for finding in findings if not busy.about(finding.path)]
@@ -54,6 +60,16 @@ class Verifying:
         looked_at["outside"] = sum(size for _, size in books)
         more = max(0, len(sure) - LISTED) + kept.more
         return Verification(findings=sure[:LISTED], more=more, looked_at=looked_at)
+
+    async def _late(self, prefix: str) -> list[Finding]:
+        """I12: companions that are missing, and timers that are overdue."""
+        told = "its {} does not run ({}); start it with: starter heal"
+        missing = [
+            Finding("I12", each.path, told.format(each.title, each.id))
+            for each in await self._companions.missing()
+            if not prefix or _at(prefix, each.path)
+        ]
+        return missing + await self._companions.overdue(prefix, datetime.now(UTC))
 
     async def _dead(self, kept: Kept) -> set[str]:
         """Runs that are closed although, even now, their action has not ended or their lock is held."""

@@ -29,6 +29,8 @@ class Finding(StrEnum):
     ENDED = "ended"  # it came to rest while we looked
     REMOVED = "removed"  # what a creation may have left outside is not there, or not any more
     WOULD_REMOVE = "would remove"  # the same, in a dry run
+    STARTED = "started"  # a companion that should live and did not: started again
+    WOULD_START = "would start"  # the same, in a dry run
     LEFT = "left"  # the same, but it could not be done now: the next sweep tries again
 
 

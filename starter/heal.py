@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import wire
-from domain.healing import ANY, HealReport, HealReports, ReportQuery, Sweep
+from domain.healing import ANY, Finding, Found, HealReport, HealReports, ReportQuery, Sweep
 from domain.paths import short
 from starter import terminal
 from starter.actions import duration
@@ -57,9 +57,14 @@ async def report(
     return _tell(kept.reports, output)
 
 
+def _name(found: Found) -> str:
+    """Companions are known by their workflow's ID."""
+    return found.path if found.finding in (Finding.STARTED, Finding.WOULD_START) else short(found.path)
+
+
 def _tell(reports: list[HealReport], output: Output) -> Exit:
     lines = [
-        (short(each.path), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
+        (_name(each), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
         for report in reports
         for each in report.found
     ]

@@ -21,6 +21,7 @@ PROMISES = {
     "I5": "no two conflicting actions at once",
     "I7": "each record is about its own resource",
     "I11": "behind every change there is an action",
+    "I12": "what is to happen later has somebody to do it",
 }
 
 

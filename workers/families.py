@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from activities.healing import Inspect
 from activities.verifying import Audit
+from domain.companions import CompanionRow
 from domain.ports import AtOnce
 from workers import edge, leases, machines, mci, systems
 from workers.parts import Parts
@@ -66,6 +67,12 @@ async def beside(parts: Parts, queues: Sequence[str]) -> AsyncIterator[None]:
             if hook := getattr(family, "beside", None):
                 await stack.enter_async_context(hook(parts, queues))
         yield
+
+
+def companions(parts: Parts) -> list[CompanionRow]:
+    """Workflows that live beside objects: a family that has some has a function of this name."""
+    asked = [getattr(family, "companions", None) for family in FAMILIES]
+    return [row for ask in asked if ask for row in ask(parts)]
 
 
 def audits(parts: Parts) -> list[Audit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +12,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from activities.leases import Firing, Hands, LeaseReading
 from activities.leases.tenancy import Tenancy
 from activities.verifying import Audit
+from domain.companions import Companion, CompanionRow
+from domain.leases import names
 from domain.leases.spec import Limits
+from domain.leases.views import Wake
 from domain.ports import AtOnce
 from domain.wire import ACTIONS_QUEUE
 from providers.leases import SimulatedHosts
@@ -76,6 +79,17 @@ def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
 
 def _hands(parts: Parts) -> Hands:
     return Hands(SqlLeases(parts.database), hosts(parts), parts.fence, parts.settings.patience)
+
+
+def companions(parts: Parts) -> list[CompanionRow]:
+    """A clock for each pool in which something is to happen."""
+    store = SqlLeases(parts.database)
+
+    async def expected() -> AsyncIterator[Companion]:
+        for pool, due in (await store.pools()).items():
+            yield Companion(names.clock_id(pool), f"pool:{pool}", Wake(pool=pool), due)
+
+    return [CompanionRow(names.LEASE_CLOCK, "lease clock", expected, names.LOOK_AGAIN, store.overdue)]
 
 
 def audits(parts: Parts) -> list[Audit]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 from activities.healing import Inspect
 from activities.machines import PATIENCE, MachineActivities
-from activities.machines.bin import BinActivities, BinAudit
+from activities.machines.bin import BinActivities
 from activities.machines.books import HypervisorBooks
 from activities.verifying import Audit
-from domain.machines import QUEUE
+from domain.companions import Companion, CompanionRow
+from domain.machines import BIN, BIN_ROLE, LOOK_AGAIN, QUEUE
+from domain.machines.model import Bin
 from domain.machines.tables import TABLES
-from domain.wire import ACTIONS_QUEUE
+from domain.wire import ACTIONS_QUEUE, companion
 from providers.machines import SimulatedHypervisor
 from store.bins import SqlBin
 from workers.parts import Parts
@@ -45,8 +47,19 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
 
 
 def audits(parts: Parts) -> list[Audit]:
-    """The inventory against the hypervisor's books, and recycle bins that nobody empties."""
-    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit, BinAudit(SqlBin(parts.database)).audit]
+    """The inventory against the hypervisor's books."""
+    return [HypervisorBooks(parts.inventory, hypervisor(parts)).audit]
+
+
+def companions(parts: Parts) -> list[CompanionRow]:
+    """A clock for each tenant that has something in the recycle bin."""
+    recycle_bin = SqlBin(parts.database)
+
+    async def expected() -> AsyncIterator[Companion]:
+        for tenant in await recycle_bin.tenants():
+            yield Companion(companion(tenant, BIN_ROLE), tenant, Bin(tenant=tenant))
+
+    return [CompanionRow(BIN, "recycle-bin clock", expected, LOOK_AGAIN, recycle_bin.overdue)]
 
 
 def _activities(parts: Parts) -> MachineActivities:

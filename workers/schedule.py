@@ -18,9 +18,16 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.companions import ScheduleRow
 from domain import wire
 from domain.healing import Sweep
 from domain.limits import TASK_TIMEOUT
+
+
+def schedules(client: Client, seconds: float) -> list[ScheduleRow]:
+    """The schedules that should be there."""
+    row = ScheduleRow(wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: keep_schedule(client, seconds))
+    return [row] if seconds else []
 
 
 async def keep_schedule(client: Client, seconds: float) -> None:

@@ -7,15 +7,18 @@ import dataclasses
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from typing import Any
 
+import structlog
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.companions import Companions
 from activities.connections import ConnectionReading
 from activities.fence import Fence, beats_of
 from activities.healing import Healing
@@ -24,6 +27,7 @@ from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
 from activities.verifying import Verifying
+from domain.errors import RatchetError, brief
 from domain.limits import CLOUDS, RateLimits
 from domain.model import StoreView
 from domain.ports import AtOnce, Cloud
@@ -38,9 +42,9 @@ from store.permits import SqlOffice
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, inspectors
+from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, companions, inspectors
 from workers.parts import Parts
-from workers.schedule import keep_schedule
+from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
 from workers.telemetry import span
 from workflows.shield import DEFINITION
@@ -76,6 +80,7 @@ class Service:
         )
         self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
+        self._companions = Companions(client, companions(self.parts), schedules(client, settings.heal_interval))
         self._points = CrashPoints(settings.crash_file) if settings.crash_file else None
         self._interceptors = self._crashing()
 
@@ -95,8 +100,28 @@ class Service:
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
                 await keep_schedule(self.client, self.settings.heal_interval)
+                await stack.enter_async_context(self._companions_ensured())
             yield
             await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
+
+    @asynccontextmanager
+    async def _companions_ensured(self) -> AsyncIterator[None]:
+        """Start those that are missing, beside whatever else is done; what cannot be done now a sweep does."""
+
+        async def ensure() -> None:
+            log = structlog.get_logger("companions")
+            try:
+                for each in await self._companions.ensure(datetime.now(UTC)):
+                    log.warning("started a companion that was missing", title=each.title, id=each.id)
+            except (RatchetError, RPCError) as error:
+                log.warning("companions could not be looked at; a sweep will", why=brief(error))
+
+        task = asyncio.create_task(ensure())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         await self.parts.permits.close()
@@ -147,10 +172,10 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed, self._at_once(), self.connections.places()),
-            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts)),
+            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts), self._companions),
             Reading(self.inventory, self._describe_store),
         )
-        verifying = Verifying(self.client, self.inventory, audits(self.parts))
+        verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
         return [
             *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
             *(writes.still_held, writes.close_line, writes.open_line),

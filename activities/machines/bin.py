@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from temporalio import activity
 from temporalio.client import Client
 
 from domain import machines, wire
 from domain.limits import TASK_TIMEOUT
 from domain.machines.model import Bin, BinList, BinQuery, RecycleBin
-from domain.model import Finding
-
-GRACE = timedelta(minutes=10)  # an entry that is due may be on its way, or its object busy
 
 
 class BinActivities:
@@ -38,16 +33,3 @@ class BinActivities:
             start_signal=machines.LOOK_AGAIN,
             static_summary=f"the recycle bin of {of.tenant}",
         )
-
-
-class BinAudit:
-    """I2 for recycle bins: what is due does not stay there."""
-
-    def __init__(self, recycle_bin: RecycleBin) -> None:
-        self._bin = recycle_bin
-
-    async def audit(self, prefix: str) -> tuple[list[Finding], int]:
-        """Entries at or below a path that should long be destroyed. Nothing outside is looked at."""
-        late = await self._bin.overdue(prefix, datetime.now(UTC) - GRACE)
-        told = "should have left the recycle bin at {}: its clock is not alive, or cannot destroy it"
-        return [Finding("I2", path, told.format(until)) for path, until in late.items()], 0

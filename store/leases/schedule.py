@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 
 import sqlalchemy as sa
 
 from domain.errors import Superseded
 from domain.leases.capacity import Size
+from domain.leases.dates import stamp
 from domain.leases.tables import BEFORE_END, END, START, Lease
 from domain.leases.views import Due, DueList, DueQuery, HandOver, Holding, Want
 from store.engine import Database
 from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line, lock, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
+from store.reading import below
 from store.schema import actions, objects
 
 PAGE = 500
+OVERDUE_LISTED = 1_000
 _FIRST = {END: 0, BEFORE_END: 1, START: 2}  # at one moment: what ends makes room for what starts
 
 _MINE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
@@ -91,6 +95,14 @@ class SqlLeases:
     async def holdings(self, order: HandOver) -> list[Holding]:
         return await self.database.run(partial(_ordered, order=order))
 
+    async def pools(self) -> dict[str, datetime]:
+        """Where something is to happen, and when first."""
+        return await self.database.run(pools)
+
+    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
+        """Leases at or below a path with an event that was due before that moment, and that nothing holds up."""
+        return await self.database.run(partial(overdue, prefix=prefix, before=before))
+
     async def returned(self, holding: Holding) -> None:
         await self.database.run(partial(returned, holding=holding))
 
@@ -118,6 +130,21 @@ def due(connection: sa.Connection, query: DueQuery) -> DueList:
             _GO_ON, asked | {"last_due": last.due, "last_rank": last.rank, "last_event": last.event}
         ).all()
     return DueList(due=ready, waiting=waiting, next=connection.execute(_LATER, asked).scalar_one_or_none())
+
+
+def pools(connection: sa.Connection) -> dict[str, datetime]:
+    """Pools with events to come, and the time of the first."""
+    query = sa.select(timers.c.pool, sa.func.min(timers.c.due)).group_by(timers.c.pool)
+    return {pool: due for pool, due in connection.execute(query)}  # noqa: C416  rows are not pairs to the checker
+
+
+def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
+    """Whose start waits for somebody else's end is not late itself."""
+    query = sa.select(timers.c.lease, timers.c.name, timers.c.due).where(timers.c.due < before).order_by(timers.c.due)
+    query = query.where(below(timers.c.lease, prefix)) if prefix else query
+    rows = connection.execute(query.limit(OVERDUE_LISTED)).all()
+    held_up = _held_up(connection, [row.lease for row in rows if row.name == START])
+    return {row.lease: f"{stamp(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
 
 
 def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:

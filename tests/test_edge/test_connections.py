@@ -11,6 +11,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from domain.edge import messages as wire
+from domain.healing import Finding, Sweep
 from domain.model import Result
 from domain.wire import companion
 from tests.patience import PATIENCE
@@ -272,3 +273,19 @@ async def test_a_network_that_is_cut_and_mended_loses_nothing(edge: Edge, tempor
         await edge.until(path, "Ready")
         assert edge.platform().ledger(cluster) == ["create"]  # its work went on all the time, and was done once
         await edge.close()
+
+
+async def test_a_link_that_was_ended_by_hand_is_named_by_verify_and_started_by_a_sweep(edge: Edge) -> None:
+    path = await edge.up()
+    link = companion(path, wire.LINK)
+    await edge.client.get_workflow_handle(link).terminate("somebody's mistake")
+    await edge.stop_crm()  # nobody hears that it is gone
+    assert await edge.status(path) == "Ready"
+    assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
+    report = await edge.user.asking.heal(Sweep())
+    told = [(found.action, found.finding) for found in report.found if found.path == link]
+    assert told == [("link", Finding.STARTED)]
+    await edge.until(path, "Offline")
+    assert await edge.broken_promises() == []
+    await edge.start_crm()
+    await edge.until(path, "Ready")

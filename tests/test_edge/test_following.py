@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from domain.edge import messages as wire
+from domain.healing import Finding, Sweep
 from domain.wire import companion
 from starter.command import run
 from tests.patience import PATIENCE
@@ -112,3 +113,27 @@ async def until_nodes(edge: Edge, cluster: str, nodes: int) -> None:
             if view.status == "Ready" and view.spec["nodes"] == nodes:
                 return
             await asyncio.sleep(0.05)
+
+
+async def test_a_loop_that_was_ended_by_hand_is_named_by_verify_and_started_by_a_sweep(edge: Edge) -> None:
+    await two_sites(edge)
+    path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
+    rule = {"app": "shop", "cloudlets": SITES, "interval": 0.3, "min_active": 0, "max": 1, "deploy_client_count": 10}
+    await edge.user.do(path, "create", spec={"auto_provision": rule})
+    loop = companion(path, wire.LOOP)
+    await edge.client.get_workflow_handle(loop).terminate("somebody's mistake")
+    assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
+    report = await edge.user.asking.heal(Sweep())
+    told = [(found.action, found.finding) for found in report.found if found.path == loop]
+    assert told == [("demand loop", Finding.STARTED)]
+    await told_demand(edge, app)
+    assert await edge.broken_promises() == []
+    await edge.user.do(path, "delete")
+    again = await edge.user.asking.heal(Sweep())
+    assert [found for found in again.found if found.path == loop] == []
+
+
+async def told_demand(edge: Edge, app: str) -> None:
+    """Clients come, and the app follows them."""
+    await told(edge, {"cloudlet": "berlin", "clients": 50})
+    await edge.until(app, "Ready")

@@ -5,9 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from activities.runs import is_open
+from domain import wire
+from domain.healing import Finding, Sweep
+from domain.leases.names import clock_id
+from domain.leases.tables import START
+from domain.model import Finding as Broken
+from domain.model import Query, Verification
 from starter.asking import Asking
+from store.leases.tables import timers
+from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant
 from workers import embedded
 from workers.connection import connect
@@ -83,3 +95,48 @@ async def test_a_start_whose_workflow_was_killed_is_started_again_by_the_clock(t
         ("start", "STARTING", "ACTIVE"),
     ]
     await tenant.at_rest()
+
+
+async def test_a_clock_that_was_ended_from_outside_is_named_by_verify_and_started_by_a_sweep(tenant: Tenant) -> None:
+    await tenant.add_hosts("h1")
+    await tenant.create(start="+1h", end="+3h")
+    assert await _broken(tenant) == []
+    await tenant.stop_clock()
+    [finding] = await _broken(tenant)
+    assert (finding.invariant, finding.path) == ("I12", f"pool:{tenant.name}")
+    report = await tenant.asking.heal(Sweep())
+    told = [(found.action, found.finding) for found in report.found if found.path == clock_id(tenant.name)]
+    assert told == [("lease clock", Finding.STARTED)]
+    assert await _broken(tenant) == []
+    await tenant.forward(HOUR * 4)
+    await tenant.until_status("TERMINATED")
+
+
+async def test_an_event_that_is_long_overdue_is_named_by_verify(tenant: Tenant) -> None:
+    await tenant.add_hosts("h1")
+    await tenant.create(start="+1h", end="+3h")
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    earlier = sa.update(timers).where(timers.c.pool == tenant.name, timers.c.name == START).values(due=long_ago)
+    await tenant.service.database.run(lambda connection: connection.execute(earlier))
+    [finding] = await _broken(tenant, f"project:{tenant.name}")
+    assert (finding.invariant, finding.path) == ("I12", tenant.lease())
+    assert "start_lease" in finding.what
+
+
+async def test_a_starting_worker_starts_the_clocks_that_are_missing(tmp_path: Path) -> None:
+    async with _site(tmp_path) as tenant:
+        async with tenant.service.serve():
+            await tenant.add_hosts("h1")
+            await tenant.create(start="+1h", end="+3h")
+        await tenant.stop_clock()
+        async with tenant.service.serve():
+            async with asyncio.timeout(PATIENCE):
+                while not await is_open(tenant.asking.client, clock_id(tenant.name)):
+                    await asyncio.sleep(0.05)
+            await tenant.forward(HOUR * 2)
+            await tenant.until_status("ACTIVE")
+
+
+async def _broken(tenant: Tenant, path: str = "") -> list[Broken]:
+    query = Query(path=path or f"pool:{tenant.name}")
+    return (await tenant.asking.read(wire.VERIFY, query, Verification)).findings

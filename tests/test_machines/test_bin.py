@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import TimeSkipper
 
-from activities.machines.bin import BinAudit
 from domain import wire
+from domain.healing import Finding, Sweep
 from domain.machines import BIN_ROLE
 from domain.machines.model import BinQuery
 from domain.machines.rules import stamp, tenant_of
+from domain.model import Finding as Broken
 from domain.model import Query, Verification
 from store.bins import SqlBin
 from store.schema import objects
@@ -193,22 +194,30 @@ async def test_a_delete_that_fails_leaves_no_time_behind(estate: Estate) -> None
     assert (seen.due, seen.next, seen.waiting) == ([], None, False)
 
 
-async def test_verify_names_what_should_have_left_the_bin(estate: Estate) -> None:
+async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_a_sweep(estate: Estate) -> None:
     await estate.with_account()
     await estate.seed(estate.disk(), "create")
     await estate.to(estate.disk(), "delete")
-    audit = BinAudit(SqlBin(estate.service.parts.database)).audit
-    assert await audit(estate.account) == ([], 0)
-    clock = Clock(estate, estate.disk())
-    await clock.handle.terminate("somebody's mistake")
+    assert await broken(estate) == []
+    await Clock(estate, estate.disk()).handle.terminate("somebody's mistake")
     long_ago = stamp(datetime.now(UTC) - timedelta(hours=1))
     kept = {**(await estate.see(estate.disk())).info, "until": long_ago}
     late = sa.update(objects).where(objects.c.path == estate.disk()).values(info=kept)
     await estate.service.parts.database.run(lambda connection: connection.execute(late))
-    (finding,), _ = await audit(estate.account)
-    assert (finding.invariant, finding.path) == ("I2", estate.disk())
-    assert f"should have left the recycle bin at {long_ago}" in finding.what
-    assert (await audit(f"{estate.account}er"))[0] == []
-    found = await estate.asking.read(wire.VERIFY, Query(path=estate.account), Verification)
-    assert finding in found.findings
-    await estate.to(estate.disk(), "destroy")
+    clock = wire.companion(estate.account, BIN_ROLE)
+    missing, overdue = await broken(estate)
+    assert (missing.invariant, missing.path) == ("I12", estate.account)
+    assert f"its recycle-bin clock does not run ({clock})" in missing.what
+    assert (overdue.invariant, overdue.path) == ("I12", estate.disk())
+    assert f"should have been done at {long_ago}" in overdue.what
+    dry = await estate.asking.heal(Sweep(dry_run=True))
+    assert Finding.WOULD_START in [found.finding for found in dry.found if found.path == clock]
+    report = await estate.asking.heal(Sweep())
+    assert [found.finding for found in report.found if found.path == clock] == [Finding.STARTED]
+    await Clock(estate, estate.disk()).handle.result()
+    assert await estate.status(estate.disk()) == "DESTROYED"
+    assert await broken(estate) == []
+
+
+async def broken(estate: Estate) -> list[Broken]:
+    return (await estate.asking.read(wire.VERIFY, Query(path=estate.account), Verification)).findings

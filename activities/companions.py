@@ -1,0 +1,170 @@
+"""Ensures that every companion that should live does, whatever ended it: a terminate by hand, a bug, a lost start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.runs import is_open
+from domain.companions import OVERDUE, Companion, CompanionRow
+from domain.limits import TASK_TIMEOUT
+from domain.model import Finding
+from domain.wire import ACTIONS_QUEUE
+
+T = TypeVar("T")
+
+AT_ONCE = 20  # calls to Temporal
+SETTLE = 1.0  # seconds: one that was just told to begin may not have begun
+PAGE = 1_000  # open workflows in one answer of Temporal
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """A schedule that should be there, and how it is made."""
+
+    id: str
+    title: str
+    make: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What should live and does not."""
+
+    id: str
+    path: str
+    title: str
+
+
+class Companions:
+    """Asks Temporal for the open workflows of each sort in pages, and looks closer at those that are not listed."""
+
+    def __init__(
+        self, client: Client, rows: Sequence[CompanionRow] = (), schedules: Sequence[ScheduleRow] = ()
+    ) -> None:
+        self._client = client
+        self._rows = rows
+        self._schedules = schedules
+
+    async def missing(self) -> list[Missing]:
+        """What should live and does not. Changes nothing."""
+        found = [Missing(each.id, each.path, row.title) for row in self._rows for each in await self._absent(row)]
+        return found + [Missing(each.id, each.id, each.title) for each in await self._unscheduled()]
+
+    async def overdue(self, prefix: str, at: datetime) -> list[Finding]:
+        """Events at or below a path whose time is over, and long enough for somebody to have noticed."""
+        told = "should have been done at {}: its {} does not run, or cannot do it"
+        return [
+            Finding("I12", path, told.format(since, row.title))
+            for row in self._rows
+            if row.overdue
+            for path, since in (await row.overdue(prefix, at - OVERDUE)).items()
+        ]
+
+    async def ensure(self, at: datetime) -> list[Missing]:
+        """Start what is missing, and wake what has overslept. Returns what was started."""
+        started: list[Missing] = []
+        for row in self._rows:
+            absent = await self._absent(row)
+            runs = await self._all(self._start, row, absent)
+            begun = [(each, run) for each, run in zip(absent, runs, strict=True) if run]
+            await self._take_back(row, {each.id: run for each, run in begun})
+            started += [Missing(each.id, each.path, row.title) for each, _ in begun]
+            await self._wake(row, at)
+        for schedule in await self._unscheduled():
+            await schedule.make()
+            started.append(Missing(schedule.id, schedule.id, schedule.title))
+        return started
+
+    async def _absent(self, row: CompanionRow) -> list[Companion]:
+        """Those that should live, even after a second look, and have no open run."""
+        running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
+        listed = {found.id async for found in self._client.list_workflows(running, page_size=PAGE)}
+        doubtful = [each async for each in row.expected() if each.id not in listed]
+        if doubtful := await self._closed(row, doubtful):
+            await asyncio.sleep(SETTLE)
+            expected = {each.id async for each in row.expected()}
+            doubtful = await self._closed(row, [each for each in doubtful if each.id in expected])
+        return doubtful
+
+    async def _closed(self, row: CompanionRow, doubtful: Sequence[Companion]) -> list[Companion]:
+        answers = await self._all(self._is_open, row, doubtful)
+        return [each for each, alive in zip(doubtful, answers, strict=True) if not alive]
+
+    async def _is_open(self, _row: CompanionRow, companion: Companion) -> bool:
+        return await is_open(self._client, companion.id)
+
+    async def _start(self, row: CompanionRow, companion: Companion) -> str:
+        """The new run; nothing if there is one by now."""
+        try:
+            handle = await self._client.start_workflow(
+                row.workflow,
+                companion.start,
+                id=companion.id,
+                task_queue=ACTIONS_QUEUE,
+                task_timeout=TASK_TIMEOUT,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                static_summary=f"{row.title} of {companion.path}",
+            )
+        except WorkflowAlreadyStartedError:
+            return ""
+        return handle.first_execution_run_id or ""
+
+    async def _take_back(self, row: CompanionRow, started: dict[str, str]) -> None:
+        """What it should live for may have gone while it was started."""
+        if not started:
+            return
+        expected = {each.id async for each in row.expected()}
+        for workflow_id, run in started.items():
+            if workflow_id not in expected:
+                with suppress(RPCError):  # it has ended by itself
+                    handle = self._client.get_workflow_handle(workflow_id, run_id=run)
+                    await handle.terminate("what it was started for has gone meanwhile")
+
+    async def _wake(self, row: CompanionRow, at: datetime) -> None:
+        """A clock that was never told of an event sleeps past it."""
+        if not row.wake:
+            return
+        async for each in _due(row, at):
+            with suppress(RPCError):  # it has just ended
+                await self._client.get_workflow_handle(each.id).signal(row.wake)
+
+    async def _unscheduled(self) -> list[ScheduleRow]:
+        found = []
+        for row in self._schedules:
+            try:
+                await self._client.get_schedule_handle(row.id).describe()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+                found.append(row)
+        return found
+
+    async def _all(
+        self,
+        call: Callable[[CompanionRow, Companion], Awaitable[T]],
+        row: CompanionRow,
+        companions: Sequence[Companion],
+    ) -> list[T]:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(companion: Companion) -> T:
+            async with room:
+                return await call(row, companion)
+
+        return await asyncio.gather(*map(one, companions))
+
+
+async def _due(row: CompanionRow, at: datetime) -> AsyncIterator[Companion]:
+    async for each in row.expected():
+        if each.due and each.due < at - OVERDUE:
+            yield each

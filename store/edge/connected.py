@@ -1,0 +1,38 @@
+"""The connections of CRMs that the inventory knows as open: what the links of their cloudlets should look after."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import sqlalchemy as sa
+
+from domain.edge.messages import Address
+from domain.edge.tables import CLOUDLET
+from store.edge.admission import address_of
+from store.engine import Database
+from store.schema import objects
+
+PAGE = 500
+_CLOUDLETS = (
+    sa.select(objects.c.path, objects.c.spec, objects.c.info)
+    .where(objects.c.kind == CLOUDLET.kind, objects.c.path > sa.bindparam("after"))
+    .order_by(objects.c.path)
+    .limit(PAGE)
+)
+
+
+async def connections(database: Database) -> AsyncIterator[list[Address]]:
+    """Cloudlet by cloudlet, those to which a CRM is connected."""
+    page, after = await database.run(partial(_page, after="")), ""
+    while page:
+        for addresses in page.values():
+            if addresses:
+                yield addresses
+        after = list(page)[-1]
+        page = await database.run(partial(_page, after=after)) if len(page) == PAGE else {}
+
+
+def _page(connection: sa.Connection, after: str) -> dict[str, list[Address]]:
+    rows = connection.execute(_CLOUDLETS, {"after": after}).mappings()
+    return {row["path"]: [each for role in ("crm", "next") if (each := address_of(row, role))] for row in rows}
