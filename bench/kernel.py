@@ -12,7 +12,7 @@ from activities.mci.vms import token_of
 from bench import bare, client
 from bench.rig import Rig, head, in_turns, mci, rig, row, run
 from domain.limits import CLOUDS
-from domain.model import Chunk, Claim, Ending, Landing, Request, Result, Target
+from domain.model import Chunk, Claim, Done, Ending, Landing, Request, Result, Target
 from domain.ports import Order, VmFacts
 from domain.wire import split_placement
 
@@ -78,8 +78,7 @@ async def _plain(rig: Rig, path: str, n: int) -> None:
     admission = await inventory.begin(Claim(request=request, run=f"{path}{n}", at=datetime.now(UTC)))
     assert admission.grant
     await asyncio.gather(*(_plain_chunk(rig, chunk, to) for chunk in admission.grant.chunks))
-    epoch = admission.grant.epoch
-    await inventory.finish(Ending(epoch=epoch, path=path, result=Result.SUCCEEDED, at=datetime.now(UTC)))
+    await inventory.finish(Ending.of(admission.grant, Result.SUCCEEDED, Done(), datetime.now(UTC)))
 
 
 async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:

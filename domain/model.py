@@ -45,6 +45,7 @@ class Claim(Model):
     workflow: str = ""  # the ID under which it runs; the object's path if not said
     spec_digest: str = ""  # of the spec as it was asked for, which examining may have changed
     serves: list[str] | None = None  # the real places that the worker reaches; it says so itself, the workflow cannot
+    started: datetime | None = None  # when the run started, by Temporal's clock: of two runs, which is the later one
 
 
 class Chunk(Model):
@@ -74,6 +75,7 @@ class Grant(Model):
     """The right to act. `epoch` fences it: a later action on the same object has a higher one."""
 
     epoch: int
+    run: str = ""  # to which it was granted; it stays so when the run is reset or continued
     path: str
     action: str
     ruling: Ruling
@@ -194,10 +196,12 @@ class Result(StrEnum):
 
 
 class Ending(Model):
-    """How an action ended, as its workflow saw it."""
+    """How an action ended, as its workflow saw it. Epoch, run and path are the grant's, as they are kept."""
 
     epoch: int
+    run: str
     path: str
+    action: str = ""
     result: Result
     message: ShortText = ""
     at: datetime
@@ -213,7 +217,8 @@ class Ending(Model):
     def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
         """The end of a granted action."""
         left = {name: getattr(done, name) for name in Done.model_fields}
-        return cls(epoch=grant.epoch, path=grant.path, result=result, at=at, **left)
+        which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
+        return cls(**which, result=result, at=at, **left)
 
 
 class Outcome(Model):
@@ -367,6 +372,8 @@ class StoreView(Model):
     url: str
     version: str
     newest: str
+    id: str = ""
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

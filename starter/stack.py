@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from starter.asking import Asking
 
 Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
+RestoredOption = Annotated[
+    bool, Parameter(negative="", help="The store comes from a backup: end what was open in it, refuse all older runs.")
+]
 
 
 async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
@@ -68,18 +71,26 @@ async def check_namespace(asking: Asking) -> None:
     await asking.client.workflow_service.describe_namespace(request)
 
 
-async def migrate() -> Exit:
+async def migrate(*, restored: RestoredOption = False) -> Exit:
     """Bring the store that RATCHET_STORE_URL names to this version's schema.
 
     Example: starter migrate
+    Example: starter migrate --restored
     """
-    from workers.process import migrate_store
+    from workers.process import migrate_store, restored_store
     from workers.settings import redacted
 
     settings = load_settings()
     before, after = migrate_store(settings)
     done = f"is at schema {after} already" if before == after else f"went from schema {before or 'none'} to {after}"
     terminal.story(f"{redacted(settings.store())} {done}")
+    if restored:
+        incarnation, ended = restored_store(settings)
+        terminal.story(f"this is incarnation {incarnation} of the store; runs that started before now are refused")
+        terminal.story(
+            f"{ended} {'action was' if ended == 1 else 'actions were'} open in the backup: ended as abandoned"
+        )
+        terminal.story("next: start the workers; then starter heal, and starter verify")
     return Exit.DONE
 
 

@@ -17,9 +17,10 @@ from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, 
 from domain.requests import spec_digest, used_for
 from domain.wire import object_of
 from store.granting import Granting, Plan, kept_grant
+from store.identity import check_incarnation
 from store.reading import hold_of, shown_status
 from store.riders import RIDERS, Extra
-from store.schema import actions, locks, objects
+from store.schema import ASKED, actions, locks, objects
 from store.steps import take
 from store.takeover import CUT_OFF, bury
 from store.turns import serialise
@@ -29,13 +30,13 @@ UNKNOWN_SPEC = ""  # of actions that began before specs were told apart
 Allowed = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
-_ASKED_AGAIN = (  # our own run first, then the latest: an earlier one may have been abandoned
+_ASKED_AGAIN = (  # the latest first: an earlier one may have been abandoned
     sa.select(actions)
-    .where(
-        (actions.c.run == sa.bindparam("run"))
-        | ((actions.c.path == sa.bindparam("path")) & (actions.c.request_id == sa.bindparam("request_id")))
-    )
-    .order_by((actions.c.run == sa.bindparam("run")).desc(), actions.c.epoch.desc())
+    .where(actions.c.path == sa.bindparam("path"), actions.c.request_id == sa.bindparam("request_id"), ASKED)
+    .order_by(actions.c.epoch.desc())
+)
+_STARTED = sa.select(actions.c.run).where(
+    actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
 )
 # Only what can be in the way, and what is our own: a busy parent has as many IX holders as children at work.
 _HELD = (
@@ -79,9 +80,13 @@ def begin(connection: sa.Connection, claim: Claim, allowed: Allowed = anybody) -
         serialise(connection, want)
         if earlier := _earlier(connection, claim, allowed):
             return earlier
+        check_incarnation(connection, claim)
         allowed(request)  # not before: what was once granted stays granted
         want = _with_more(connection, kind, request, want)
-        held = _others(connection, claim, want)
+        held = _held(connection, want)
+        if later := _later_runs(connection, claim, held):
+            return Admission(refusal=_conflict(connection, later))
+        held = _others(connection, claim, held)
         if others := conflicts(want, held):
             return Admission(refusal=_conflict(connection, others))
         if _hangs_together_otherwise(connection, kind, request, want):
@@ -170,17 +175,22 @@ def _take_along(connection: sa.Connection, grant: Grant, claim: Claim, extra: Ex
 def _earlier(connection: sa.Connection, claim: Claim, allowed: Allowed) -> Admission | None:
     """What was answered before: to this very run, or to the same request in an earlier run."""
     request = claim.request
-    asked = {"run": claim.run, "path": request.path, "request_id": request.request_id}
-    for row in connection.execute(_ASKED_AGAIN if request.request_id else _SAME_RUN, asked).mappings():
-        outcome = Outcome.model_validate(row["outcome"]) if row["outcome"] else None
-        if row["run"] == claim.run:
-            return Admission(grant=kept_grant(row), outcome=outcome)  # ended: a reset must not do it again
+    if row := connection.execute(_SAME_RUN, {"run": claim.run}).mappings().one_or_none():
+        return Admission(grant=kept_grant(row), outcome=_outcome(row))  # ended: a reset must not do it again
+    if not request.request_id:
+        return None
+    asked = {"path": request.path, "request_id": request.request_id}
+    for row in connection.execute(_ASKED_AGAIN, asked).mappings():
         allowed(request)  # what became of it is told to nobody who may not ask for it
         if not _same_request(row, claim):
             return Admission(refusal=used_for(request, row["action"], row["requested_by"]))
-        if outcome:
+        if outcome := _outcome(row):
             return Admission(outcome=outcome)
     return None
+
+
+def _outcome(row: sa.RowMapping) -> Outcome | None:
+    return Outcome.model_validate(row["outcome"]) if row["outcome"] else None
 
 
 def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
@@ -190,10 +200,19 @@ def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
     return same and row["spec_digest"] in specs
 
 
-def _others(connection: sa.Connection, claim: Claim, want: dict[str, Mode]) -> list[Hold]:
+def _later_runs(connection: sa.Connection, claim: Claim, held: list[Hold]) -> list[Hold]:
+    """Locks of runs of our own ID that started after us: then it is we who are dead, and our begin comes late."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
+    runs = [hold.run for hold in held if hold.owner == owner]
+    if not runs or claim.started is None:
+        return []
+    later = set(connection.execute(_STARTED, {"runs": runs, "started": claim.started}).scalars())
+    return [hold for hold in held if hold.run in later]
+
+
+def _others(connection: sa.Connection, claim: Claim, held: list[Hold]) -> list[Hold]:
     """Locks of others on our paths. An older run of our own ID is dead, as Temporal runs one at a time."""
     owner = registry.owner_of(claim.request.path, claim.request.action)
-    held = _held(connection, want)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
         bury(connection, owner, run, claim.at, CUT_OFF)
     return [hold for hold in held if hold.owner != owner]

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-_POSTGRES = sa.text("SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint")
-_SQLITE = sa.text("SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000")
+MICROS = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
+MICROS_ON_SQLITE = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
+_POSTGRES = sa.text(f"SELECT {MICROS}")
+_SQLITE = sa.text(f"SELECT {MICROS_ON_SQLITE}")
 
 
 def micros(connection: sa.Connection) -> int:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import brief
+from domain.invariants import IGNORED
 from domain.limits import FAILURES_SHOWN
 from domain.machine import NONE, Actor, Ruling
 from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, Trouble
@@ -24,8 +25,20 @@ from store.takeover import bring_back
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
 LEFT = "the action ended and left it; back to what it was"
+UNKNOWN = (
+    "the store knows nothing of this action: it was restored from an older copy, or the record was removed; "
+    "nothing was written; look what the object is now, and ask again"
+)
 
-_ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_ACTION = (
+    sa.select(actions)
+    .where(
+        actions.c.epoch == sa.bindparam("mine"),
+        actions.c.run == sa.bindparam("by"),
+        actions.c.path == sa.bindparam("at_path"),
+    )
+    .with_for_update()
+)
 _ENDED = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _UNLOCK = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("by"))
 
@@ -67,7 +80,10 @@ _GONE = sa.delete(objects).where(
 
 def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
-    action = connection.execute(_ACTION, {"mine": ending.epoch}).mappings().one()
+    mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
+    action = connection.execute(_ACTION, mine).mappings().one_or_none()
+    if action is None:
+        return _unknown(connection, ending)
     if action["outcome"]:
         return Outcome.model_validate(action["outcome"])
     grant = kept_grant(action)
@@ -90,6 +106,15 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
     connection.execute(_ENDED, kept)
     return outcome.model_copy(update={"followers": followers})
+
+
+def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
+    """Trying again cannot help: the run ends with a failure that says why."""
+    same = (NONE, NONE, ending.epoch)
+    told = line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same, f"{IGNORED}{UNKNOWN}")
+    connection.execute(LINES, told)
+    status = shown_status(connection, ending.path)
+    return Outcome(path=ending.path, action=ending.action, result=Result.FAILED, status=status, message=UNKNOWN)
 
 
 def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:

@@ -18,11 +18,11 @@ from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import Chunk, Claim, Grant, Holder, NewObject
 from domain.paths import parent_of
 from domain.requests import spec_digest
+from store.epochs import add_action
 from store.recording import LINES, for_each, line, merged
 from store.riders import Extra
-from store.schema import actions, locks, objects
+from store.schema import locks, objects
 
-_ACTION = sa.insert(actions).returning(actions.c.epoch)
 _OBJECTS = sa.insert(objects)
 _LOCKS = sa.insert(locks)
 
@@ -172,11 +172,12 @@ class Granting:
         kept = {
             "run": self.claim.run,
             "began_at": self.claim.at,
+            "started_at": self.claim.started,
             "grant": grant.model_dump(mode="json"),
             "spec_digest": self.claim.spec_digest or spec_digest(request),
             **request.model_dump(exclude={"spec"}),
         }
-        return numbered(grant, int(self.connection.execute(_ACTION, kept).scalar_one()))
+        return numbered(grant, add_action(self.connection, kept), self.claim.run)
 
     def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
         return begun(row, came_from, epoch, self.claim.at)
@@ -246,13 +247,13 @@ def begun(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
 
 def kept_grant(action: sa.RowMapping) -> Grant:
     """The grant that an action was given."""
-    return numbered(Grant.model_validate(action["grant"]), action["epoch"])
+    return numbered(Grant.model_validate(action["grant"]), action["epoch"], action["run"])
 
 
-def numbered(grant: Grant, epoch: int) -> Grant:
-    """The grant as it was kept, with the number that its action got."""
+def numbered(grant: Grant, epoch: int, run: str) -> Grant:
+    """The grant as it was kept, with the number that its action got and the run that it was given to."""
     chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
-    return grant.model_copy(update={"epoch": epoch, "chunks": chunks})
+    return grant.model_copy(update={"epoch": epoch, "run": run, "chunks": chunks})
 
 
 def newborn(born: NewObject) -> dict[str, Any]:

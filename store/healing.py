@@ -13,7 +13,7 @@ from domain.invariants import IGNORED
 from domain.machine import NONE
 from domain.model import Result
 from domain.paths import kind_of
-from store.schema import UNBORN, actions, history, locks, objects
+from store.schema import OPEN, UNBORN, UNDER_WAY, actions, history, locks, objects
 from store.schema import heal_reports as reports
 from store.takeover import back_where_it_was, bury
 
@@ -22,8 +22,8 @@ REPORTS_KEPT = 1_000
 _OPEN = (
     sa.select(actions.c.path, actions.c.run, actions.c.action, actions.c.began_at, actions.c.epoch, objects.c.status)
     .outerjoin(objects, objects.c.path == actions.c.path)
-    .where(actions.c.ended_at.is_(None), actions.c.began_at <= sa.bindparam("before"))
-    .order_by(actions.c.epoch)
+    .where(OPEN, actions.c.began_at <= sa.bindparam("before"))
+    .order_by(actions.c.began_at, actions.c.epoch)  # in the order of its index, or SQLite reads the whole table
 )
 # A lock lives exactly as long as its action: one without is nobody's.
 _ORPHANED_LOCKS = (
@@ -35,8 +35,8 @@ _ORPHANED_LOCKS = (
 _ORPHANED_OBJECTS = (
     sa.select(objects)
     .outerjoin(actions, (actions.c.epoch == objects.c.epoch) & actions.c.ended_at.is_(None))
-    .where(actions.c.epoch.is_(None), objects.c.target_action != NONE, objects.c.changed_at <= sa.bindparam("before"))
-    .order_by(objects.c.path)
+    .where(actions.c.epoch.is_(None), UNDER_WAY, objects.c.changed_at <= sa.bindparam("before"))
+    .order_by(objects.c.changed_at, objects.c.path)
 )
 
 _LEFT_OPEN = (

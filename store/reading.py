@@ -94,15 +94,33 @@ def is_open(connection: sa.Connection, path: str, epoch: int) -> bool:
     return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
 
 
+_OF_KIND = (
+    sa.select(objects)
+    .where(objects.c.kind == sa.bindparam("kind"), objects.c.path > sa.bindparam("after"))
+    .order_by(objects.c.path)
+    .limit(sa.bindparam("most"))
+)
+_OF_KIND_BELOW = _OF_KIND.where(objects.c.path < sa.bindparam("end"))
+_ITSELF = sa.select(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.kind == sa.bindparam("kind"),
+    objects.c.path > sa.bindparam("after"),
+)
+
+
 def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:
     """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
     registry.kind(kind)
     if after:
         check_path(after)
-    query = sa.select(objects).where(objects.c.kind == kind, objects.c.path > after).order_by(objects.c.path)
-    if prefix:
-        query = query.where(below(objects.c.path, prefix))
-    return _views(connection, connection.execute(query.limit(limit)).mappings())
+    if not prefix:
+        first = {"kind": kind, "after": after, "most": limit}
+        return _views(connection, connection.execute(_OF_KIND, first).mappings())
+    # Two ranges of one index, one after the other: as one condition with "or" it would be read from end to end.
+    check_path(prefix)
+    itself = connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}).mappings().all()
+    start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
+    return _views(connection, [*itself, *connection.execute(_OF_KIND_BELOW, start).mappings()][:limit])
 
 
 def read_history(connection: sa.Connection, path: str, limit: int) -> list[HistoryLine]:

@@ -41,6 +41,10 @@ class Moment(TypeDecorator[datetime]):
 IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 # What runs where: a machine that takes none of its node's memory is in no one's way.
 MACHINES = sa.text("kind = 'machine'")
+# Conditions of partial indexes. A query must have them word for word, or the index is not used.
+OPEN = sa.text("ended_at IS NULL")
+ASKED = sa.text("request_id <> ''")
+UNDER_WAY = sa.text("target_action <> 'None'")
 
 objects = sa.Table(
     "objects",
@@ -65,11 +69,10 @@ objects = sa.Table(
     sa.Index(
         "objects_on_node", sa.text("(info ->> 'node')"), "status", sqlite_where=MACHINES, postgresql_where=MACHINES
     ),
+    sa.Index("objects_under_way", "changed_at", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
 )
 
-_OPEN = sa.text("ended_at IS NULL")
-
-# One line per admitted action. Its number is the epoch: it rises with every action, whatever the object.
+# One line per admitted action. Its number is the epoch: it rises with every action, whatever the object (`epochs.py`).
 actions = sa.Table(
     "actions",
     metadata,
@@ -86,8 +89,10 @@ actions = sa.Table(
     sa.Column("ended_at", Moment),
     sa.Column("grant", Json, nullable=False),
     sa.Column("outcome", Json),
+    sa.Column("started_at", Moment),  # when its run started, by Temporal's clock
     sa.Index("actions_of_path", "path", "epoch"),
-    sa.Index("actions_open", "began_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
+    sa.Index("actions_of_request", "path", "request_id", sqlite_where=ASKED, postgresql_where=ASKED),
+    sa.Index("actions_open", "began_at", sqlite_where=OPEN, postgresql_where=OPEN),
     sqlite_autoincrement=True,  # never hand out a number twice, even after the last line was removed
 )
 
@@ -101,6 +106,7 @@ locks = sa.Table(
     sa.Column("action", sa.String, nullable=False),
     sa.Column("since", Moment, nullable=False),
     sa.Index("locks_of_owner", "owner"),
+    sa.Index("locks_of_run", "run"),
 )
 
 # Append-only.
@@ -120,6 +126,7 @@ history = sa.Table(
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Index("history_of_path", "path", "seq"),
+    sa.Index("history_of_epoch", "epoch"),
     sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
 )
 
@@ -145,4 +152,13 @@ permits = sa.Table(
     sa.Column("wants", sa.Integer, nullable=False),
     sa.Column("since", sa.Double, nullable=False),  # seconds since 1970, as `until`
     sa.Column("until", sa.Double, nullable=False),
+)
+
+# One line: which store this is. A restore from a backup raises the incarnation; the id stays.
+store_identity = sa.Table(
+    "store_identity",
+    metadata,
+    sa.Column("id", sa.String, primary_key=True),
+    sa.Column("incarnation", Number, nullable=False),
+    sa.Column("since", Moment, nullable=False),
 )

@@ -13,6 +13,7 @@ from temporalio.client import Client, Plugin
 
 from domain.errors import Category, Refused
 from store.engine import Database
+from store.identity import restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connection import connect
@@ -72,6 +73,18 @@ def migrate_store(settings: Settings) -> tuple[str, str]:
     database = Database(settings.store())
     try:
         return migrate(database)
+    finally:
+        database.close()
+
+
+def restored_store(settings: Settings) -> tuple[int, int]:
+    """The store was restored from a backup: fence off older runs. Returns the incarnation, and how many were open."""
+    from store.inventory import SqlInventory  # with it come the families, which end their own actions
+
+    database = Database(settings.store())
+    try:
+        after, ended = SqlInventory(database).database.run_here(restored)
+        return after.incarnation, ended
     finally:
         database.close()
 

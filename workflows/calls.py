@@ -85,7 +85,14 @@ def own_run() -> str:
 async def begin(request: Request, digest: str) -> Admission:
     """Ask the inventory for admission."""
     info = workflow.info()
-    claim = Claim(request=request, run=own_run(), at=workflow.now(), workflow=info.workflow_id, spec_digest=digest)
+    claim = Claim(
+        request=request,
+        run=own_run(),
+        at=workflow.now(),
+        workflow=info.workflow_id,
+        spec_digest=digest,
+        started=info.workflow_start_time,
+    )
     return await locally(ActionWrites.begin, claim)
 
 

@@ -38,9 +38,9 @@ _BIRTH_LINES = for_each(
 
 def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
     """Bring VMs into the action, as its row for them says."""
-    action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one()
+    action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one_or_none()
     mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
-    if action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
+    if action is None or action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
         raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
     return _WAYS[order.action](connection, order, mci, kept_grant(action))
 

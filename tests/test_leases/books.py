@@ -28,7 +28,7 @@ async def finish(
     result = Result.FAILED if failed else Result.SUCCEEDED
     left = [Move.model_validate(move) for move in moves]
     told = {"message": failed, "at": scene.now(), "moves": left, **more}
-    await scene.inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=result, **told))
+    await scene.inventory.finish(Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, **told))
 
 
 async def host(scene: Scene, name: str, **spec: Any) -> None:

@@ -143,7 +143,7 @@ class Estate:
         grant = admission.grant
         work = await self.at_work("operate", grant)
         left = {"info": work.info, "to": work.to}
-        ending = Ending(epoch=grant.epoch, path=path, result=Result.SUCCEEDED, at=at, **left)
+        ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=at, **left)
         return (await inventory.finish(ending)).status
 
     async def at_work(self, what: str, grant: Grant, hypervisor: Hypervisor | None = None) -> Work:

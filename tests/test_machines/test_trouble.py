@@ -110,8 +110,8 @@ async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(estat
     await estate.hang(db, "delete")
     delete = await estate.admitted(db, "delete")
     await estate.hanging(db)
-    epoch = (await estate.see(db)).epoch
-    await estate.service.inventory.finish(Ending(epoch=epoch, path=db, result=Result.SUCCEEDED, at=datetime.now(UTC)))
+    mine = {"epoch": (await estate.see(db)).epoch, "run": (await estate.service.inventory.holds(db))[0].run, "path": db}
+    await estate.service.inventory.finish(Ending(**mine, result=Result.SUCCEEDED, at=datetime.now(UTC)))
     await estate.asking.cancel(db)
     outcome = await estate.outcome(delete)
     assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "DELETED")

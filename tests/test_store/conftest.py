@@ -51,7 +51,7 @@ def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
 @pytest.fixture
 def emptied_postgres_url(migrated_postgres: str) -> str:
     database = Database(migrated_postgres)
-    tables = ", ".join(metadata.tables)
+    tables = ", ".join(set(metadata.tables) - {"store_identity"})
     database.run_here(lambda connection: connection.execute(sa.text(f"TRUNCATE {tables} RESTART IDENTITY")))
     database.close()
     return migrated_postgres

@@ -30,10 +30,12 @@ def group(name: str = "front", size: int = 2, csp: str = "aws", region: str = "e
     return {"name": name, "subGroupSize": size, "csp": csp, "region": region}
 
 
-def claim(path: str, action: str, run: str = "", at: datetime = NOON, **request: Any) -> Claim:
+def claim(
+    path: str, action: str, run: str = "", at: datetime = NOON, started: datetime | None = None, **request: Any
+) -> Claim:
     """A claim of a run that nobody else has, unless one is named."""
     run = run or f"run-{next(_runs)}"
-    return Claim(request=Request(path=path, action=action, **request), run=run, at=at)
+    return Claim(request=Request(path=path, action=action, **request), run=run, at=at, started=started)
 
 
 class Scene:
@@ -89,7 +91,9 @@ class Scene:
         return landed
 
     async def finish(self, grant: Grant, result: Result = Result.SUCCEEDED, message: str = "") -> Outcome:
-        ending = Ending(epoch=grant.epoch, path=grant.path, result=result, message=message, at=self.now())
+        ending = Ending(
+            epoch=grant.epoch, run=grant.run, path=grant.path, result=result, message=message, at=self.now()
+        )
         return await self.inventory.finish(ending)
 
     async def act(self, path: str, action: str, to: str, **request: Any) -> Outcome:

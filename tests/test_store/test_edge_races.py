@@ -65,7 +65,7 @@ def says(state: str, notify_id: int) -> Work[Any]:
 
 
 def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:
-    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, at=NOON, **more)
+    ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, **more)
     return partial(endings.finish, ending=ending)
 
 

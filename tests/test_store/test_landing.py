@@ -220,6 +220,6 @@ async def statements_for(scene: Scene, name: str, size: int) -> tuple[int, int, 
 async def test_five_thousand_vms_take_no_more_statements_than_five(scene: Scene) -> None:
     few = await statements_for(scene, "few", 5)
     many = await statements_for(scene, "many", 5_000)
-    assert max(few) < 20
+    assert max(few) < 24
     # Some drivers cut one insert of very many rows into a few; never one statement per row.
     assert all(lot <= little + 12 for lot, little in zip(many, few, strict=True)), (few, many)

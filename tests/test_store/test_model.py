@@ -219,7 +219,7 @@ class Lives(RuleBasedStateMachine):
         deed = deed or self.pick(which)
         if not deed:
             return
-        ending = Ending(epoch=deed.grant.epoch, path=deed.grant.path, result=result, at=NOON)
+        ending = Ending(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
         before = self.dump()
         outcome = self.database.run_here(partial(endings.finish, ending=ending))
         if deed.ended:

@@ -119,7 +119,8 @@ async def test_finishing_fifty_times_at_once_ends_the_action_once(scene: Scene, 
     await scene.make()
     grant = await scene.grant(WEB, "suspend")
     endings_ = [
-        Ending(epoch=grant.epoch, path=WEB, result=Result.FAILED, message=f"by {n}", at=NOON) for n in range(MANY)
+        Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.FAILED, message=f"by {n}", at=NOON)
+        for n in range(MANY)
     ]
     outcomes = together([scene, rival], [partial(endings.finish, ending=ending) for ending in endings_])
     assert all(outcome == outcomes[0] for outcome in outcomes)
@@ -140,7 +141,7 @@ async def test_ending_against_burying_gives_one_end(scene: Scene, rival: Scene) 
     for n in range(10):
         path = f"{WEB}:vm:front-{n + 1}"
         grant = await scene.grant(path, "suspend", run=f"r{n}")
-        ending = Ending(epoch=grant.epoch, path=path, result=Result.SUCCEEDED, at=NOON)
+        ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=NOON)
         works: list[Callable[[sa.Connection], Outcome | int]] = [
             partial(endings.finish, ending=ending),
             partial(takeover.bury, owner=path, run=f"r{n}", at=NOON, message="gone"),
@@ -204,7 +205,7 @@ async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[S
     await scene.make()
     grant = await scene.grant(WEB, "suspend", run="r1")
     await scene.land(grant, "Suspended")
-    ending = Ending(epoch=grant.epoch, path=WEB, result=Result.SUCCEEDED, at=NOON)
+    ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=NOON)
     healed = await overtaken(
         pair,
         partial(endings.finish, ending=ending),

@@ -112,6 +112,7 @@ async def test_finish_makes_its_last_moves_and_keeps_what_the_action_leaves(scen
     grant = await refining(scene)
     ending = Ending(
         epoch=grant.epoch,
+        run=grant.run,
         path=WEB,
         result=Result.SUCCEEDED,
         at=scene.now(),
@@ -127,7 +128,7 @@ async def test_finish_makes_its_last_moves_and_keeps_what_the_action_leaves(scen
 
 async def test_an_end_that_no_row_allows_is_not_taken(scene: Scene) -> None:
     grant = await refining(scene)
-    ending = Ending(epoch=grant.epoch, path=WEB, result=Result.SUCCEEDED, at=scene.now(), to="Flying")
+    ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=scene.now(), to="Flying")
     await scene.inventory.finish(ending)
     assert (await scene.inventory.get(WEB)).phase == "Running"
     assert "no row leads there: Flying" in (await scene.last(WEB)).message

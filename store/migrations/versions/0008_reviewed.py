@@ -1,5 +1,8 @@
 """What reviews of the first version asked for: one migration, as it was never released in parts."""
 
+import uuid
+from datetime import UTC, datetime
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -12,6 +15,10 @@ Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 in_bin = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 machines = sa.text("kind = 'machine'")
+
+
+asked = sa.text("request_id <> ''")
+under_way = sa.text("target_action <> 'None'")
 
 
 def upgrade() -> None:
@@ -31,6 +38,23 @@ def upgrade() -> None:
         sa.Column("since", sa.Double, nullable=False),
         sa.Column("until", sa.Double, nullable=False),
     )
+    _kernel()
+
+
+def _kernel() -> None:
+    op.add_column("actions", sa.Column("started_at", sa.DateTime(timezone=True)))
+    op.create_index("actions_of_request", "actions", ["path", "request_id"], sqlite_where=asked, postgresql_where=asked)
+    op.create_index("objects_under_way", "objects", ["changed_at"], sqlite_where=under_way, postgresql_where=under_way)
+    op.create_index("locks_of_run", "locks", ["run"])
+    op.create_index("history_of_epoch", "history", ["epoch"])
+    identity = op.create_table(
+        "store_identity",
+        sa.Column("id", sa.String, primary_key=True),
+        sa.Column("incarnation", Number, nullable=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+    )
+    now = datetime.now(UTC)
+    op.bulk_insert(identity, [{"id": uuid.uuid4().hex, "incarnation": 1, "since": now}])
 
 
 def downgrade() -> None:
@@ -39,4 +63,10 @@ def downgrade() -> None:
     op.drop_index("objects_in_bin", "objects")
     op.drop_index("lease_allocations_of_reservation", "lease_allocations")
     op.drop_column("actions", "spec_digest")
+    op.drop_table("store_identity")
+    op.drop_index("history_of_epoch", "history")
+    op.drop_index("locks_of_run", "locks")
+    op.drop_index("objects_under_way", "objects")
+    op.drop_index("actions_of_request", "actions")
+    op.drop_column("actions", "started_at")
     op.drop_column("connections", "epoch")
