@@ -66,7 +66,9 @@ class Store:
         for chunk in grant.chunks:
             targets = await self.inventory.targets(chunk)
             await self.inventory.land(chunk, [Landing(each.path, "Running") for each in targets], _now())
-        await self.inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=Result.SUCCEEDED, at=_now()))
+        await self.inventory.finish(
+            Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=Result.SUCCEEDED, at=_now())
+        )
 
     async def fill(self, mcis: int) -> None:
         """An MCI whose VMs were rebooted, and copies of it."""

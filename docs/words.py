@@ -72,6 +72,7 @@ TABLES = {
     "system_numbers": "systems: the last number given to a deploy or a teardown",
     "permits": "rate limits: which worker may have how many VMs of a region in flight, and until when",
     "heal_reports": "what sweeps of self-healing found and did",
+    "store_identity": "which store this is: an id for life, and an incarnation that each restore from a backup raises",
     "history": "every change, and every write that was ignored; lines are only ever added",
 }
 

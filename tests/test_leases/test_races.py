@@ -25,7 +25,7 @@ Pair = tuple[Scene, Scene]
 
 def ending(grant: Grant, result: Result = Result.SUCCEEDED, **left: Any) -> Callable[[sa.Connection], object]:
     moves = [Move.model_validate(each) for each in left.pop("moves", [])]
-    end = Ending(epoch=grant.epoch, path=grant.path, result=result, at=NOON, moves=moves, **left)
+    end = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, moves=moves, **left)
     return partial(endings.finish, ending=end)
 
 
