@@ -49,16 +49,22 @@ _LEFT_LOCKED = sa.select(locks.c.path).where(
 )
 
 # Objects that did not come into being: of each, the last line of its history.
+_SUSPECTS = sa.select(history.c.path).where(UNBORN).distinct().subquery()
+_later = history.alias("later")
 _LAST = (
-    sa.select(sa.func.max(history.c.seq))
-    .where(history.c.path.in_(sa.select(history.c.path).where(UNBORN)), ~history.c.message.startswith(IGNORED))
-    .group_by(history.c.path)
+    sa.select(_later.c.seq)
+    .where(_later.c.path == _SUSPECTS.c.path, ~_later.c.message.startswith(IGNORED))
+    .order_by(_later.c.seq.desc())
+    .limit(1)
+    .scalar_subquery()
 )
 _UNBORN = (
     sa.select(history.c.path, history.c.at, actions.c.action, actions.c.outcome)
+    .select_from(_SUSPECTS)
+    .join(history, history.c.seq == _LAST)
     .join(actions, actions.c.epoch == history.c.epoch)
     .outerjoin(objects, objects.c.path == history.c.path)
-    .where(history.c.seq.in_(_LAST), history.c.to == NONE, objects.c.path.is_(None), actions.c.ended_at.is_not(None))
+    .where(history.c.to == NONE, objects.c.path.is_(None), actions.c.ended_at.is_not(None))
     .order_by(history.c.path)
 )
 

@@ -65,7 +65,7 @@ async def begun(estate: Estate, path: str, action: str, **spec: Any) -> tuple[Gr
 
 
 async def over(estate: Estate, grant: Grant, result: Result, **left: Any) -> None:
-    ending = Ending(epoch=grant.epoch, path=grant.path, result=result, at=datetime.now(UTC), **left)
+    ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=datetime.now(UTC), **left)
     await estate.service.inventory.finish(ending)
 
 

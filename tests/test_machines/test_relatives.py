@@ -80,7 +80,7 @@ async def test_an_account_remembers_what_it_paused_also_when_a_second_worker_goe
     assert grant
     assert (await estate.at_work("operate", grant)).info == {"paused": [estate.space()]}
     assert (await estate.at_work("operate", grant)).info == {"paused": [estate.space()]}
-    await inventory.finish(Ending(epoch=grant.epoch, path=grant.path, result=Result.SUCCEEDED, at=at))
+    await inventory.finish(Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=Result.SUCCEEDED, at=at))
 
 
 async def test_destroying_a_cloudspace_takes_what_is_in_the_bin_with_it(estate: Estate) -> None:
