@@ -17,7 +17,7 @@ from domain.ports import Inventory
 from domain.systems import backend as wire
 from domain.systems.backend import Acceptance, Backend, Reversal, Rolled, ServiceOrder, ServicesView, SystemStore, Work
 from domain.systems.definition import is_service
-from domain.systems.rules import Facts, Kept, gone, landed, ordered
+from domain.systems.rules import Facts, Kept, gone, is_at, landed, ordered, still_there
 from domain.systems.tables import Stage, State
 
 SHOWN = 5  # services that a reason names
@@ -115,6 +115,18 @@ class BackendWork:
             if not work.record:
                 await self._backend.dispose(work.path)
             return Rolled(ok=True, services=sum(is_service(part.spec) for part in parts))
+
+    @activity.defn(name=wire.SETTLE_REMOVAL)
+    async def settle_removal(self, work: Work) -> Rolled:
+        """The removal ends now, and not everything is gone: what is left is degraded, with the backend's reason."""
+        parts = await self._store.touched(work)
+        facts = {each.path: each for each in await self._backend.facts(work.path)}
+        leaving = [part.path for part in parts if part.status == State.DELETING]
+        left = {path: [each for each in facts.values() if is_at(each.path, path)] for path in leaving}
+        moves = [still_there(path, some) if some else gone(path) for path, some in left.items()]
+        await self._move(work, moves)
+        there = [facts[path] for path in leaving if path in facts]
+        return Rolled(ok=not there, reason=several([f"{short(each.path)} has {each.left()}" for each in there], SHOWN))
 
     async def _bring_up(self, work: Work, services: Mapping[str, Kept]) -> tuple[list[Facts], set[str]]:
         """Each service after those that it waits for. Returns those that degraded, and all that were seen."""

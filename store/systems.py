@@ -57,9 +57,13 @@ _ALL = sa.select(*_PARTS).where(objects.c.kind == PART.kind)
 _BELOW = sa.select(*_PARTS).where(
     objects.c.kind == PART.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last")
 )
+# What a backend sees of parts at rest changes them without an action: who decides by them locks them, in one order.
+_JUDGED = _BELOW.order_by(objects.c.path).with_for_update()
+_OWN = _ONE.with_for_update()
 _SEEN = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
+    .order_by(objects.c.path)
     .with_for_update()
 )
 _OBSERVED = sa.update(objects).where(
@@ -144,9 +148,9 @@ def _accept(connection: sa.Connection, acceptance: Acceptance) -> Stepped:
     work = acceptance.work
     if _status(connection, work.record) not in (Stage.PENDING, NONE):
         return Stepped(made=True)
-    there = {row["path"]: _as_kept(row) for row in _below(connection, work.path)}
+    own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
+    there = {row["path"]: _as_kept(row) for row in _below(connection, work.path, _JUDGED)}
     moves = replacement(work.path, Node.model_validate(acceptance.definition), there)
-    own = connection.execute(_ONE, {"at_path": work.path}).mappings().one()
     former = own["info"].get(FORMER, {}).get("spec")
     if former and is_service(former) and is_service(own["spec"]) and only_rescaled(former, own["spec"]):
         moves.append(Move(path=work.path, to=State.SCALING))
@@ -158,7 +162,7 @@ def _accept_removal(connection: sa.Connection, asked: Reversal) -> Stepped:
     work = asked.work
     moves = [
         Move(path=row["path"], to=State.DELETING, action="remove")
-        for row in _below(connection, work.path)
+        for row in _below(connection, work.path, _JUDGED)
         if row["status"] != State.DELETING
     ]
     if work.record and _status(connection, work.record) == Stage.PENDING:
@@ -168,9 +172,10 @@ def _accept_removal(connection: sa.Connection, asked: Reversal) -> Stepped:
 
 def _revert(connection: sa.Connection, asked: Reversal) -> Stepped:
     work = asked.work
-    touched = [row for row in _below(connection, work.path) if row["epoch"] == work.epoch and FORMER in row["info"]]
+    own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
+    there = _below(connection, work.path, _JUDGED)
+    touched = [row for row in there if row["epoch"] == work.epoch and FORMER in row["info"]]
     moves = reversal((_as_kept(row), row["info"][FORMER]) for row in touched)
-    own = connection.execute(_ONE, {"at_path": work.path}).mappings().one()
     if former := own["info"].get(FORMER, {}).get("spec"):
         moves.append(Move(path=work.path, to=own["status"], spec=former))
     return take(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
@@ -225,8 +230,8 @@ def _status(connection: sa.Connection, path: str) -> str:
     return str(found or NONE)
 
 
-def _below(connection: sa.Connection, path: str) -> Sequence[sa.RowMapping]:
-    return connection.execute(_BELOW, {"first": f"{path}:", "last": f"{path};"}).mappings().all()
+def _below(connection: sa.Connection, path: str, query: sa.Select[Any] = _BELOW) -> Sequence[sa.RowMapping]:
+    return connection.execute(query, {"first": f"{path}:", "last": f"{path};"}).mappings().all()
 
 
 def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:

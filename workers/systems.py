@@ -47,6 +47,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
             work.assess_parts,
             work.settle_parts,
             work.remove_parts,
+            work.settle_removal,
         ]
     return found
 

@@ -136,17 +136,36 @@ class DeployPart(_OnSystem):
 class _Removal(_OnSystem):
     """Everything below the system goes."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._settled = False
+
     async def perform(self, request: Request, grant: Grant) -> Done:
         spec, work = TearDown.model_validate(request.spec or {}), work_of(grant)
         await self.write(SystemWrites.accept_removal, Reversal(work=work, at=workflow.now()))
         self.show(step="waiting until every service is gone")
-        rolled = await self.on_backend(
-            BackendWork.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
-        )
+        try:
+            rolled = await self.on_backend(
+                BackendWork.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
+            )
+        except ActivityError as error:
+            if not isinstance(error.cause, TimeoutError):
+                raise
+            left = await self._settle_removal(grant)
+            reason = f"not gone within {spec.deadline:g} s: {left.reason}"
+            raise Failed(reason, Done(moves=_reached(grant, Stage.FAILED, reason))) from error
         return Done(message=f"{rolled.services} services removed", moves=_reached(grant, Stage.SUCCEEDED))
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        return Done(moves=_reached(grant, Stage.FAILED, "cut off before every service was gone"))
+        """Cut off: what is left is called what it is, unless somebody takes over who will remove it."""
+        left = Rolled(ok=True) if self._settled or self._successor else await self._settle_removal(grant)
+        reason = f"cut off before every service was gone{f': {left.reason}' if left.reason else ''}"
+        return Done(moves=_reached(grant, Stage.FAILED, reason))
+
+    async def _settle_removal(self, grant: Grant) -> Rolled:
+        self._settled = True
+        self.show(step="finding out what is left")
+        return await self.on_backend(BackendWork.settle_removal, work_of(grant), SETTLE_PATIENCE, "what is left?")
 
 
 @workflow.defn(name=wire.TEAR_DOWN_SYSTEM)

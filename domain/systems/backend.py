@@ -24,6 +24,7 @@ ROLL_OUT = "roll_out"
 ASSESS_PARTS = "assess_parts"
 SETTLE_PARTS = "settle_parts"
 REMOVE_PARTS = "remove_parts"
+SETTLE_REMOVAL = "settle_removal"
 
 
 def backend_queue(backend: str) -> str:

@@ -68,6 +68,11 @@ class Facts:
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
 
+    def left(self) -> str:
+        """What is still there of a service that was to go, and why."""
+        why = f": {self.message}" if self.message else ""
+        return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
+
 
 def next_steps(node: Node, running: Sequence[Running]) -> Steps:
     """The next steps of a rolling update or a scaling. Never fewer healthy than wanted less maxUnavailable,
@@ -127,7 +132,7 @@ def _beside(path: str, name: str) -> str:
 
 
 def _below(path: str, services: Iterable[str]) -> list[str]:
-    return [each for each in services if each == path or each.startswith(f"{path}:")]
+    return [each for each in services if is_at(each, path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,17 @@ def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, a
 def gone(path: str) -> Move:
     """A part that was removed has left nothing behind."""
     return Move(path=path, to=NONE, action="remove")
+
+
+def still_there(path: str, facts: Sequence[Facts]) -> Move:
+    """A part that was to go, and of which services are left when the removal ends."""
+    own = next((each for each in facts if each.path == path), None)
+    return Move(path=path, to=State.DEGRADED, action="remove", error=own.left()[:500] if own else "")
+
+
+def is_at(path: str, prefix: str) -> bool:
+    """Is the path at or below the other?"""
+    return f"{path}:".startswith(f"{prefix}:")
 
 
 def at(system: str, text: str) -> str:

@@ -292,3 +292,31 @@ async def test_a_service_whose_turn_never_came_has_failed_and_is_no_broken_promi
     assert (await shop.states())["/a/second"] == "failed"
     assert "never started" in (await shop.see("/a/second")).error
     await shop.all_promises_are_kept()
+
+
+async def test_a_teardown_that_fails_by_its_deadline_leaves_degraded_and_the_backends_reason(shop: Shop) -> None:
+    await shop.deploy("/", system(service("web"), system(service("b"), service("c"), name="a")))
+    shop.hold("/a/b")
+    outcome = await shop.do("/", "teardown", {"deadline": 0.7})
+    assert (outcome.result, outcome.status) == (Result.FAILED, "degraded")
+    assert outcome.message.startswith("not gone within 0.7 s: ")
+    assert f"{shop.path.removeprefix('system:')}/a/b has 1 instance left" in outcome.message
+    assert await shop.states() == {"/": "degraded", "/a": "degraded", "/a/b": "degraded"}  # the others are gone
+    assert (await shop.see("/a/b")).error.startswith("1 instance left")
+    assert (await shop.records())["t1"] == "failed"
+    shop.let_go()
+    assert (await shop.do("/", "teardown")).status == "stable"
+    assert await shop.states() == {"/": "stable"}
+
+
+async def test_a_teardown_that_is_cancelled_leaves_what_is_left_as_degraded(shop: Shop) -> None:
+    await shop.deploy("/", system(service("web"), service("b")))
+    shop.hold("/b")
+    ticket = await shop.admitted("/", "teardown")
+    await shop.until_record("t1", "in progress")
+    await shop.asking.client.get_workflow_handle(ticket.path).cancel()
+    outcome = await shop.asking.outcome(ticket.path, ticket.run)
+    assert (outcome.result, outcome.status) == (Result.CANCELLED, "degraded")
+    assert (await shop.states())["/b"] == "degraded"
+    shop.let_go()
+    assert (await shop.do("/", "teardown")).status == "stable"
