@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.pulse import pulse
+from activities.fence import Fence, Right
 from domain.errors import Rejected, brief, several
 from domain.model import Finding, Move, Query, Step, Stepped
 from domain.paths import short
@@ -45,16 +45,19 @@ class SystemWrites:
 class BackendWork:
     """What one backend is asked to do. A retry finds what the attempt before it has done, and goes on."""
 
-    def __init__(self, backend: Backend, store: SystemStore, inventory: Inventory) -> None:
+    def __init__(self, backend: Backend, store: SystemStore, inventory: Inventory, fence: Fence) -> None:
         self._backend = backend
         self._store = store
         self._inventory = inventory
+        self._fence = fence
 
     @activity.defn(name=wire.PREPARE_SYSTEM)
     async def prepare_system(self, work: Work) -> None:
         """Make what the system needs before its first service."""
         try:
-            await self._backend.prepare(work.path)
+            async with self._fence.right(work.path, work.epoch) as right:
+                await right.prove()
+                await self._backend.prepare(work.path, work.generation())
         except Rejected as error:
             raise ApplicationError(brief(error), type="Rejected", non_retryable=True) from error
 
@@ -64,7 +67,7 @@ class BackendWork:
 
         Ends when all are stable, or as soon as one of them degrades; the deadline is the workflow's.
         """
-        async with pulse():
+        async with self._fence.right(work.path, work.epoch) as right:
             if not work.undo:
                 await self._move(work, [Move(path=work.record, to=Stage.IN_PROGRESS)])
             parts = await self._store.touched(work)
@@ -73,11 +76,11 @@ class BackendWork:
                 for part in parts
                 if part.status != State.DELETING and is_service(part.spec) and not work.loses(part.path)
             }
-            bad, seen = await self._bring_up(work, services)
+            bad, seen = await self._bring_up(work, services, right)
             if bad:
                 return Rolled(ok=False, reason=_told(bad))
             if len(parts) > len(services) or not seen <= services.keys():  # else there is nothing but what we ordered
-                await self._clear(work, parts)
+                await self._clear(work, parts, right)
             return Rolled(ok=True, services=len(services))
 
     @activity.defn(name=wire.ASSESS_PARTS)
@@ -92,9 +95,9 @@ class BackendWork:
     @activity.defn(name=wire.SETTLE_PARTS)
     async def settle_parts(self, work: Work) -> Rolled:
         """The action ends now: what it touched becomes what it is. Nothing is waited for but what has to go."""
-        async with pulse():
+        async with self._fence.right(work.path, work.epoch) as right:
             parts = await self._store.touched(work)
-            await self._clear(work, parts)
+            await self._clear(work, parts, right)
             facts = {each.path: each for each in await self._backend.facts(work.path)}
             ends = {part.path: _end(part, facts, work) for part in parts if part.status != State.DELETING}
             await self._move(work, [_landing(path, to, facts) for path, to in ends.items() if path != work.path])
@@ -107,13 +110,14 @@ class BackendWork:
     @activity.defn(name=wire.REMOVE_PARTS)
     async def remove_parts(self, work: Work) -> Rolled:
         """Stop everything in the system, wait until it is gone, and remove its records."""
-        async with pulse():
+        async with self._fence.right(work.path, work.epoch) as right:
             if work.record:
                 await self._move(work, [Move(path=work.record, to=Stage.IN_PROGRESS)])
             parts = await self._store.touched(work)
-            await self._clear(work, parts)
+            await self._clear(work, parts, right)
             if not work.record:
-                await self._backend.dispose(work.path)
+                await right.prove()
+                await self._backend.dispose(work.path, work.generation())
             return Rolled(ok=True, services=sum(is_service(part.spec) for part in parts))
 
     @activity.defn(name=wire.SETTLE_REMOVAL)
@@ -128,7 +132,7 @@ class BackendWork:
         there = [facts[path] for path in leaving if path in facts]
         return Rolled(ok=not there, reason=several([f"{short(each.path)} has {each.left()}" for each in there], SHOWN))
 
-    async def _bring_up(self, work: Work, services: Mapping[str, Kept]) -> tuple[list[Facts], set[str]]:
+    async def _bring_up(self, work: Work, services: Mapping[str, Kept], right: Right) -> tuple[list[Facts], set[str]]:
         """Each service after those that it waits for. Returns those that degraded, and all that were seen."""
         order = ordered({path: part.spec for path, part in services.items()})
         waiting: set[str] = set()
@@ -136,7 +140,7 @@ class BackendWork:
         with closing(self._backend.listen(work.path)) as listener:
             while order.is_active():
                 ready = order.get_ready()
-                await self._order(work, [services[path] for path in ready], again=len(ready) < len(services))
+                await self._order(work, [services[path] for path in ready], len(ready) < len(services), right)
                 waiting.update(ready)
                 there = await self._backend.facts(work.path)
                 seen = {each.path for each in there}
@@ -151,23 +155,25 @@ class BackendWork:
                     await listener.news()
         return [], seen
 
-    async def _order(self, work: Work, parts: Collection[Kept], again: bool) -> None:
+    async def _order(self, work: Work, parts: Collection[Kept], again: bool, right: Right) -> None:
         """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""
         if not parts:
             return
         now = {part.path: part.spec for part in await self._store.touched(work)} if again else {}
         if again and any(now.get(part.path) != part.spec for part in parts):
             raise ApplicationError("the action goes another way by now", type="Rejected", non_retryable=True)
+        await right.prove()
         await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
 
-    async def _clear(self, work: Work, parts: Iterable[Kept]) -> None:
+    async def _clear(self, work: Work, parts: Iterable[Kept], right: Right) -> None:
         """What runs below the path and is not in the definition goes; so do the records of what was to go."""
         leaving = [part.path for part in parts if part.status == State.DELETING]
         there = await self._store.services(work.path)
         keep = {part.path for part in there if part.status != State.DELETING and not work.loses(part.path)}
         extra = {each.path for each in await self._backend.facts(work.path)} - keep
         if extra:
-            await self._backend.remove([work.path], sorted(keep))
+            await right.prove()
+            await self._backend.remove(work.path, work.generation(), sorted(keep))
         with closing(self._backend.listen(work.path)) as listener:
             while extra & {each.path for each in await self._backend.facts(work.path)}:
                 await listener.news()

@@ -40,7 +40,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         ACTIONS_QUEUE: [writes.accept_deploy, writes.accept_removal, writes.revert_deploy, books.read_services]
     }
     for name, keeper in keepers(parts).items():
-        work = BackendWork(keeper, store, parts.inventory)
+        work = BackendWork(keeper, store, parts.inventory, parts.fence)
         found[backend_queue(name)] = [
             work.prepare_system,
             work.roll_out,

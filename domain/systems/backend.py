@@ -101,11 +101,15 @@ class Listener(Protocol):
 
 
 class Backend(Protocol):
-    """What runs services. Everything may be said twice; an older generation never replaces a newer one."""
+    """What runs services. Everything may be said twice; an older generation never replaces a newer one.
+
+    Each order names the generation of its action (`Work.generation`). Whoever has seen a higher one there, or above,
+    refuses as Superseded: a worker that was frozen may give its order when a later action is done.
+    """
 
     name: str
 
-    async def prepare(self, system: str) -> None:
+    async def prepare(self, system: str, generation: int) -> None:
         """Make what a system needs before its first service. Rejected if that is impossible."""
         ...
 
@@ -113,8 +117,8 @@ class Backend(Protocol):
         """Want these services; returns at once. Instances are replaced one by one."""
         ...
 
-    async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
-        """Want nothing any more at and below these paths, except what is to be kept; returns at once."""
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        """Want nothing any more at and below a path, except what is to be kept; returns at once."""
         ...
 
     async def facts(self, prefix: str = "") -> list[Facts]:
@@ -125,7 +129,7 @@ class Backend(Protocol):
         """Hear of changes at and below a path from now on."""
         ...
 
-    async def dispose(self, system: str) -> None:
+    async def dispose(self, system: str, generation: int) -> None:
         """Forget everything about a system that has no services any more."""
         ...
 

@@ -70,18 +70,20 @@ class Keeper:
         self._log = structlog.get_logger("keeper")
         self.keeping = asyncio.Event()  # set while this process is the one that keeps the services
 
-    async def prepare(self, system: str) -> None:
-        await self.runner.prepare(system)
+    async def prepare(self, system: str, generation: int) -> None:
+        await self.ledger.claim(system, generation)
+        await self.runner.prepare(system, generation)
 
-    async def dispose(self, system: str) -> None:
-        await self.runner.dispose(system)
+    async def dispose(self, system: str, generation: int) -> None:
+        await self.ledger.claim(system, generation)
+        await self.runner.dispose(system, generation)
 
     async def apply(self, orders: Sequence[ServiceOrder]) -> None:
         await self.ledger.order(orders)
         self._ordered.set()
 
-    async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
-        await self.ledger.remove(prefixes, keep)
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        await self.ledger.remove(prefix, generation, keep)
         self._ordered.set()
 
     async def facts(self, prefix: str = "") -> list[Facts]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
+from domain.errors import Superseded
+from domain.paths import ancestors
 from domain.ports import Transactions
 from domain.systems.backend import ServiceOrder
 from domain.systems.definition import Node
@@ -35,6 +37,13 @@ versions = sa.Table(
     metadata,
     sa.Column("backend", sa.String(40), primary_key=True),
     sa.Column("last", sa.BigInteger, nullable=False),
+)
+# The highest generation that ordered something at a path. It stays when the service goes: late orders are known by it.
+generations = sa.Table(
+    "run_generations",
+    metadata,
+    sa.Column("path", Text, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
 )
 instances = sa.Table(
     "run_instances",
@@ -73,6 +82,12 @@ _RAISE = (
     .values(last=versions.c.last + 1)
     .returning(versions.c.last)
 )
+_SEEN = sa.select(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_BELOW = (generations.c.path > sa.bindparam("first")) & (generations.c.path < sa.bindparam("last"))
+_SEEN_BELOW = sa.select(generations.c.generation).where(_BELOW)
+_COVERED_NOW = sa.delete(generations).where(_BELOW)  # what is said of a path holds for all below it
+_UNSEEN = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_SEE = sa.insert(generations)
 _ENTER = sa.insert(instances)
 _NOTE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
 _STRIKE = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
@@ -123,29 +138,45 @@ class Ledger:
     async def order(self, orders: Sequence[ServiceOrder]) -> None:
         """Want these services. An order that is not newer than what is wanted already changes nothing."""
 
-        def write(connection: sa.Connection) -> None:
+        def write(connection: sa.Connection) -> Superseded | None:
+            late = _late(connection, {order.path: order.generation for order in orders})
+            if late:
+                return late
             known = _known(connection, [order.path for order in orders])
             latest = {path: row["generation"] for path, row in known.items() if not row["removing"]}
             fresh = [order for order in orders if order.generation > latest.get(order.path, -1)]
             version = self._next_version(connection)
             seen = {path: row["observed"] for path, row in known.items()}
             _replace(connection, [self._row(order, version, seen.get(order.path)) for order in fresh])
+            return None
 
-        await self._grouped.run(write)
+        await self._unless_late(write)
 
-    async def remove(self, prefixes: Sequence[str], keep: Sequence[str] = ()) -> None:
-        """Want nothing any more at and below these paths, except what is to be kept."""
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        """Want nothing any more at and below a path, except what is to be kept."""
 
-        def write(connection: sa.Connection) -> None:
+        def write(connection: sa.Connection) -> Superseded | None:
+            late = _late(connection, {prefix: generation}, all_below=True)
+            if late:
+                return late
             version = self._next_version(connection)
-            for prefix in prefixes:
-                there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
-                names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
-                ended = {"removing": True, "version": version}
-                if names:
-                    connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
+            there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
+            names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
+            ended = {"removing": True, "version": version}
+            if names:
+                connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
+            return None
 
-        await self._grouped.run(write)
+        await self._unless_late(write)
+
+    async def claim(self, system: str, generation: int) -> None:
+        """From now on no earlier generation orders anything at or below this path."""
+        await self._unless_late(lambda connection: _late(connection, {system: generation}, all_below=True))
+
+    async def _unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
+        """A refusal is an answer: an error would take along whoever shares the transaction."""
+        if late := await self._grouped.run(write):
+            raise late
 
     async def facts(self, prefix: str = "") -> list[Facts]:
         """What was last seen of the services at and below a path, in the order of their paths."""
@@ -219,6 +250,34 @@ class Ledger:
             "observed": seen or unseen,
             "version": version,
         }
+
+
+def _late(connection: sa.Connection, orders: Mapping[str, int], all_below: bool = False) -> Superseded | None:
+    """Has a later generation ordered something at one of these paths, above it, or anywhere below? If not, ours has."""
+    for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
+        _one_at_a_time(connection, root)
+    above = {path: [path, *ancestors(path)] for path in orders}
+    names = list(dict.fromkeys(each for some in above.values() for each in some))
+    seen: dict[str, int] = {row.path: row.generation for row in connection.execute(_SEEN, {"names": names})}
+    for path, generation in orders.items():
+        known = [seen[each] for each in above[path] if each in seen]
+        if all_below:
+            known += connection.execute(_SEEN_BELOW, _span(path)).scalars().all()
+        if max(known, default=0) > generation:
+            told = f"the order of generation {generation} for {path} comes too late: {max(known)} has ordered since"
+            return Superseded(told, final=True)
+        if all_below:
+            connection.execute(_COVERED_NOW, _span(path))
+    connection.execute(_UNSEEN, {"names": list(orders)})
+    _execute(connection, _SEE, [{"path": path, "generation": number} for path, number in orders.items()])
+    return None
+
+
+def _one_at_a_time(connection: sa.Connection, root: str) -> None:
+    """Orders for one system take turns. On SQLite every writer does."""
+    if connection.dialect.name == "postgresql":
+        key = sa.func.hashtextextended(f"services of {root}", 0)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
 def _span(prefix: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ number and the moment it was started or, if the worker died before it could note
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import resource
@@ -14,12 +15,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from domain.errors import Rejected
+from domain.errors import Rejected, Superseded, Unavailable
 from domain.paths import short
 from domain.systems.definition import Health, Node
 from providers.ports import free_port
@@ -30,6 +31,8 @@ TOKEN = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a log larger than this is put aside when its instance starts again
 QUIET = 0.1  # seconds without a connection before an instance that takes requests is stopped
 LISTENS = "@listens"  # the check of a front: looked up, as a connection would go through to an instance
+MADE_BY = ".generation"  # in a system's folder: which one made it; no name of a part begins with a dot
+LOCK = ".lock"  # held while a folder is made or removed
 PROXY = Path(__file__).with_name("proxy.py")
 
 
@@ -42,16 +45,40 @@ class ProcessRunner:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
 
-    async def prepare(self, system: str) -> None:
+    async def prepare(self, system: str, generation: int) -> None:
         if not _can_watch():
             raise Rejected("the process backend needs Linux: it knows processes by /proc")
         try:
-            self.folder_of(system).mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(self._make_folder, self.folder_of(system), generation)
         except OSError as error:
             raise Rejected(f"no folder for {short(system)}: {error.strerror}") from error
 
-    async def dispose(self, system: str) -> None:
-        await asyncio.to_thread(shutil.rmtree, self.folder_of(system), ignore_errors=True)
+    async def dispose(self, system: str, generation: int) -> None:
+        await asyncio.to_thread(self._remove_folder, self.folder_of(system), generation)
+
+    def _make_folder(self, folder: Path, generation: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            (folder / MADE_BY).write_text(str(generation))
+
+    def _remove_folder(self, folder: Path, generation: int) -> None:
+        """Whoever is frozen in here keeps the lock: the folder is not made anew under its hands."""
+        if not folder.exists():
+            return
+        with self._alone():
+            made_by = int((folder / MADE_BY).read_text()) if (folder / MADE_BY).exists() else 0
+            if made_by > generation:
+                raise Superseded(f"the folder {folder.name} belongs to a later system of that name", final=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self._folder / LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Unavailable("folders of services are made or removed by another worker just now") from error
+            yield
 
     def folder_of(self, path: str) -> Path:
         """Where the logs of a service are. Names have neither slashes nor leading dots."""

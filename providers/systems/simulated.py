@@ -63,8 +63,8 @@ class SimulatedRunner:
     def route(self, path: str, ports: Sequence[int]) -> None:
         pass
 
-    async def prepare(self, system: str) -> None:
+    async def prepare(self, system: str, generation: int) -> None:
         pass
 
-    async def dispose(self, system: str) -> None:
+    async def dispose(self, system: str, generation: int) -> None:
         pass

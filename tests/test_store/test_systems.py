@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -12,8 +13,9 @@ import sqlalchemy as sa
 from domain.model import Grant, Move, Result, Step
 from domain.systems.backend import Acceptance, Reversal, Work
 from domain.systems.rules import Facts, tree_path
-from store.systems import SqlSystems
+from store.systems import SqlSystems, _accept, _accept_removal, _observe
 from tests.test_store.scene import Scene
+from tests.test_store.test_races import overtaken
 
 SHOP = "system:shop"
 RUN: dict[str, Any] = {"command": ["run"]}
@@ -148,6 +150,29 @@ async def test_what_a_backend_says_while_a_deploy_is_judged_comes_before_it_or_a
     saying.join()
     assert (await scene.inventory.get(f"{SHOP}:web")).epoch == grant.epoch
     assert (await states(scene))["/web"] == "updating"
+
+
+async def test_a_definition_is_judged_by_parts_that_no_backend_changes_meanwhile(pair: tuple[Scene, Scene]) -> None:
+    """Else a service that degrades in that moment would be taken for one that is alike and well."""
+    scene = pair[0]
+    await whole(scene, SqlSystems(scene.database))
+    grant = await deploy(scene)
+    asked = Acceptance(work=work(grant), definition=TREE, at=scene.now())
+    ill = [Facts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
+    stepped = await overtaken(pair, partial(_observe, facts=ill, at=scene.now()), partial(_accept, acceptance=asked))
+    assert stepped.made
+    assert [part.path for part in await SqlSystems(scene.database).touched(work(grant))] == [f"{SHOP}:a:b"]
+
+
+async def test_a_removal_takes_along_what_a_backend_calls_ill_in_that_moment(pair: tuple[Scene, Scene]) -> None:
+    scene = pair[0]
+    await whole(scene, SqlSystems(scene.database))
+    grant = await scene.grant(SHOP, "teardown")
+    ill = [Facts(f"{SHOP}:a:b", 1, 1, 1, 0, 0, 1, "gone")]
+    asked = Reversal(work=work(grant), at=scene.now())
+    stepped = await overtaken(pair, partial(_observe, facts=ill, at=scene.now()), partial(_accept_removal, asked=asked))
+    assert stepped.made
+    assert set((await states(scene)).values()) == {"deleting"}
 
 
 async def test_what_a_backend_says_changes_services_at_rest_only(scene: Scene, systems: SqlSystems) -> None:

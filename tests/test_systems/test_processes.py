@@ -159,7 +159,7 @@ async def want(keeper: Keeper, generation: int, **definition: Any) -> list[Unit]
 
 
 async def forget(keeper: Keeper) -> None:
-    await keeper.remove(["system:s"])
+    await keeper.remove("system:s", 1_000)
     await until(keeper, 0, 0)
 
 
@@ -219,7 +219,7 @@ async def test_where_processes_cannot_be_known_no_system_is_made(
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(Rejected, match="needs Linux"):
-        await ProcessRunner(tmp_path).prepare("system:shop")
+        await ProcessRunner(tmp_path).prepare("system:shop", 1)
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,180 @@
+"""Workers that are held up inside an order to a backend until their action is long over: it has no effect any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.fence import Fence
+from activities.systems import BackendWork
+from domain.errors import Superseded
+from domain.model import Grant
+from domain.systems.backend import Acceptance, Backend, Listener, Reversal, ServiceOrder, Work
+from domain.systems.rules import Facts
+from providers.systems.process import MADE_BY, ProcessRunner
+from store.systems import SqlSystems
+from tests.test_leases.tenant import soon
+from tests.test_store.scene import claim
+from tests.test_systems.kit import RUN, Shop, service, system
+
+SLEEP: dict[str, Any] = {"command": ["sleep", "1000"]}
+
+
+@dataclass
+class Held:
+    """A backend, and one kind of order that is on the wire for a long time."""
+
+    backend: Backend
+    verb: str
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    name: str = "held"
+
+    async def _here(self, verb: str) -> None:
+        if verb == self.verb:
+            self.reached.set()
+            await self.go_on.wait()
+
+    async def prepare(self, system: str, generation: int) -> None:
+        await self._here("prepare")
+        await self.backend.prepare(system, generation)
+
+    async def apply(self, orders: Sequence[ServiceOrder]) -> None:
+        await self._here("apply")
+        await self.backend.apply(orders)
+
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        await self._here("remove")
+        await self.backend.remove(prefix, generation, keep)
+
+    async def dispose(self, system: str, generation: int) -> None:
+        await self._here("dispose")
+        await self.backend.dispose(system, generation)
+
+    async def facts(self, prefix: str = "") -> list[Facts]:
+        await self._here("facts")
+        return await self.backend.facts(prefix)
+
+    def listen(self, prefix: str) -> Listener:
+        return self.backend.listen(prefix)
+
+
+async def _heard() -> bool:
+    return True
+
+
+def _work(shop: Shop, held: Held) -> BackendWork:
+    inventory = shop.service.inventory
+    return BackendWork(held, SqlSystems(shop.service.database), inventory, Fence(inventory, _heard))
+
+
+async def _begun(shop: Shop, tree: str, action: str, spec: dict[str, Any] | None = None) -> tuple[Grant, Work]:
+    """An action whose workflow is somewhere else: only the worker that holds its orders is seen here."""
+    admission = await shop.service.inventory.begin(claim(shop.at(tree), action, at=soon(), spec=spec))
+    assert admission.grant, admission.refusal
+    grant, store = admission.grant, SqlSystems(shop.service.database)
+    record = str(grant.details.get("record", ""))
+    work = Work(path=grant.path, epoch=grant.epoch, backend=shop.backend, record=record)
+    if action == "deploy":
+        taken = await store.accept(Acceptance(work=work, definition=(spec or {})["definition"], at=soon()))
+    else:
+        taken = await store.accept_removal(Reversal(work=work, at=soon()))
+    assert taken.made, taken
+    return grant, work
+
+
+async def _stale(stale: asyncio.Task[Any], held: Held) -> None:
+    held.go_on.set()
+    with pytest.raises(ApplicationError, match="no order was given"):
+        await stale
+
+
+@pytest.mark.parametrize("where", ["dispose", "facts"])
+async def test_a_stale_dispose_does_not_remove_the_folder_of_a_system_that_was_made_anew(
+    real: Shop, home: Path, where: str
+) -> None:
+    held = Held(real.keeper, where)
+    _, work = await _begun(real, "/", "delete")
+    stale = asyncio.create_task(ActivityEnvironment().run(_work(real, held).remove_parts, work))
+    await held.reached.wait()
+    await real.do("/", "delete")
+    await real.create()
+    await real.deploy("/", system({"name": "web", **SLEEP}))
+    (before,) = await real.units("/web")
+    await _stale(stale, held)
+    assert (home / "services" / real.path.removeprefix("system:") / "web" / "1.log").exists()
+    (after,) = await real.units("/web")
+    assert (after.pid, (await real.see("/web")).status) == (before.pid, "stable")
+
+
+@pytest.mark.parametrize("where", ["remove", "facts"])
+async def test_a_stale_teardown_stops_nothing_that_was_deployed_since(shop: Shop, where: str) -> None:
+    await shop.deploy("/", system(service("web"), service("db")))
+    held = Held(shop.keeper, where)
+    _, work = await _begun(shop, "/", "teardown")
+    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).remove_parts, work))
+    await held.reached.wait()
+    await shop.do("/", "teardown")
+    await shop.deploy("/web", RUN)
+    units = await shop.units("/web")
+    await _stale(stale, held)
+    assert await shop.units("/web") == units
+    assert await shop.states() == {"/": "stable", "/web": "stable"}
+
+
+async def test_a_stale_deploy_does_not_come_back_over_a_later_one(shop: Shop) -> None:
+    await shop.deploy("/", system(service("web")))
+    held = Held(shop.keeper, "apply")
+    old = {"definition": {**RUN, "environment": {"V": "old"}, "instances": 3}}
+    _, work = await _begun(shop, "/web", "deploy", old)
+    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
+    await held.reached.wait()
+    await shop.deploy("/web", {**RUN, "environment": {"V": "new"}})
+    await _stale(stale, held)
+    (unit,) = await shop.units("/web")
+    assert unit.node.environment == {"V": "new"}
+
+
+async def test_a_stale_deploy_starts_nothing_in_a_system_that_is_gone(shop: Shop) -> None:
+    held = Held(shop.keeper, "apply")
+    _, work = await _begun(shop, "/", "deploy", {"definition": system(service("web"))})
+    stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
+    await held.reached.wait()
+    await shop.do("/", "delete")
+    await _stale(stale, held)
+    assert await shop.keeper.facts(shop.path) == []
+
+
+async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_other(shop: Shop) -> None:
+    """Of two deploys side by side the later one may well order first."""
+    ledger, run, path = shop.keeper.ledger, {"command": ["run"], "instances": 0}, f"{shop.path}-other"
+    await ledger.order([ServiceOrder(f"{path}:a:b", 90, run)])
+    await ledger.order([ServiceOrder(f"{path}:a:c", 80, run)])
+    with pytest.raises(Superseded):
+        await ledger.remove(f"{path}:a", 85)
+    await ledger.remove(f"{path}:a", 100)
+    with pytest.raises(Superseded):
+        await ledger.order([ServiceOrder(f"{path}:a:c", 95, run)])
+    await ledger.order([ServiceOrder(f"{path}:d", 80, run)])
+    await ledger.remove(path, 110)
+    with pytest.raises(Superseded):
+        await ledger.claim(path, 109)
+
+
+async def test_a_folder_is_known_by_who_made_it(tmp_path: Path) -> None:
+    """Also if the books were overtaken while the worker was between them and the folder."""
+    runner = ProcessRunner(tmp_path)
+    await runner.prepare("system:shop", 7)
+    with pytest.raises(Superseded):
+        await runner.dispose("system:shop", 6)
+    assert (tmp_path / "shop" / MADE_BY).read_text() == "7"
+    await runner.dispose("system:shop", 8)
+    assert not (tmp_path / "shop").exists()
+    await runner.dispose("system:shop", 8)
