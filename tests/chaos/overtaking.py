@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         acting = asyncio.create_task(story.act(place, path))
         reached = await _happens(lapse, acting)
         place.arm()
-        if not reached:
+        if not reached or _is_locked(place):
+            lapse.come_back()
             await asyncio.wait({acting}, timeout=PATIENCE)
             return False
         score.injected += 1
@@ -111,6 +113,19 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
         found = await place.verify(*story.paths(path))
         score.lost += [f"{label}: {each.invariant} {each.path} {each.what}" for each in found]
     return True
+
+
+def _is_locked(place: World) -> bool:
+    """Another thread of the worker may have been in a transaction: then nobody can go on, and that is SQLite's way."""
+    for file in ("inventory.db", "clouds.db"):
+        other = sqlite3.connect(place.home / file, isolation_level=None, timeout=2)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        finally:
+            other.close()
+    return False
 
 
 async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:
