@@ -117,7 +117,7 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
 
 def _is_locked(place: World) -> bool:
     """Another thread of the worker may have been in a transaction: then nobody can go on, and that is SQLite's way."""
-    for file in ("inventory.db", "clouds.db"):
+    for file in ("inventory.db", "cloud.db"):
         other = sqlite3.connect(place.home / file, isolation_level=None, timeout=2)
         try:
             other.execute("BEGIN IMMEDIATE")
