@@ -164,12 +164,9 @@ def _everything(place: World, path: str) -> set[tuple[str, ...]]:
 
 def _rows(connection: sa.Connection, name: str) -> set[tuple[str, ...]]:
     found = set()
-    metadata = sa.MetaData()
-    metadata.reflect(connection)
-    for table in metadata.sorted_tables:
-        columns = [column for column in table.columns if column.name not in COUNTERS]
-        for row in connection.execute(sa.select(*columns)):
-            told = (table.name, *map(str, row))
+    for table in sa.inspect(connection).get_table_names():
+        for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"').mappings():
+            told = (table, *(str(value) for column, value in row.items() if column not in COUNTERS))
             if not told[-1].startswith(IGNORED) and any(name in text.replace("-", ":").split(":") for text in told):
                 found.add(told)
     return found
