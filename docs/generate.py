@@ -26,7 +26,7 @@ from domain.errors import Refused
 from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
-from starter import asking, spec
+from starter import asking, questions, spec, takeover
 from starter.actions import Options
 from starter.app import build
 from starter.errors import OF_CATEGORY, Exit
@@ -91,8 +91,12 @@ def sizes() -> str:
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{asking.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
             (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until the death of a worker is noticed in the middle of a call"),
+            (f"{questions.READ_SECONDS} s", "until a question that a frozen or dead worker took is asked once more"),
             (f"{admission.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
-            (f"{asking.PREEMPT_SECONDS} s", "that `--force` waits for the object's own action; then it is terminated"),
+            (
+                f"{takeover.PREEMPT_SECONDS:g} s",
+                "that `--force` waits for the object's own action; then a worker terminates it",
+            ),
             (
                 f"{embedded.RETENTION[:-1]} days",
                 "that the embedded server keeps closed actions; the inventory forgets nothing",

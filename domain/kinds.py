@@ -51,12 +51,17 @@ class Kind:
         """A TargetAction as the source system writes it."""
         return action.title() if self.titled else action
 
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """What people may be told to ask for: neither hidden work nor what only programs of ours ask for."""
+        return tuple(verb.action for verb in self.verbs if not verb.hidden and verb.action not in self.table.hidden)
+
     def verb(self, action: str) -> Verb:
         """The verb for an action, or Refused naming those that there are."""
         for verb in self.verbs:
             if verb.action == action:
                 return verb
-        known = ", ".join(verb.action for verb in self.verbs)
+        known = ", ".join(self.offered)
         raise Refused(
             Category.INVALID, f"unknown action {action[:40]!r} for {self.table.label}", f"actions are: {known}"
         )

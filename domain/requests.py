@@ -6,7 +6,15 @@ import hashlib
 import json
 
 from domain.errors import Category
-from domain.model import Refusal, Request
+from domain.model import Model, Refusal, Request
+
+
+class MakeWay(Model):
+    """End this run, for a request that takes over. `seconds`: to clean up after a cancel; 0: it had its time."""
+
+    request: Request
+    run: str
+    seconds: float = 0
 
 
 def spec_digest(request: Request) -> str:

@@ -31,6 +31,9 @@ FINISH = "finish"
 HAS_ENDED = "has_ended"
 PERMIT = "permit"  # may whoever asks do this at all?
 
+# Ends, by right of a request that takes over, a run that does not make way for it.
+MAKE_WAY = "make_way"
+
 # Standing in line: whoever ends tells those behind.
 PASSED = "passed"
 STILL_HELD = "still_held"

@@ -13,6 +13,7 @@ from domain.errors import Category, Refused
 from domain.machine import NONE
 from domain.model import Admission, Outcome, Request, Result
 from domain.paths import short
+from domain.wire import object_of
 from starter import terminal
 from starter.errors import OF_RESULT, Exit, Problem
 from starter.naming import compose
@@ -70,12 +71,13 @@ async def check(request: Request, output: Output) -> Exit:
     return Exit.DONE
 
 
-async def attach(path: str, seconds: float | None, output: Output) -> Exit:
+async def wait(path: str, seconds: float | None, output: Output) -> Exit:
     """Wait for the action that runs on an object; if none does, tell how the last one ended."""
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         _link(asking, path, run)
-        targets = (await asking.progress(path, run)).targets if runs else 0
+        seen = await asking.glimpse(path, run) if runs else None
+        targets = seen.targets if seen else 0
         outcome = await follow(asking, path, run, targets)
     return conclude(outcome, output)
 
@@ -92,20 +94,31 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
     if outcome.result is not Result.CANCELLED:  # it ended before we came
         return conclude(outcome, output)
     show(_ending(outcome), output)
+    if told := _without_result(outcome):
+        terminal.say(f"  {told}")
     return Exit.DONE
 
 
 def conclude(outcome: Outcome, output: Output) -> Exit:
     """Print the outcome; say on stderr what a person should know of it."""
     show(_ending(outcome), output)
+    if outcome.message and output == "table" and outcome.result is Result.SUCCEEDED:
+        terminal.say(f"  {outcome.message}")
     for trouble in outcome.troubles:
         terminal.say(f"  {short(trouble.path)} is {trouble.status}: {trouble.error}", "red")
     if outcome.failed > len(outcome.troubles):
         terminal.say(f"  and {outcome.failed - len(outcome.troubles)} more: see the status of each")
     if (code := OF_RESULT[outcome.result]) is not Exit.DONE:
-        reason = outcome.message or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
+        reason = _without_result(outcome) or f"{outcome.failed} of {outcome.done + outcome.failed} failed"
         terminal.tell(Problem(f"{outcome.action} {outcome.result}", reason, f"starter history {outcome.path}", code))
     return code
+
+
+def _without_result(outcome: Outcome) -> str:
+    """The message without the result before it, which is told already: not *cancelled: cancelled; ...*."""
+    if outcome.message == outcome.result:
+        return ""
+    return outcome.message.removeprefix(f"{outcome.result}; ")
 
 
 def duration(text: str, option: str = "--timeout") -> float | None:
@@ -122,11 +135,12 @@ async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit
     path, grant = ticket.path, ticket.admission.grant
     link = _link(asking, path, ticket.run)
     if ticket.admission.outcome:
-        terminal.say("this request was carried out before; this is what became of it")
+        if grant is None:  # with a grant, all of it could be done at once, just now
+            terminal.say("this request was carried out before; this is what became of it")
         return conclude(ticket.admission.outcome, options.output)
     if not options.wait:
         show(_receipt(ticket, link), options.output)
-        terminal.say(f"under way; wait for it with: {terminal.command(f'starter attach {path}')}")
+        terminal.say(f"under way; wait for it with: {terminal.command(f'starter wait {path}')}")
         return Exit.DONE
     outcome = await follow(asking, path, ticket.run, grant.targets if grant else 0)
     return conclude(outcome, options.output)
@@ -173,8 +187,9 @@ def _ending(outcome: Outcome) -> Sheet:
 
 def _receipt(ticket: Ticket, link: str) -> Sheet:
     action = ticket.admission.grant.action if ticket.admission.grant else ""
-    data = {"path": ticket.path, "action": action, "run": ticket.run, "link": link}
-    return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short(ticket.path), action, ticket.run)], [ticket.path])
+    path = object_of(ticket.path)
+    data = {"path": path, "workflow": ticket.path, "action": action, "run": ticket.run, "link": link}
+    return Sheet(data, ("OBJECT", "ACTION", "RUN"), [(short(path), action, ticket.run)], [path])
 
 
 def _prospect(request: Request, admission: Admission) -> Sheet:

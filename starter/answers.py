@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Category
-from domain.model import Outcome, Refusal, Result
+from domain.model import Outcome, Refusal, Request, Result
 from starter.output import when
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
@@ -20,14 +20,17 @@ def action_of(run: WorkflowExecutionDescription) -> str:
     return run.typed_search_attributes.get(_ACTION) or "an action"
 
 
-def conflict(path: str, running: WorkflowExecutionDescription | None) -> Refusal:
-    """409, naming the winner."""
+def conflict(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+    """409, naming the winner. Force is offered where it would take over."""
+    path = registry.owner_of(request.path, request.action)
+    forced = registry.takes_over(request.model_copy(update={"force": True}))
+    take_over = "; or take over: add --force" if forced and not request.force else ""
     since = f" since {when(running.start_time)}" if running else ""
     action = action_of(running) if running else "an action"
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
-        hint=f"{registry.busy(path)}wait for it: starter attach {path}; or take over: add --force",
+        hint=f"{registry.busy(path)}wait for it: starter wait {path}{take_over}",
     )
 
 

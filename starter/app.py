@@ -67,6 +67,7 @@ def build() -> App:
     for group, commands in _COMMANDS.items():
         for command in commands:
             app.command(command, group=group)
+    app.command(wait, name="attach", show=False)  # as it was called before, for one version
     app.command(list_kind, name="list", group=LOOKING)
     for face in FACES.values():
         if face.extend:
@@ -223,12 +224,12 @@ async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS
     return await _DEMOS[family]()
 
 
-async def attach(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+async def wait(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
     """Wait for the action that runs on an object; if none does, tell how the last one ended.
 
-    Example: starter attach default/web
+    Example: starter wait default/web
     """
-    return await actions.attach(await reads.locate(path), actions.duration(within), output)
+    return await actions.wait(await reads.locate(path), actions.duration(within), output)
 
 
 async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
@@ -241,7 +242,7 @@ async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption 
 
 _COMMANDS = {
     LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
-    STEERING: (check, attach, cancel),
+    STEERING: (check, wait, cancel),
     RUNNING: (
         *(demo, stack.up, stack.worker, connections.connections),
         *(doctor.doctor, stack.setup, stack.migrate, codec.codec),

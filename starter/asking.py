@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio.client import (
     Client,
@@ -25,28 +25,28 @@ from domain.errors import Refused
 from domain.healing import HealReport, Sweep
 from domain.limits import TASK_TIMEOUT
 from domain.model import Admission, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
+from domain.requests import update_id
 from starter.answers import action_of, conflict, ended, failed
 from starter.errors import NoWorker, Unanswered
-from starter.launching import MARK, run_of, with_start, within, workflow_id
+from starter.launching import (
+    MARK,
+    OVERDUE,
+    STARTED_ANYWAY,
+    USED_UP,
+    Ticket,
+    run_of,
+    said,
+    with_start,
+    within,
+    workflow_id,
+)
 from starter.questions import Questions
+from starter.takeover import take_over
+
+__all__ = ["Asking", "Ticket"]
 
 ADMISSION_SECONDS = 15
-PREEMPT_SECONDS = 60
-PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
-# Said when the start was done and the question with it was not answered: a task of the worker failed just then, or the
-# call itself was repeated on the way.
-TASK_FAILED = "unexpected workflow task failure"
-OVERDUE = "Workflow Task in failed state"  # its worker died, or has too much to do: until the next try
-STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """An answered request: which run carries it out, or why none does. `path` is the workflow's ID."""
-
-    path: str
-    run: str
-    admission: Admission
+GLIMPSE_SECONDS = 5  # an action that runs answers at once, if somebody is there to answer
 
 
 class Asking(Questions):
@@ -67,9 +67,10 @@ class Asking(Questions):
         registry.parse_spec(request)
         await self.someone_polls(wire.ACTIONS_QUEUE)
         try:
-            return await self._start(request)
-        except WorkflowAlreadyStartedError:
-            return await self._busy(request)
+            try:
+                return await self.start(request)
+            except WorkflowAlreadyStartedError:
+                return await self._busy(request)
         except WorkflowUpdateFailedError as error:
             if (refusal := refusal_in(error.cause)) is None:
                 raise Unanswered(f"the action could not answer: {error.cause}") from error
@@ -79,8 +80,8 @@ class Asking(Questions):
         """What ask would be answered now. Nothing is changed."""
         registry.parse_spec(request)
         newest = await self.newest(workflow_id(request))
-        if newest and newest.status is WorkflowExecutionStatus.RUNNING and not request.force:
-            return Admission(refusal=await self._conflict(request, newest))
+        if newest and newest.status is WorkflowExecutionStatus.RUNNING and not registry.takes_over(request):
+            return Admission(refusal=await self.conflict(request, newest))
         return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
@@ -106,16 +107,21 @@ class Asking(Questions):
     async def progress(self, path: str, run: str | None = None) -> Progress:
         """How far a running action is."""
         seen: Progress = await self.client.get_workflow_handle(path, run_id=run).query(
-            wire.PROGRESS, result_type=Progress
+            wire.PROGRESS, result_type=Progress, rpc_timeout=timedelta(seconds=GLIMPSE_SECONDS)
         )
         return seen
 
+    async def glimpse(self, path: str, run: str | None = None) -> Progress | None:
+        """How far it is; None if it cannot be asked, as when its worker is frozen or its task fails. Asked twice."""
+        for _ in range(2):
+            with suppress(RPCError, TemporalError):
+                return await self.progress(path, run)
+        return None
+
     async def step(self, path: str) -> str:
         """What a running action does right now, in its own words; nothing if it cannot be asked."""
-        try:
-            return (await self.progress(path)).step
-        except (RPCError, TemporalError):
-            return ""
+        seen = await self.glimpse(path)
+        return seen.step if seen else ""
 
     async def heal(self, order: Sweep) -> HealReport:
         """A sweep of self-healing, now. One that runs already is not joined: it was told something else."""
@@ -144,20 +150,25 @@ class Asking(Questions):
                 return None
             raise
 
-    async def _start(self, request: Request) -> Ticket:
+    async def start(self, request: Request) -> Ticket:
+        """Start the action, and wait until it is admitted or refused. Raises if another one runs on the object."""
         mark = uuid.uuid4().hex
         operation = with_start(request, mark)
         try:
             admission = await within(
                 ADMISSION_SECONDS,
                 self.client.execute_update_with_start_workflow(
-                    wire.ADMIT, request, result_type=Admission, start_workflow_operation=operation
+                    wire.ADMIT,
+                    request,
+                    id=update_id(wire.ADMIT, request, mark),
+                    result_type=Admission,
+                    start_workflow_operation=operation,
                 ),
             )
         except TimeoutError as error:
             raise _unanswered(request) from error
         except RPCError as error:
-            if not any(sign in error.message for sign in STARTED_ANYWAY):
+            if not said(error, *STARTED_ANYWAY):
                 raise
             return await self._ask_again(request, mark)
         finally:
@@ -167,32 +178,27 @@ class Asking(Questions):
     async def _ask_again(self, request: Request, mark: str) -> Ticket:
         """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
         newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
-        run = newest.run_id
         if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
-        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
-        try:
-            admission = await self._admission(handle, request)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            admission = Admission()
-        return Ticket(workflow_id(request), run, admission)
+        return await self.ticket(request, newest.run_id, mark)
 
-    async def _admission(self, handle: WorkflowHandle[object, object], request: Request) -> Admission:
-        """Whether an action that runs was let in. Temporal takes no question while its last task is overdue."""
+    async def ticket(self, request: Request, run: str, mark: str = "") -> Ticket:
+        """Whether the action of a run was let in. Temporal takes no question while its last task is overdue."""
+        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
+        question = update_id(wire.ADMIT, request, mark)
         clock = asyncio.get_running_loop().time
         deadline = clock() + ADMISSION_SECONDS
         while True:
             try:
-                return await within(
-                    ADMISSION_SECONDS, handle.execute_update(wire.ADMIT, request, result_type=Admission)
-                )
+                asked = handle.execute_update(wire.ADMIT, request, id=question, result_type=Admission)
+                return Ticket(workflow_id(request), run, await within(ADMISSION_SECONDS, asked))
             except TimeoutError as error:
                 raise _unanswered(request) from error
             except RPCError as error:
-                if OVERDUE not in error.message:
+                if error.status is RPCStatusCode.NOT_FOUND or said(error, USED_UP):
+                    return Ticket(workflow_id(request), run, Admission())  # it is over, or has long been let in
+                if not said(error, OVERDUE):
                     raise
                 if clock() > deadline:
                     raise _unanswered(request) from error
@@ -202,14 +208,14 @@ class Asking(Questions):
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.newest(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
-            handle = self.client.get_workflow_handle(workflow_id(request), run_id=running.run_id)
-            return Ticket(workflow_id(request), running.run_id, await self._admission(handle, request))
-        if request.force or registry.kind_at(request.path).verb(request.action).preempts:
-            return await self._preempt(request)
-        refusal = await self._conflict(request, running)
+            return await self.ticket(request, running.run_id)
+        if running and registry.takes_over(request):
+            named = request.model_copy(update={"request_id": request.request_id or uuid.uuid4().hex})
+            return await take_over(self, named, running.run_id)
+        refusal = await self.conflict(request, running)
         return Ticket(workflow_id(request), running.run_id if running else "", Admission(refusal=refusal))
 
-    async def _conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
+    async def conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
         """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
@@ -217,60 +223,12 @@ class Asking(Questions):
                 told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
                 if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
                     return told.refusal
-        return conflict(request.path, running)
-
-    async def _preempt(self, request: Request, tries: int = PREEMPT_TRIES) -> Ticket:
-        """Take over: the running action cleans up and continues as ours. If it does not in time, it is terminated.
-
-        Ours may be over before we hear of it: by its ID it is found again, and not done twice.
-        """
-        if not request.request_id:
-            request = request.model_copy(update={"request_id": uuid.uuid4().hex})
-        handle = self.client.get_workflow_handle(request.path)
-        try:
-            return await within(PREEMPT_SECONDS, self._make_way(handle, request))
-        except WorkflowUpdateFailedError as error:
-            if (refusal := refusal_in(error.cause)) is None:
-                raise
-            return Ticket(request.path, "", Admission(refusal=refusal))
-        except TimeoutError:
-            await handle.terminate(reason=f"did not make way for {request.action} in {PREEMPT_SECONDS} s")
-        except RPCError as error:
-            lost = any(sign in error.message for sign in (TASK_FAILED, OVERDUE))
-            if lost and tries > 1:  # the task was thrown away, and our question with it
-                return await self._preempt(request, tries - 1)
-            if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
-                raise
-        try:
-            return await self._start(request)
-        except WorkflowAlreadyStartedError:  # and somebody was quicker than we
-            if tries > 1:
-                return await self._preempt(request, tries - 1)
-            running = await self.newest(request.path)
-            return Ticket(request.path, "", Admission(refusal=await self._conflict(request, running)))
-
-    async def _make_way(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
-        await handle.execute_update(wire.PREEMPT, request, result_type=str)
-        try:
-            admission = await handle.execute_update(wire.ADMIT, request, result_type=Admission)
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return await self._over_already(handle, request)
-        return Ticket(request.path, (await handle.describe()).run_id, admission)
-
-    async def _over_already(self, handle: WorkflowHandle[object, object], request: Request) -> Ticket:
-        """Ours took over and ended before we could ask whether it was let in: it was, and this is what became of it."""
-        run = (await handle.describe()).run_id
-        try:
-            return Ticket(request.path, run, Admission(outcome=await self.outcome(request.path, run)))
-        except Refused as refused:
-            return Ticket(request.path, run, Admission(refusal=Refusal.of(refused)))
+        return conflict(request, running)
 
 
 def _unanswered(request: Request) -> Unanswered:
     return Unanswered(
         f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
         "the request stays, and is carried out when one can",
-        f"starter attach {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
+        f"starter wait {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
     )

@@ -113,7 +113,7 @@ def problem(error: RatchetError) -> Problem:
     if isinstance(error, Unreachable):
         return Problem(error.what, str(error), error.hint, Exit.UNREACHABLE)
     if isinstance(error, StillWaiting):
-        return Problem("stopped waiting", str(error), f"starter attach {error.path}", Exit.STILL_WAITING)
+        return Problem("stopped waiting", str(error), f"starter wait {error.path}", Exit.STILL_WAITING)
     if isinstance(error, StoreUnavailable):
         hint = "is another process at it, or is RATCHET_STORE_URL wrong? then try again"
         return Problem("the store cannot be used", str(error), hint, Exit.UNREACHABLE)

@@ -87,7 +87,12 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
 
 async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
     """The action that runs on it, and what that one waits for."""
-    seen = await asking.progress(path, run.run_id)
+    from starter.answers import action_of
+
+    seen = await asking.glimpse(path, run.run_id)
+    if seen is None:
+        since = f"{action_of(run)} since {when(run.start_time)}"
+        return [("running", f"{since}: its workflow does not answer; is a worker there? see: starter doctor")]
     counted = f", {seen.done} of {seen.targets} done, {seen.failed} failed" if seen.targets else ""
     told = [("running", f"{seen.action} since {when(run.start_time)}: {seen.step or seen.phase}{counted}")]
     return [*told, *(("waits for", text) for text in _pending(run))]
@@ -101,7 +106,7 @@ def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | No
 
 def _meanwhile(path: str) -> list[tuple[str, str]]:
     """What can be done while an action runs: nothing else is let in."""
-    wait, end = (f"starter {verb} {short(path)}" for verb in ("attach", "cancel"))
+    wait, end = (f"starter {verb} {short(path)}" for verb in ("wait", "cancel"))
     return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
 
 
@@ -131,9 +136,7 @@ async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     kind = registry.kind(view.kind)
     allowed: list[registry.Verb] = []
     in_the_way: dict[str, None] = {}
-    for verb in kind.verbs:
-        if verb.hidden:
-            continue
+    for verb in (verb for verb in kind.verbs if verb.action in kind.offered):
         refusal = await _refusal(asking, Request(path=view.path, action=verb.action))
         if refusal is None or (refusal.category is Category.INVALID and verb.action in kind.table.allowed(view.phase)):
             allowed.append(verb)  # invalid: it takes more words, and what else it asks for is not known before

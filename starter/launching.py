@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from temporalio.client import WithStartWorkflowOperation
@@ -18,12 +19,37 @@ from temporalio.service import RPCError
 
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
-from domain.model import Request
+from domain.model import Admission, Request
 from domain.paths import kind_of, short
 
 R = TypeVar("R")
 
 MARK = "asked"  # in the memo: by it a start is known to be ours
+
+# What Temporal says when a question was not answered: a task of the worker failed just then, or is failing or overdue
+# (its worker died, or has too much to do), or the call itself was repeated on the way.
+TASK_FAILED = "unexpected workflow task failure"
+OVERDUE = "Workflow Task in failed state"
+DEAF = (TASK_FAILED, OVERDUE)
+STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)  # the start was done, the question with it was not answered
+USED_UP = "total number of distinct updates"  # a run answers 2,000 different ones
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """An answered request: which run carries it out, or why none does. `path` is the workflow's ID.
+
+    An empty admission: it was let in, and its outcome tells the rest.
+    """
+
+    path: str
+    run: str
+    admission: Admission
+
+
+def said(error: RPCError, *signs: str) -> bool:
+    """Is it one of these that Temporal says?"""
+    return any(sign in error.message for sign in signs)
 
 
 async def within(seconds: float, work: Awaitable[R]) -> R:

@@ -38,7 +38,7 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise StillWaiting(path, seconds or 0) from error
     except asyncio.CancelledError:
-        again = terminal.command(f"starter attach {path}")
+        again = terminal.command(f"starter wait {path}")
         terminal.say(f"\nnot waiting any more; the action goes on. Wait for it again with: {again}")
         raise
 

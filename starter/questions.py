@@ -7,8 +7,9 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -17,7 +18,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import ActivityFailureError, Client
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, TimeoutError
 
 from activities.refusals import refusal_in
 from domain import wire
@@ -48,18 +49,22 @@ class Questions:
         seconds: float = READ_SECONDS,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
-        """Run a read as a standalone activity. Refused by the worker: Refused here."""
+        """Run a read as a standalone activity. Refused by the worker: Refused here.
+
+        A worker that is frozen or just died may have swallowed the question: it is asked once more.
+        """
         await self.someone_polls(queue)
+        asked = partial(
+            self.client.execute_activity,
+            activity,
+            query,
+            task_queue=queue,
+            result_type=answer,
+            schedule_to_close_timeout=timedelta(seconds=seconds),
+            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
+        )
         try:
-            found: T = await self.client.execute_activity(
-                activity,
-                query,
-                id=f"{activity}-{uuid.uuid4().hex[:12]}",
-                task_queue=queue,
-                result_type=answer,
-                schedule_to_close_timeout=timedelta(seconds=seconds),
-                retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
-            )
+            found: T = await _once_more(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
             return found
         except ActivityFailureError as failure:
             if (refusal := refusal_in(failure.cause)) is not None:
@@ -114,3 +119,12 @@ class Questions:
         )
         found = (await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers
         return [each.identity for each in found if time.time() - each.last_access_time.seconds < seconds]
+
+
+async def _once_more(ask: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await ask()
+    except ActivityFailureError as failure:
+        if not isinstance(failure.cause, TimeoutError) or failure.cause.cause:  # a cause: somebody tried, and failed
+            raise
+    return await ask()

@@ -252,7 +252,7 @@ def _conflict(connection: sa.Connection, holds: list[Hold]) -> Refusal:
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {told}",
-        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter attach {holders[0].owner}",
+        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter wait {holders[0].owner}",
         holders=listed,
     )
 
@@ -336,9 +336,9 @@ def _refused(table: StateTable, request: Request, status: str, reason: str) -> R
 
 def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
     """What may be asked for in one of these statuses, and what with force."""
-    words = list(statuses)
-    plain = dict.fromkeys(action for word in words for action in table.allowed(word))
-    forced = dict.fromkeys(action for word in words for action in table.needs_force(word))
+    words, offered = list(statuses), registry.kind(table.kind).offered
+    plain = dict.fromkeys(action for word in words for action in table.allowed(word) if action in offered)
+    forced = dict.fromkeys(action for word in words for action in table.needs_force(word) if action in offered)
     told = f"allowed now: {', '.join(plain) or 'nothing'}"
     return f"{told}; with --force: {', '.join(forced)}" if forced else told
 

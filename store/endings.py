@@ -117,6 +117,13 @@ def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
     return Outcome(path=ending.path, action=ending.action, result=Result.FAILED, status=status, message=UNKNOWN)
 
 
+def _reason(result: Result, message: str) -> str:
+    """How it ended and why, in one line. A message that says how already is not told twice."""
+    if message == result or message.startswith(f"{result}; "):
+        return brief(message)
+    return brief(f"{result}: {message}" if message else result.value)
+
+
 def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[Trouble]:
     """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
     troubles: list[Trouble] = []
@@ -174,7 +181,7 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     if kept is None:
         return ""
     to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
-    reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
+    reason = _reason(outcome.result, ending.message)
     if ending.to and not _may_end(grant, kept.status, ending.to):
         reason = brief(f"{NO_ROW}: {ending.to}; {reason}")
     elif ending.to:
@@ -202,7 +209,7 @@ def _leave_news(connection: sa.Connection, grant: Grant, ending: Ending, outcome
         return
     if ending.info is not None:
         connection.execute(sa.update(objects).where(which).values(info=merged(kept.info, ending.info)))
-    reason = brief(f"{outcome.result}: {ending.message}" if ending.message else outcome.result.value)
+    reason = _reason(outcome.result, ending.message)
     same = (kept.status, kept.status)
     connection.execute(LINES, line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason))
 

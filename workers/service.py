@@ -18,6 +18,7 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
+from activities.clearing import Clearing
 from activities.companions import Companions
 from activities.connections import ConnectionReading
 from activities.fence import Fence, beats_of
@@ -178,6 +179,7 @@ class Service:
         verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
         return [
             *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
+            Clearing(self.client, self._allowed).make_way,
             *(writes.still_held, writes.close_line, writes.open_line),
             *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(

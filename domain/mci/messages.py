@@ -17,6 +17,7 @@ from domain.model import Chunk, Model, Refusal, ShortText, Trouble, Word
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
 SURVEY_VMS = "SurveyVms"
+HOLDING = "holding"  # how the step of an MCI that holds begins
 CONTINUE = "continue"
 WITHDRAW = "withdraw"
 

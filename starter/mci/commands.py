@@ -87,9 +87,9 @@ def _deciding(word: str) -> Command:
         async with session() as asking:
             await steering.decide(asking, path, word, decision)
         if not wait:
-            terminal.say(f"told; wait for it with: {terminal.command(f'starter attach {path}')}")
+            terminal.say(f"told; wait for it with: {terminal.command(f'starter wait {path}')}")
             return Exit.DONE
-        return await actions.attach(path, actions.duration(within), output)
+        return await actions.wait(path, actions.duration(within), output)
 
     return decide
 

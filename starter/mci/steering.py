@@ -11,10 +11,11 @@ from activities.refusals import refusal_in
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
-from domain.mci.messages import SURVEY_VMS, Decision, Survey, SurveyReport
+from domain.mci.messages import HOLDING, SURVEY_VMS, Decision, Survey, SurveyReport
 from domain.model import ObjectView, Query
 from starter.asking import Asking
 from starter.errors import Unanswered
+from starter.launching import USED_UP, said
 
 
 async def decide(asking: Asking, path: str, word: str, decision: Decision) -> str:
@@ -31,10 +32,20 @@ async def decide(asking: Asking, path: str, word: str, decision: Decision) -> st
             raise refusal.error() from error
         raise await _not_holding(asking, path, word) from error  # another action runs, which knows no such word
     except RPCError as error:
+        if said(error, USED_UP):
+            await _signal(asking, path, running.run_id, word, decision)
+            return running.run_id
         if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
             raise
         raise await _not_holding(asking, path, word) from error
     return running.run_id
+
+
+async def _signal(asking: Asking, path: str, run: str, word: str, decision: Decision) -> None:
+    """The run has answered as many updates as Temporal lets it: a signal says the same, without an answer."""
+    if not (await asking.progress(path, run)).step.startswith(HOLDING):
+        raise await _not_holding(asking, path, word)
+    await asking.client.get_workflow_handle(path, run_id=run).signal(word, decision)
 
 
 async def survey(asking: Asking, wish: Survey) -> SurveyReport:

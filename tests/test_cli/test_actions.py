@@ -100,29 +100,29 @@ async def test_a_check_sees_the_action_that_runs(cli: Cli, clouds: Clouds, mci: 
     ran = await cli(f"check {mci} reboot")
     assert (ran.code, "suspend since" in ran.err) == (Exit.REFUSED, True)
     await clouds.relent()
-    assert (await cli(f"attach {mci}")).code == Exit.DONE
+    assert (await cli(f"wait {mci}")).code == Exit.DONE
 
 
-async def test_an_action_asked_for_without_waiting_can_be_attached_to(
+async def test_an_action_asked_for_without_waiting_can_be_waited_for(
     cli: Cli, clouds: Clouds, mci: str, ns: str
 ) -> None:
     await clouds.stall(ns)
     ran = await cli(f"mci suspend {mci} --no-wait -o json")
     assert (ran.code, json.loads(ran.out)["action"]) == (Exit.DONE, "suspend")
-    assert f"starter attach {path_of(mci)}" in ran.err
-    attached = asyncio.create_task(cli(f"attach {mci} -o json"))
+    assert f"starter wait {path_of(mci)}" in ran.err
+    attached = asyncio.create_task(cli(f"wait {mci} -o json"))
     await clouds.relent()
     assert json.loads((await attached).out)["status"] == "Suspended:6 (R:0/6)"
-    assert json.loads((await cli(f"attach {mci} -o json")).out)["result"] == "succeeded"  # over: how it ended
+    assert json.loads((await cli(f"wait {mci} -o json")).out)["result"] == "succeeded"  # over: how it ended
 
 
 async def test_when_the_timeout_passes_the_action_goes_on(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
     await clouds.stall(ns)
     ran = await cli(f"mci suspend {mci} --timeout 500ms")
     assert (ran.code, ran.out) == (Exit.STILL_WAITING, "")
-    assert f"starter attach {path_of(mci)}" in ran.err
+    assert f"starter wait {path_of(mci)}" in ran.err
     await clouds.relent()
-    assert (await cli(f"attach {mci}")).code == Exit.DONE
+    assert (await cli(f"wait {mci}")).code == Exit.DONE
 
 
 async def test_after_ctrl_c_the_action_goes_on(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:
@@ -132,10 +132,10 @@ async def test_after_ctrl_c_the_action_goes_on(cli: Cli, clouds: Clouds, mci: st
     process.send_signal(signal.SIGINT)
     ran = await ended(process)
     assert (ran.code, ran.out) == (Exit.INTERRUPTED, "")
-    assert f"the action goes on. Wait for it again with: starter attach {path_of(mci)}" in ran.err
+    assert f"the action goes on. Wait for it again with: starter wait {path_of(mci)}" in ran.err
     assert "Traceback" not in ran.err
     await clouds.relent()
-    assert (await cli(f"attach {mci}")).code == Exit.DONE
+    assert (await cli(f"wait {mci}")).code == Exit.DONE
 
 
 async def test_a_cancelled_action_ends(cli: Cli, clouds: Clouds, mci: str, ns: str) -> None:

@@ -57,7 +57,7 @@ WORDS = [
     ("nothing to show",        "mci status nobody/nothing",                   MISSING, "there is no such MCI"),
     ("nothing to tell",        "history ns:nobody:mci:nothing",               MISSING, "there is no such MCI"),
     ("nothing to check",       "check ns:nobody:mci:nothing suspend",         MISSING, "there is no such MCI"),
-    ("nothing to wait for",    "attach ns:nobody:mci:nobody",                 MISSING, "there was no action"),
+    ("nothing to wait for",    "wait ns:nobody:mci:nobody",                   MISSING, "there was no action"),
     ("nothing to cancel",      "cancel ns:nobody:mci:nobody",                 MISSING, "there was no action"),
 ]
 

@@ -93,7 +93,7 @@ async def test_locks_show_who_holds_what(cli: Cli, clouds: Clouds, mci: str, ns:
         (f"{path}:vm:front-1", "X", "suspend"),
     ]
     await clouds.relent()
-    await cli(f"attach {mci}/front-1")
+    await cli(f"wait {mci}/front-1")
     assert json.loads((await cli(f"locks {mci} -o json")).out) == []
 
 
@@ -171,7 +171,7 @@ async def test_a_path_with_colons_is_no_emoji(cli: Cli) -> None:
 
 def test_hints_use_the_command_that_the_user_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RATCHET_COMMAND", "python3 run.py")
-    assert terminal.command("wait for it: starter attach x") == "wait for it: python3 run.py attach x"
+    assert terminal.command("wait for it: starter wait x") == "wait for it: python3 run.py wait x"
     assert terminal.command("or all: starter --help") == "or all: python3 run.py --help"
     named = "ns:default:mci:starter is Failed, and default/starter too"  # by people who know nothing of us
     assert terminal.command(named) == named
@@ -206,8 +206,8 @@ async def test_explain_tells_what_a_running_action_waits_for(
     await clouds.relent()
     assert "running    reboot since" in told
     assert "waits for  operate vms" in told
-    assert f"you can    wait for it: starter attach {mci}; end it: starter cancel {mci}" in told
-    assert (await cli(f"attach {mci}")).code == 0
+    assert f"you can    wait for it: starter wait {mci}; end it: starter cancel {mci}" in told
+    assert (await cli(f"wait {mci}")).code == 0
     await clouds.fail("*:vm:data-1")
     await cli(f"mci reboot {mci}")
     assert "trouble    " in (await cli(f"explain {mci}")).out

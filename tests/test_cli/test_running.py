@@ -28,7 +28,7 @@ def commands() -> list[str]:
     verbs = [f"{kind.name} {verb.action}" for kind in registry.KINDS.values() for verb in kind.verbs]
     reads = [f"{kind} {verb}" for kind in registry.KINDS for verb in ("status", "list")]
     faults = [f"cloud fault {verb}" for verb in ("add", "set", "list", "clear")]
-    others = "get list history locks states check attach cancel demo up worker doctor setup migrate"
+    others = "get list history locks states check wait cancel demo up worker doctor setup migrate"
     return [*verbs, *reads, *faults, *others.split(), "build list", "build promote"]
 
 

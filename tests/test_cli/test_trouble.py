@@ -83,8 +83,8 @@ async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_lat
     finally:
         locked.release()
     assert_told(ran, Exit.UNREACHABLE, "no worker could answer within 0.5 s; the request stays")
-    assert f"starter attach {expand(mci, ('ns', 'mci'))}" in ran.err
-    attached = await cli(f"attach {mci}")
+    assert f"starter wait {expand(mci, ('ns', 'mci'))}" in ran.err
+    attached = await cli(f"wait {mci}")
     assert (attached.code, "Suspended:6 (R:0/6)" in attached.out) == (Exit.DONE, True), attached.err
 
 
@@ -109,5 +109,5 @@ async def test_of_two_racing_terminals_one_wins_and_the_other_names_the_winner(
     loser, winner = await done.pop(), await waiting.pop()
     path = expand(mci, ("ns", "mci"))
     assert_told(loser, Exit.REFUSED, f"409 Conflict: other action currently happening on {path}: suspend since")
-    assert f"starter attach {path}" in loser.err
+    assert f"starter wait {path}" in loser.err
     assert (winner.code, winner.out) == (Exit.DONE, f"{path}\n"), winner.err

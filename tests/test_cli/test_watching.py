@@ -23,7 +23,7 @@ ONCE = {
     "heal": "it acts",
     "heal report": "sweeps are minutes apart",
     "check": "an answer to one question",
-    "attach": "it waits by itself, and shows how far the action is",
+    "wait": "it waits by itself, and shows how far the action is",
     "states": "the law does not change",
     "system show": "what was deployed, to be written into a file",
 }

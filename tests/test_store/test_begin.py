@@ -142,7 +142,7 @@ async def test_x_is_refused_to_those_above_and_below_and_names_the_holder(scene:
     told = f"409 Conflict: other action currently happening on {WEB}: suspend since 2026-01-01 12:00:04Z"
     assert refusal.message == told
     assert [(holder.owner, holder.action, holder.run) for holder in refusal.holders] == [(WEB, "suspend", "r1")]
-    assert refusal.hint == f"wait for it with: starter attach {WEB}"
+    assert refusal.hint == f"wait for it with: starter wait {WEB}"
     assert await scene.dump() == before
 
 

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import Category, brief
     from domain.machine import NONE, Actor
     from domain.mci import MciSpec, Phase, Status
-    from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Examination, wants
+    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, Examination, wants
     from domain.model import Done, Grant, Move, Outcome, Refusal, Request
     from workflows import calls
     from workflows.action import Failed
@@ -98,7 +98,7 @@ class CreateMci(OnVms):
     async def _decided(self, grant: Grant) -> str:
         """Wait, for days if need be, for somebody to say what is to become of it."""
         await calls.advance(grant, Phase.PREPARED, Actor.CONTROLLER, "holding")
-        self.show(phase=Phase.PREPARED, step=f"holding: waits for {CONTINUE} or {WITHDRAW}")
+        self.show(phase=Phase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._list_as(0)
         self._holding = True
         await workflow.wait_condition(lambda: bool(self._decision))

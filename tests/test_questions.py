@@ -1,0 +1,59 @@
+"""Questions to workers: one that a frozen worker swallowed is asked once more."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from temporalio import activity
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollActivityTaskQueueRequest
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from domain import wire
+from domain.model import Query, Stepped
+from starter.asking import Asking
+from starter.errors import Unanswered
+from tests.user import User
+
+
+@activity.defn(name=wire.READ_STORE)
+async def answering(query: Query) -> Stepped:
+    return Stepped(made=True)
+
+
+async def test_a_question_that_a_frozen_worker_took_is_asked_once_more(client: Client, ns: str) -> None:
+    queue = f"frozen-{ns}"
+    asking = Asking(client)
+    poll = PollActivityTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), identity="frozen")
+    frozen = asyncio.create_task(client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=60)))
+    question = asyncio.create_task(asking.read(wire.READ_STORE, Query(), Stepped, seconds=3, queue=queue))
+    assert (await frozen).task_token  # and never answers
+    async with Worker(client, task_queue=queue, activities=[answering]):
+        assert (await question).made
+
+
+async def test_a_question_that_was_tried_and_failed_is_not_asked_again(client: Client, ns: str) -> None:
+    asked: list[str] = []
+
+    @activity.defn(name=wire.READ_STORE)
+    async def failing(query: Query) -> Stepped:
+        asked.append(str(activity.info().activity_id))
+        raise ApplicationError("the disk is full")
+
+    async with Worker(client, task_queue=f"failing-{ns}", activities=[failing]):
+        with pytest.raises(Unanswered, match="the disk is full"):
+            await Asking(client).read(wire.READ_STORE, Query(), Stepped, seconds=2, queue=f"failing-{ns}")
+    assert len(set(asked)) == 1
+
+
+async def test_an_action_that_cannot_be_asked_how_far_it_is_is_no_error(user: User) -> None:
+    """No worker knows the type of this run: its task fails, and with it every query."""
+    client = user.asking.client
+    await client.start_workflow("NobodyKnowsIt", id=user.mci(), task_queue=wire.ACTIONS_QUEUE)
+    assert await user.asking.glimpse(user.mci()) is None
+    assert await user.asking.step(user.mci()) == ""
+    await client.get_workflow_handle(user.mci()).terminate(reason="the test is over")

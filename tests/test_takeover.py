@@ -1,0 +1,175 @@
+"""Force on a busy object whatever its state, and requests that are asked again and again, also all at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.clearing import Clearing
+from activities.refusals import refusal_in
+from domain import wire
+from domain.errors import Category, Refused
+from domain.mci.messages import Decision
+from domain.model import Request
+from domain.requests import MakeWay
+from starter import takeover
+from starter.mci.steering import decide
+from tests.patience import PATIENCE
+from tests.user import User, spec
+
+# As the server says it when a run has answered 2,000 different updates.
+LIMIT = (
+    "The limit on the total number of distinct updates in this workflow has been reached (2000). Make sure any "
+    "duplicate updates share an Update ID so the server can deduplicate them"
+)
+
+
+async def stuck(user: User) -> WorkflowHandle[Any, Any]:
+    """A run on the MCI whose task fails each time: no worker knows its type."""
+    handle: WorkflowHandle[Any, Any] = await user.asking.client.start_workflow(
+        "NobodyKnowsIt", id=user.mci(), task_queue=wire.ACTIONS_QUEUE
+    )
+    failed = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+    async with asyncio.timeout(PATIENCE):
+        while failed not in [event.event_type for event in (await handle.fetch_history()).events]:
+            await asyncio.sleep(0.05)
+    return user.asking.client.get_workflow_handle(user.mci(), run_id=handle.first_execution_run_id)
+
+
+async def status(handle: WorkflowHandle[Any, Any]) -> WorkflowExecutionStatus | None:
+    return (await handle.describe()).status
+
+
+def used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run takes an update any more."""
+
+    async def limit(*_args: Any, **_more: Any) -> Any:
+        raise RPCError(LIMIT, RPCStatusCode.FAILED_PRECONDITION, b"")
+
+    monkeypatch.setattr(WorkflowHandle, "execute_update", limit)
+
+
+async def test_a_run_whose_task_fails_is_ended_after_its_time_and_ours_goes_on(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "PREEMPT_SECONDS", 2.0)
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    run = await stuck(user)
+    assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
+    assert await status(run) is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_force_on_a_run_that_takes_no_updates_cancels_it_and_goes_on(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    used_up(monkeypatch)
+    assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
+    ended = user.asking.client.get_workflow_handle(first.path, run_id=first.run)
+    assert await status(ended) is WorkflowExecutionStatus.CANCELED  # it could clean up
+
+
+@pytest.mark.parametrize(("word", "then"), [("continue", "Running:2 (R:2/2)"), ("withdraw", "None")])
+async def test_an_mci_that_holds_and_takes_no_updates_hears_a_signal(
+    user: User, monkeypatch: pytest.MonkeyPatch, word: str, then: str
+) -> None:
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    used_up(monkeypatch)
+    assert await decide(user.asking, user.mci(), word, Decision(requested_by="tester")) == ticket.run
+    assert (await user.asking.outcome(ticket.path, ticket.run)).status == then
+
+
+async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.fault("hang", seconds=30, verb="suspend")
+    await user.admitted(user.mci(), "suspend")
+    used_up(monkeypatch)
+    with pytest.raises(Refused, match="it is not holding"):
+        await decide(user.asking, user.mci(), "continue", Decision())
+    await user.asking.cancel(user.mci())
+
+
+def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> MakeWay:
+    return MakeWay(request=Request(path=user.mci(), action="terminate", force=force), run=run.run_id or "")
+
+
+async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Client) -> None:
+    run = await stuck(user)
+
+    def nobody(_request: Request) -> None:
+        raise Refused(Category.NOT_ALLOWED, "not for you")
+
+    with pytest.raises(ApplicationError, match="not for you"):
+        await Clearing(client, nobody).make_way(order(user, run))
+    with pytest.raises(ApplicationError) as refused:
+        await Clearing(client).make_way(order(user, run, force=False))
+    assert refusal_in(refused.value)
+    assert await status(run) is WorkflowExecutionStatus.RUNNING
+    await run.terminate(reason="the test is over")
+
+
+async def test_only_the_run_that_was_looked_at_is_ended(user: User, client: Client) -> None:
+    first = await stuck(user)
+    await first.terminate(reason="an operator")
+    second = await stuck(user)
+    await Clearing(client).make_way(order(user, first))
+    assert await status(second) is WorkflowExecutionStatus.RUNNING
+    await Clearing(client).make_way(order(user, second))
+    assert await status(second) is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_one_request_id_asked_many_times_uses_up_one_update(user: User) -> None:
+    held = user.groups(option="hold")
+    tickets = [await user.admitted(user.mci(), "create", spec=held, request_id="once") for _ in range(12)]
+    assert len({ticket.run for ticket in tickets}) == 1
+    events = (await user.asking.client.get_workflow_handle(user.mci()).fetch_history()).events
+    accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+    assert sum(event.event_type == accepted for event in events) == 1
+    await user.asking.cancel(user.mci())
+
+
+async def test_one_request_id_asked_all_at_once_is_one_action_and_everybody_is_told(user: User) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    for number in range(4):
+        asked = (user.admitted(user.mci(), "reboot", request_id=f"r{number}") for _ in range(40))
+        tickets = await asyncio.gather(*asked)
+        assert len({ticket.run for ticket in tickets if ticket.admission.grant}) == 1
+        await asyncio.gather(*(user.asking.outcome(ticket.path, ticket.run) for ticket in tickets))
+    assert (await user.books())[user.vm("aws0-1")][0].effects == 5  # created, and rebooted once for each id
+
+
+@pytest.mark.parametrize("other", [{"action": "suspend"}, {"requested_by": "mallory"}])
+async def test_a_request_id_in_use_is_refused_to_whoever_asks_for_something_else(
+    user: User, other: dict[str, str]
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.fault("hang", seconds=30, verb="reboot")
+    await user.admitted(user.mci(), "reboot", request_id="mine")
+    asked = {"path": user.mci(), "action": "reboot", "requested_by": "tester", "request_id": "mine", **other}
+    refusal = (await user.asking.ask(Request.model_validate(asked))).admission.refusal
+    assert refusal
+    assert refusal.message.startswith("this id was used for reboot")
+    await user.asking.cancel(user.mci())
+
+
+async def test_what_runs_is_not_ended_by_a_creation_with_force(user: User) -> None:
+    held = user.groups(option="hold")
+    first = await user.admitted(user.mci(), "create", spec=held)
+    refusal = (await user.ask(user.mci(), "create", spec=held, force=True)).admission.refusal
+    assert refusal
+    assert refusal.message.startswith(f"409 Conflict: other action currently happening on {user.mci()}: create")
+    assert "--force" not in refusal.hint
+    running = await user.asking.newest(user.mci())
+    assert running
+    assert (running.run_id, running.status) == (first.run, WorkflowExecutionStatus.RUNNING)
+    await user.asking.cancel(user.mci())
