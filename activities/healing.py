@@ -29,7 +29,7 @@ from domain.healing import (
     limit_for,
 )
 from domain.machine import NONE
-from domain.model import Holder, Holders, ObjectView
+from domain.model import WHEN_WRITTEN, Holder, Holders, ObjectView
 from domain.ports import Inventory
 
 AT_ONCE = 20  # questions to Temporal
@@ -69,7 +69,7 @@ class Healing:
         states = await self._states(suspects.holders)
         dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
         for holder in dead:
-            await self._inventory.bury(holder.owner, holder.run, datetime.now(UTC), CUT_OFF)
+            await self._inventory.bury(holder.owner, holder.run, WHEN_WRITTEN, CUT_OFF)
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
             activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
         count(metrics.HEALS, len(dead), result="buried")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
-from domain.model import Chunk, Landing, Tally
+from domain.model import WHEN_WRITTEN, Chunk, Landing, Tally
 from domain.ports import Inventory
 
 PAUSE_SECONDS = 0.1  # how long a landing may wait for company
@@ -57,7 +56,7 @@ class Logbook:
     async def _write(self) -> None:
         self._some.clear()
         while group := self._waiting[:FULL]:
-            await self._inventory.land(self._chunk, group, datetime.now(UTC))
+            await self._inventory.land(self._chunk, group, WHEN_WRITTEN)
             del self._waiting[: len(group)]
             bad = sum(1 for landing in group if landing.error)
             self.tally = Tally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, Right
 from domain.errors import Rejected, brief, several
-from domain.model import Finding, Move, Query, Step, Stepped
+from domain.model import WHEN_WRITTEN, Finding, Move, Query, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
 from domain.systems import backend as wire
@@ -182,7 +181,7 @@ class BackendWork:
     async def _move(self, work: Work, moves: list[Move]) -> None:
         if not moves:
             return
-        step = Step(path=work.path, epoch=work.epoch, at=datetime.now(UTC), moves=moves)
+        step = Step(path=work.path, epoch=work.epoch, at=WHEN_WRITTEN, moves=moves)
         stepped = await self._inventory.advance(step)
         if not stepped.made:  # the action has lost its system: nothing of it is wanted any more
             raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)

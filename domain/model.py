@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -16,6 +16,10 @@ from domain.machine import NONE, Actor, Ruling
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 Word = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
+
+
+# In place of a time: the database's own when it is written. A worker's clock may be wrong.
+WHEN_WRITTEN = datetime.min.replace(tzinfo=UTC)
 
 
 class Model(BaseModel):

@@ -48,6 +48,7 @@ HEAL_HOLDERS = "heal_holders"
 # Self-healing: the sweep, its schedule, and the reports that are kept.
 HEAL = "Heal"
 HEAL_SCHEDULE = "self-healing"
+STORE_SCHEDULE = "store-identity"  # never runs: it keeps which store the namespace uses
 SWEEP = "sweep"
 READ_REPORTS = "read_reports"
 

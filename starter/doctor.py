@@ -197,7 +197,21 @@ async def _store(asking: Asking) -> Finding:
     if seen.version != seen.newest:
         found_version = seen.version or "none"
         return Finding("store", f"{seen.url} has schema {found_version}, not {seen.newest}", "starter migrate")
-    return Finding("store", f"{seen.url}, schema {seen.version}")
+    told = f"{seen.url}, schema {seen.version}, store {seen.id}"
+    if seen.incarnation > 1:
+        told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
+    if (known := await _known_store(asking)) not in (None, seen.id):
+        mend = (
+            "set RATCHET_STORE_URL alike on all workers; if that store is gone for good: starter setup --forget-store"
+        )
+        return Finding("store", f"{told}; but the namespace's store is {known}", mend)
+    return Finding("store", told)
+
+
+async def _known_store(asking: Asking) -> str | None:
+    from workers.identity import known_store
+
+    return await known_store(asking.client)
 
 
 async def _clouds(asking: Asking) -> list[Finding]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from starter.asking import Asking
 
 Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
+ForgetOption = Annotated[
+    bool, Parameter(negative="", help="Forget which store this namespace's workers use: it is gone for good.")
+]
 RestoredOption = Annotated[
     bool, Parameter(negative="", help="The store comes from a backup: end what was open in it, refuse all older runs.")
 ]
@@ -94,12 +97,18 @@ async def migrate(*, restored: RestoredOption = False) -> Exit:
     return Exit.DONE
 
 
-async def setup() -> Exit:
+async def setup(*, forget_store: ForgetOption = False) -> Exit:
     """Register our search attributes on a Temporal cluster. Harmless if they are there.
 
     Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
     """
     async with session() as asking:
+        if forget_store:
+            from workers.identity import forget
+
+            known = await forget(asking.client)
+            told = "forgot which store its workers use; the next one to start tells anew" if known else "knew no store"
+            terminal.story(f"namespace {asking.client.namespace} {told}")
         missing = await missing_attributes(asking)
         if missing:
             await _register(asking, missing)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+from domain.model import WHEN_WRITTEN
+
 MICROS = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint"
 MICROS_ON_SQLITE = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
 _POSTGRES = sa.text(f"SELECT {MICROS}")
@@ -15,6 +17,11 @@ _SQLITE = sa.text(f"SELECT {MICROS_ON_SQLITE}")
 def micros(connection: sa.Connection) -> int:
     """Microseconds since 1970, at this statement: a transaction may have waited for a lock since it began."""
     return int(connection.execute(_POSTGRES if connection.dialect.name == "postgresql" else _SQLITE).scalar_one())
+
+
+def written_at(connection: sa.Connection, at: datetime) -> datetime:
+    """The time that a caller names, or the database's own for WHEN_WRITTEN."""
+    return now(connection) if at == WHEN_WRITTEN else at
 
 
 def now(connection: sa.Connection) -> datetime:

@@ -13,6 +13,7 @@ from domain import registry
 from domain.errors import brief
 from domain.machine import NONE, Actor
 from domain.model import Chunk, Landing, Target
+from store.clock import written_at
 from store.recording import LINES, NO_ROW, NOT_OURS, for_each, line
 from store.schema import objects
 
@@ -65,6 +66,7 @@ def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
 
 def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
     """Write where targets came out. Compare and set: the epoch must be ours, and a row must lead there."""
+    at = written_at(connection, at)
     plain: defaultdict[str, list[str]] = defaultdict(list)
     telling: list[Landing] = []
     for landing in landings:

@@ -14,6 +14,7 @@ from domain.locks import Mode
 from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Move, Step, Stepped
 from domain.paths import kind_of, parent_of
+from store.clock import written_at
 from store.recording import LINES, NO_ROW, NOT_OURS, line, merged
 from store.riders import RIDERS
 from store.schema import actions, locks, objects
@@ -99,6 +100,7 @@ def take(connection: sa.Connection, step: Step, action: sa.RowMapping | None = N
     """Make the moves of a step, or record why not. A step that was taken before is found made.
 
     `action` is the action's own line, for whoever has it locked already."""
+    step = step.model_copy(update={"at": written_at(connection, step.at)})
     action = action or connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
     held: list[str] = []
     if action and action["ended_at"] is None:

@@ -28,6 +28,7 @@ from domain.systems.rules import (
     reversal,
 )
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, Stage, State
+from store.clock import written_at
 from store.engine import Database
 from store.recording import LINES, for_each, line
 from store.riders import Extra, Found, Rider
@@ -183,6 +184,7 @@ def _revert(connection: sa.Connection, asked: Reversal) -> Stepped:
 
 def _observe(connection: sa.Connection, facts: Sequence[Facts], at: datetime) -> int:
     """Compare and set, without an action: only what is at rest, and only by a row of the backend's."""
+    at = written_at(connection, at)
     by_path = {each.path: each for each in facts}
     changes: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []

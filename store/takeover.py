@@ -13,6 +13,7 @@ from domain.machine import NONE, Actor
 from domain.model import Outcome, Result
 from domain.paths import kind_of
 from domain.wire import object_of
+from store.clock import written_at
 from store.granting import kept_grant
 from store.reading import below, shown_status
 from store.recording import for_each
@@ -38,7 +39,7 @@ CUT_OFF = "the action before was cut off; back to what it was, the cloud was not
 
 def bury(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
-    path = object_of(owner)
+    path, at = object_of(owner), written_at(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, brief(message)
     for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both

@@ -13,12 +13,13 @@ from temporalio.client import Client, Plugin
 
 from domain.errors import Category, Refused
 from store.engine import Database
-from store.identity import restored
+from store.identity import identity, restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connection import connect
 from workers.connections import check
 from workers.home import occupied
+from workers.identity import agree
 from workers.payloads import converter
 from workers.plugin import plugin
 from workers.service import ALL_QUEUES, Service
@@ -122,6 +123,8 @@ async def _service(client: Client, settings: Settings) -> AsyncIterator[Service]
     service = Service(client, settings)
     try:
         service.prepare()
+        found = await service.database.run(identity)
+        await agree(client, found.id, redacted(settings.store()))
         yield service
     finally:
         await service.close()

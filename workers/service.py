@@ -37,6 +37,7 @@ from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
 from store.claims import anybody
 from store.engine import Database
+from store.identity import identity
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
 from store.permits import SqlOffice
@@ -212,7 +213,11 @@ class Service:
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)
-        return StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
+        seen = StoreView(url=redacted(self.settings.store()), version=found, newest=newest())
+        if found != newest():
+            return seen
+        mine = await self.database.run(identity)
+        return seen.model_copy(update={"id": mine.id, "incarnation": mine.incarnation})
 
     def _watched(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
         """The clouds, measured if anybody looks."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -13,6 +12,7 @@ import structlog
 from activities.systems import BackendBooks, BackendWork, SystemWrites
 from activities.verifying import Audit
 from domain.errors import RatchetError
+from domain.model import WHEN_WRITTEN
 from domain.systems.backend import backend_queue
 from domain.systems.rules import Facts
 from domain.wire import ACTIONS_QUEUE
@@ -93,7 +93,7 @@ async def _keep(keeper: Keeper, store: SqlSystems) -> None:
     """For as long as we live: a keeper that breaks down is told about and begins again."""
 
     async def report(facts: Sequence[Facts]) -> None:
-        await store.observe(facts, datetime.now(UTC))
+        await store.observe(facts, WHEN_WRITTEN)
 
     while True:
         try:
@@ -108,5 +108,5 @@ async def _look(keeper: Keeper, store: SqlSystems) -> None:
         await asyncio.sleep(LOOK)
         await keeper.keeping.wait()
         with suppress(RatchetError):
-            if changed := await store.observe(await keeper.facts(), datetime.now(UTC)):
+            if changed := await store.observe(await keeper.facts(), WHEN_WRITTEN):
                 structlog.get_logger("keeper").info("corrected what services are shown as", services=changed)

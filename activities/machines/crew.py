@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
@@ -22,7 +21,7 @@ from domain.machines.model import Work
 from domain.machines.orders import Others, Own
 from domain.machines.port import ABSENT, Facts, expected, way_back
 from domain.machines.tables import IN_BIN, S
-from domain.model import Grant, Move, ObjectView, Step
+from domain.model import WHEN_WRITTEN, Grant, Move, ObjectView, Step
 from domain.paths import kind_of
 from domain.ports import Inventory
 
@@ -215,7 +214,7 @@ class Crew:
     async def _move(self, moves: list[Move]) -> None:
         if not moves:
             return
-        step = Step(path=self.grant.path, epoch=self.grant.epoch, at=datetime.now(UTC), moves=moves)
+        step = Step(path=self.grant.path, epoch=self.grant.epoch, at=WHEN_WRITTEN, moves=moves)
         stepped = await self.inventory.advance(step)
         if not stepped.made:
             why = brief("; ".join(stepped.refusals))

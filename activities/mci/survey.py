@@ -18,7 +18,7 @@ from domain.machine import NONE, Actor, Ruling
 from domain.mci import OBSERVED, VM, Status
 from domain.mci.messages import SURVEY_PLACE, Book, Correction, Known, Look, SurveyReport
 from domain.mci.tables import ASKED, RECONCILED
-from domain.model import Chunk
+from domain.model import WHEN_WRITTEN, Chunk
 from domain.paths import short
 from domain.ports import Cloud, Order, VmFacts, VmState
 from domain.wire import split_placement
@@ -59,7 +59,7 @@ class SurveyActivities:
             why = _reason(error)
             stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
-                await self._book.correct(stale, datetime.now(UTC))
+                await self._book.correct(stale, WHEN_WRITTEN)
             errors = [f"{look.place}: {why}"]
             return SurveyReport(calls=1, asked=len(known), stale=len(known), errors=errors)
         found = [
@@ -67,7 +67,7 @@ class SurveyActivities:
             for one, facts in zip(known, answers, strict=True)
             if one.target_action == NONE and (correction := judged(one, facts))
         ]
-        made = found if look.survey.dry_run else await self._book.correct(found, datetime.now(UTC))
+        made = found if look.survey.dry_run else await self._book.correct(found, WHEN_WRITTEN)
         return _told(len(known), made)
 
     async def _describe(self, place: str, known: Sequence[Known]) -> Answers:

@@ -16,6 +16,7 @@ from domain.mci.messages import Correction, Known, Survey, SurveyPlan
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import Chunk
 from domain.paths import parent_of
+from store.clock import written_at
 from store.granting import RANGES
 from store.mci.connections import places_of
 from store.mci.groups import size
@@ -84,6 +85,7 @@ def tagged(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
 
 def correct(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
     """Write those of them that are about a VM which is still as it was, and at rest, as its MCI is."""
+    at = written_at(connection, at)
     groups = sorted({parent_of(each.known.path) or "" for each in corrections})
     if not groups:
         return []

@@ -1,0 +1,81 @@
+"""One namespace, one store: the first worker tells Temporal which store it uses, and the others must use the same.
+
+It is kept as the memo of a paused schedule: Temporal makes it once whoever comes first, keeps it without a worker, and
+shows it in its Web UI.
+"""
+
+from __future__ import annotations
+
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleSpec,
+    ScheduleState,
+)
+from temporalio.exceptions import TemporalError
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain import wire
+from domain.errors import Category, Refused
+from domain.healing import Sweep
+
+MEMO = "store"
+_NOTE = "Tells workers which store this namespace uses. It never runs. See docs/operations.md."
+
+
+async def agree(client: Client, store: str, where: str) -> None:
+    """Refused if the workers of this namespace use another store than this one."""
+    known = await known_store(client)
+    if known is None:
+        try:
+            await client.create_schedule(wire.STORE_SCHEDULE, _never(), memo={MEMO: store})
+            return
+        except ScheduleAlreadyRunningError:  # another worker was quicker
+            known = await known_store(client)
+    if known != store:
+        raise Refused(
+            Category.INVALID,
+            f"the workers of namespace {client.namespace} use the store {known}, but {where} is the store {store}",
+            "set RATCHET_STORE_URL as on the others; if their store is gone for good: starter setup --forget-store",
+        )
+
+
+async def known_store(client: Client) -> str | None:
+    """The id of the store that this namespace's workers use; None if none has told yet."""
+    try:
+        described = await client.get_schedule_handle(wire.STORE_SCHEDULE).describe()
+        return str(await described.memo_value(MEMO, default="", type_hint=str))
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    except (TemporalError, ValueError, RuntimeError) as error:
+        raise Refused(
+            Category.INVALID,
+            f"what namespace {client.namespace} knows of its store cannot be read: {error}",
+            "set RATCHET_KEYS_FILE as on the other workers",
+        ) from error
+
+
+async def forget(client: Client) -> bool:
+    """The next worker tells anew. False: there was nothing to forget."""
+    try:
+        await client.get_schedule_handle(wire.STORE_SCHEDULE).delete()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+def _never() -> Schedule:
+    """Whoever triggers it by hand starts a sweep that changes nothing."""
+    return Schedule(
+        action=ScheduleActionStartWorkflow(
+            wire.HEAL, Sweep(dry_run=True), id=wire.STORE_SCHEDULE, task_queue=wire.ACTIONS_QUEUE
+        ),
+        spec=ScheduleSpec(),
+        state=ScheduleState(paused=True, note=_NOTE),
+    )
