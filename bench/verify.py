@@ -31,6 +31,7 @@ from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.book import SqlBook
 from store.migrate import migrate
+from store.reading import below
 from store.schema import actions, history, objects
 
 NS = "ns:bench"
@@ -87,10 +88,8 @@ def _copy(connection: sa.Connection, mcis: int) -> None:
     for n in range(1, mcis):
         for table in (objects, actions, history):
             copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
-            mine = table.c.path == f"{NS}:mci:m0", table.c.path.startswith(f"{NS}:mci:m0:")
-            connection.execute(
-                sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(sa.or_(*mine)))
-            )
+            mine = below(table.c.path, f"{NS}:mci:m0")
+            connection.execute(sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(mine)))
 
 
 def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
@@ -164,7 +163,7 @@ async def main(mcis: int) -> None:
         began = time.perf_counter()
         await store.fill(mcis)
         await store.make(f"{NS}:mci:live", 20)
-        print(f"filled in {time.perf_counter() - began:.0f} s")
+        print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
         await measure(store)
         store.database.close()
 
