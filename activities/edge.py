@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.fence import Fence
 from activities.pages import every
 from activities.pulse import pulse
 from activities.signatures import doubt
@@ -16,66 +19,95 @@ from domain.edge.facts import (
     AnswerFact,
     Connected,
     ConnectFact,
+    Fact,
     LostFact,
     PolicyQuestion,
     Refuges,
     Rejoin,
     Rejoined,
+    Signed,
     Told,
 )
-from domain.edge.messages import Address, CrmRequest, IgnoredMany, Post, Verb
+from domain.edge.messages import Address, AllData, CrmRequest, IgnoredMany, OnBehalf, Post, Verb
 from domain.edge.policies import Facts
-from domain.edge.ports import Crm, Doubt, EdgeInventory
-from domain.errors import Rejected
+from domain.edge.ports import Crm, Doubt, EdgeInventory, Prove
+from domain.errors import ProviderError, Rejected, brief
 from domain.model import Finding
 from domain.ports import Inventory
-
-ITEMS_AT_ONCE = 200
 
 
 class EdgeActivities:
     """Requests to CRMs, and what their messages and policies need of the inventory."""
 
-    def __init__(self, inventory: EdgeInventory, ports: Mapping[str, Crm]) -> None:
+    def __init__(self, inventory: EdgeInventory, ports: Mapping[str, Crm], fence: Fence) -> None:
         self._inventory = inventory
         self._ports = ports
+        self._fence = fence
 
     @activity.defn(name=wire.CRM_SEND)
     async def crm_send(self, post: Post) -> None:
         """Hand requests to a CRM. Sent twice they have one effect: a CRM knows a request by its key."""
-        if activity.info().is_local:
-            await self._send(post)
-            return
-        async with pulse():
-            await self._send(post)
+        async with self._right(post) as prove:
+            await self._send(post.to, post.requests, prove)
 
-    async def _send(self, post: Post) -> None:
+    @activity.defn(name=wire.CRM_PROBE)
+    async def crm_probe(self, post: Post) -> str:
+        """Is a CRM without a session there? Returns why not, if not."""
         try:
-            await self._ports[post.to.transport].send(post.to, post.requests)
+            await self._ports[post.to.transport].send(post.to, post.requests, _free)
+        except ProviderError as error:
+            return brief(error, 200)
+        return ""
+
+    @asynccontextmanager
+    async def _right(self, order: OnBehalf) -> AsyncIterator[Prove]:
+        """To send: of an action that is over nothing goes out. What the link says itself needs no right."""
+        if order.epoch:
+            async with self._fence.right(order.path, order.epoch) as right:
+                yield right.prove
+        elif activity.info().is_local:
+            yield _free
+        else:
+            async with pulse():
+                yield _free
+
+    async def _send(self, to: Address, requests: list[CrmRequest], prove: Prove) -> None:
+        try:
+            await self._ports[to.transport].send(to, requests, prove)
         except Rejected as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from error
 
     @activity.defn(name=wire.CRM_EVERYTHING)
-    async def crm_everything(self, to: Address) -> int:
-        """Tell a CRM all that should be on its cloudlet."""
-        async with pulse():
-            items = (await self._inventory.everything(to.cloudlet)).items
-            for start in range(0, max(len(items), 1), ITEMS_AT_ONCE):
-                some = {item.path: wire.digest(item.spec) for item in items[start : start + ITEMS_AT_ONCE]}
-                await self._send(Post(to=to, requests=[_all_data(to, start, some)]))
+    async def crm_everything(self, asked: AllData) -> int:
+        """Tell a CRM all that should be on its cloudlet, so that one that has lost its memory knows it again."""
+        async with self._right(asked) as prove:
+            items = await self._everything(asked.to.cloudlet)
+            pages = wire.pages(items)
+            sending = uuid.uuid4().hex
+            for number, page in enumerate(pages, start=1):
+                spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
+                await self._send(asked.to, [_all_data(asked.to, spec)], prove)
             return len(items)
+
+    async def _everything(self, cloudlet: str) -> dict[str, dict[str, Any]]:
+        items: dict[str, dict[str, Any]] = {}
+        while True:
+            found = await self._inventory.everything(cloudlet, next(reversed(items), ""))
+            items |= {item.path: item.spec for item in found.items}
+            if not found.more:
+                return items
 
     @activity.defn(name=wire.CRM_CONNECTED)
     async def crm_connected(self, fact: ConnectFact) -> Connected:
-        return await self._inventory.connected(fact.cloudlet, fact.said, fact.at, _doubt(fact))
+        return await self._inventory.connected(fact, _doubt(fact))
 
     @activity.defn(name=wire.CRM_ANSWERED)
     async def crm_answered(self, fact: AnswerFact) -> Told:
-        return await self._inventory.answered(fact.cloudlet, fact.said, fact.at, _doubt(fact))
+        return await self._inventory.answered(fact, _doubt(fact))
 
     @activity.defn(name=wire.CRM_LOST)
     async def crm_lost(self, fact: LostFact) -> Told:
-        return await self._inventory.lost(fact.cloudlet, fact.said, fact.at, _noticed if fact.noticed else _doubt(fact))
+        return await self._inventory.lost(fact, _noticed if fact.noticed else _doubt(fact))
 
     @activity.defn(name=wire.CRM_REJOINED)
     async def crm_rejoined(self, asked: Rejoin) -> Rejoined:
@@ -96,9 +128,18 @@ class EdgeActivities:
         return await self._inventory.facts(asked)
 
 
-def _doubt(fact: ConnectFact | AnswerFact | LostFact) -> Doubt:
-    """Told the cloudlet's key inside the transaction that the message is about."""
-    return partial(doubt, text=fact.statement, proof=fact.said.proof)
+def _doubt(fact: Fact) -> Doubt:
+    """Told the cloudlet's key inside the transaction that the message is about. Every page has to be proven."""
+
+    def of_all(key: str) -> str:
+        found = (doubt(key, each.statement, each.proof) for each in fact.signed or [Signed(statement="")])
+        return next(filter(None, found), "")
+
+    return of_all
+
+
+async def _free() -> None:
+    """Nobody has to prove anything."""
 
 
 def _noticed(_key: str) -> str:
@@ -127,12 +168,5 @@ class CrmBooks:
         return findings, number
 
 
-def _all_data(to: Address, start: int, digests: dict[str, str]) -> CrmRequest:
-    return CrmRequest(
-        path=to.cloudlet,
-        verb=Verb.ALL_DATA,
-        notify_id=to.notify_id,
-        version=to.version,
-        attempt=start + 1,
-        spec={"first": start == 0, "instances": digests},
-    )
+def _all_data(to: Address, spec: dict[str, Any]) -> CrmRequest:
+    return CrmRequest(path=to.cloudlet, verb=Verb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection())

@@ -33,10 +33,11 @@ WORKFLOWS: list[type] = [
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     """All on the actions' queue: CRMs run their own activities on queues of their own."""
     ports: Mapping[str, Crm] = {"queue": QueueCrm(parts.client), "webhook": WebhookCrm()}
-    edge = EdgeActivities(SqlEdge(parts.database), ports)
+    edge = EdgeActivities(SqlEdge(parts.database), ports, parts.fence)
     ours: list[Callable[..., Any]] = [
         edge.crm_send,
         edge.crm_everything,
+        edge.crm_probe,
         edge.crm_connected,
         edge.crm_answered,
         edge.crm_lost,

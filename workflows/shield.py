@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Self, cast
 
 from temporalio import workflow
@@ -82,11 +83,16 @@ def _known(kind: str, name: str) -> Callable[..., Any] | None:
     return found.fn if found else None
 
 
+@cache
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)  # asked for every message: of a flood, too
+
+
 def unfit(method: Callable[..., Any] | None, args: Sequence[Any]) -> str:
     """Why a method cannot be called with so many arguments; empty if it can."""
     try:
         if method:
-            inspect.signature(method).bind(None, *args)  # None: for self
+            _signature(method).bind(None, *args)  # None: for self
     except TypeError as error:
         return str(error)
     return ""

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse, Reconnected
+from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse, Reconnected, Reported
 from domain.edge.specs import AutoProvision, AutoScale, Patience
 from domain.model import Model
 
@@ -20,18 +20,27 @@ class Standing(StrEnum):
     KEPT = "kept"  # known, but the cloudlet stays as it is
 
 
+class Signed(Model):
+    """What a proof has to be about, and the proof."""
+
+    statement: str
+    proof: str = ""
+
+
 class Fact(Model):
-    """Something that a CRM said, or that was noticed. `statement` is what a proof has to be about."""
+    """Something that a CRM said, or that was noticed; every page of it has to be proven."""
 
     cloudlet: str
     at: datetime
-    statement: str = ""
+    signed: list[Signed] = []
+    kept: bool = True  # in the history, if it is ignored; of a flood not everything is
 
 
 class ConnectFact(Fact):
-    """A CRM says that it is there."""
+    """A CRM says that it is there, and what it has: that of all pages together."""
 
     said: CrmConnect
+    instances: dict[str, Reported] = {}
 
 
 class AnswerFact(Fact):
@@ -75,6 +84,7 @@ class Told(Model):
 
     owner: str = ""  # whose business it is
     refused: str = ""  # why nobody believes it
+    ignored: bool = False  # it changed nothing
     everything: Address | None = None  # who is to be sent all data now
 
 
@@ -107,9 +117,10 @@ class Item(Model):
 
 
 class Inventoried(Model):
-    """What should be on a cloudlet."""
+    """What should be on a cloudlet: one page."""
 
     items: list[Item]
+    more: bool = False
 
 
 class Refuge(Model):

@@ -53,6 +53,7 @@ CRM_ANSWERED = "crm_answered"
 CRM_LOST = "crm_lost"
 CRM_REJOINED = "crm_rejoined"
 CRM_EVERYTHING = "crm_everything"
+CRM_PROBE = "crm_probe"
 FAILOVER_PLAN = "failover_plan"
 POLICY_FACTS = "policy_facts"
 CRM_REQUESTS = "crm_requests"
@@ -60,7 +61,9 @@ CRM_SESSION = "crm_session"
 
 MAX_ERRORS = 20
 MAX_ERROR = 4_000  # characters of all errors together that are kept
-MAX_INSTANCES = 5_000
+MAX_INSTANCES = 5_000  # on one page of a connection
+MAX_PAGES = 100
+PAGE_BYTES = 400_000  # of what is sent in pages: Temporal takes 2 MB at once
 
 
 def crm_queue(cloudlet: str, version: str) -> str:
@@ -82,6 +85,7 @@ class Verb(StrEnum):
     SHUTDOWN = "shutdown"  # the cloudlet goes
     ALL_DATA = "all-data"  # everything that should be there
     ACK = "ack"  # your connection is known; only for CRMs without a session
+    PING = "ping"  # are you still there? likewise; any good answer will do
 
 
 class CrmRequest(Model):
@@ -116,17 +120,31 @@ class Address(Model):
     notify_id: int
     transport: str = "queue"
     url: str = ""
+    probe: float = 30  # seconds between pings of a CRM without a session
 
     def connection(self) -> dict[str, Any]:
         """As requests and records name it."""
         return {"notify_id": self.notify_id, "version": self.version}
 
 
-class Post(Model):
+class OnBehalf(Model):
+    """Of which action something goes out; of none if the epoch is 0: then nobody has to prove a right to it."""
+
+    path: str = ""
+    epoch: int = 0
+
+
+class Post(OnBehalf):
     """Requests, and where they go."""
 
     to: Address
     requests: list[CrmRequest]
+
+
+class AllData(OnBehalf):
+    """Who is to be sent all data."""
+
+    to: Address
 
 
 def _cut(value: Any) -> Any:
@@ -216,12 +234,21 @@ class Reported(FromOutside):
 
 
 class CrmConnect(FromOutside):
-    """A CRM has started or found the network again: a new notify-id, and the state of all instances it has."""
+    """A CRM has started or found the network again: a new notify-id, and the state of all instances it has.
+
+    With many of them it says so in pages: page 2 of 3 has the same notify-id, and other instances.
+    """
 
     notify_id: int = Field(ge=1)
     version: Annotated[str, Field(min_length=1, max_length=31)] = "v1"
     instances: dict[str, Reported] = Field(default={}, max_length=MAX_INSTANCES)
+    page: int = Field(1, ge=1, le=MAX_PAGES)
+    of: int = Field(1, ge=1, le=MAX_PAGES)
     proof: Proof = ""
+
+    def same_connection(self, other: CrmConnect) -> bool:
+        """Are both pages of one message?"""
+        return (self.notify_id, self.version, self.of) == (other.notify_id, other.version, other.of)
 
 
 class CrmDisconnect(FromOutside):
@@ -281,6 +308,20 @@ def digest(spec: Mapping[str, Any]) -> str:
     """A spec in sixteen characters, the same on both sides."""
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pages(items: Mapping[str, Mapping[str, Any]], most: int = MAX_INSTANCES) -> list[dict[str, Any]]:
+    """Items in pages that are small enough to be sent, at least one."""
+    found: list[dict[str, Any]] = [{}]
+    size = 0
+    for path, item in items.items():
+        more = len(path) + len(json.dumps(item, default=str)) + 8
+        if found[-1] and (size + more > PAGE_BYTES or len(found[-1]) >= most):
+            found.append({})
+            size = 0
+        found[-1][path] = item
+        size += more
+    return found
 
 
 def joined(errors: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from domain.edge.tables import S
 from domain.model import Model
 
 BAND = 0.10
+SKIPPED_INTERVALS = 2  # the rest of the one in which a site failed, and the whole next one
 ON_BEHALF = "policy "  # how a policy signs its requests: this, and its name
 
 Load = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
@@ -41,6 +42,7 @@ class Place(Model):
     cloudlet: str
     cluster: str
     usable: bool = False  # the cloudlet takes changes and the cluster is Ready
+    reached: bool = True  # the cloudlet takes changes: what runs there counts as active
     app: str = ""  # the status of the instance; empty if there is none
 
 
@@ -62,9 +64,9 @@ class Streak(Model):
 class Memory(Model):
     """What a policy remembers from one interval to the next."""
 
-    clients: dict[str, int] = {}
+    clients: dict[str, int] = {}  # as reported in this interval; what is not reported again expires with it
     streaks: dict[str, Streak] = {}
-    failed: list[str] = []  # sites that failed in this interval
+    failed: dict[str, int] = {}  # sites that failed, and how many intervals have ended since
     load: Demand = Demand()
     advice: list[tuple[float, int]] = []  # when, how many nodes
 
@@ -84,9 +86,15 @@ def counted(policy: AutoProvision, memory: Memory) -> Memory:
         clients = memory.clients.get(site.cloudlet, 0)
         before = memory.streaks.get(site.cloudlet, Streak())
         high = before.high + 1 if clients >= policy.deploy_client_count else 0
-        low = before.low + 1 if clients <= policy.undeploy_client_count else 0
+        low = before.low + 1 if clients < policy.undeploy_client_count else 0  # with a count of 0: never
         streaks[site.cloudlet] = Streak(high=high, low=low)
-    return memory.model_copy(update={"streaks": streaks, "failed": []})
+    failed = {site: ends + 1 for site, ends in memory.failed.items() if ends + 1 < SKIPPED_INTERVALS}
+    return memory.model_copy(update={"streaks": streaks, "failed": failed, "clients": {}})
+
+
+def failed(memory: Memory, site: str) -> Memory:
+    """A site failed: it is left out for the rest of this interval and the whole next one."""
+    return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
 def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
@@ -95,7 +103,7 @@ def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
     by_name = {place.cloudlet: place for place in facts.places}
     in_policy = [by_name[name] for name in sites if name in by_name]
     left = [place for place in facts.places if place.cloudlet not in sites and place.app == S.READY]
-    active = [place for place in in_policy if place.app == S.READY]
+    active = [place for place in in_policy if place.app == S.READY and place.reached]
     coming = [place for place in in_policy if place.app not in ("", S.READY)]  # under way: they count already
     excess = _excess(policy, memory, active, len(coming))
     kept = [place for place in active if place not in excess]
@@ -104,8 +112,7 @@ def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
     wanted = [place for place in free if _streak(memory, place).high >= policy.deploy_interval_count]
     short = policy.min_active - len(kept) - len(coming) - len(wanted[: max(room, 0)])
     fill = [place for place in free if place not in wanted][: max(short, 0)]
-    failed = memory.failed
-    gone = tuple(place for place in (*left, *excess) if place.cloudlet not in failed)
+    gone = tuple(place for place in (*left, *excess) if place.cloudlet not in memory.failed)
     return Plan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
 
 

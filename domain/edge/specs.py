@@ -55,6 +55,7 @@ class Patience(Model):
     delete: float = Field(1_200, gt=0, le=DAY)
     answer: float = Field(60, gt=0, le=DAY)  # for an answer to: are you still at it?
     cleanup: float = Field(60, gt=0, le=DAY)  # for what an undo has to clean up
+    probe: float = Field(30, gt=0, le=DAY)  # between pings of a webhook CRM; after three without an answer it is gone
     cap: float = Field(7_200, gt=0, le=7 * DAY)
 
 
@@ -138,7 +139,7 @@ class AutoProvision(Model):
     spec: AppSpec = AppSpec()
     deploy_client_count: int = Field(1, ge=1)
     deploy_interval_count: int = Field(1, ge=1, le=1_000)
-    undeploy_client_count: int = Field(0, ge=0)
+    undeploy_client_count: int = Field(0, ge=0)  # it goes where fewer ask for it; 0: never by demand
     undeploy_interval_count: int = Field(1, ge=1, le=1_000)
     min_active: int = Field(0, ge=0, le=1_000)
     max: int = Field(0, ge=0, le=1_000)  # 0: no limit
@@ -150,6 +151,8 @@ class AutoProvision(Model):
         sites = [site.cloudlet for site in self.cloudlets]
         if len(set(sites)) < len(sites):
             raise ValueError("a cloudlet occurs more than once")
+        if self.min_active > len(sites):
+            raise ValueError(f"min_active {self.min_active} is more than its {len(sites)} cloudlets")
         if self.max and self.max < self.min_active:
             raise ValueError(f"max {self.max} is less than min_active {self.min_active}")
         if self.undeploy_client_count >= self.deploy_client_count:

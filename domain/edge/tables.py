@@ -57,8 +57,7 @@ def _instance(kind: str, label: str) -> StateTable:
         Row("update",   S.READY,            S.UPDATE_REQUESTED,  S.READY, S.READY),
         Row("delete",   S.READY,            S.DELETE_PREPARE,    NONE,    SAME),
         Row("recreate", S.READY,            S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # missing on its cloudlet
-        Row("create",   S.CREATE_ERROR,     S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # cut off before its undo
-        Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    SAME),
+        Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    SAME),  # cut off before its undo
 
         #   what        from                                     to                actor
         Row("response", S.CREATE_REQUESTED, None,                S.CREATING,       actor=CRM),

@@ -7,6 +7,7 @@ it was asked for and did not do, the controller asks again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +29,7 @@ from providers.edge.work import Works, crash
 FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
 HEARD_SECONDS = 10.0  # for the ack of a controller that has heard us, however busy it is
 BEAT_SECONDS = 1.0
+RESUME_SECONDS = 4.0  # for a link that began anew to open another session
 
 
 class GatheringFailed(Exception):
@@ -56,6 +58,8 @@ class Agent:
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
         self._side: set[asyncio.Task[None]] = set()
         self._acked, self._lost, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._sessions = 0
+        self._pages: dict[str, dict[int, dict[str, Any]]] = {}  # of all data that is on its way, by sending
         self.notify_id = 0
 
     def stop(self) -> None:
@@ -103,8 +107,11 @@ class Agent:
             self.notify_id = self._platform.next_notify_id(await self._voice.known_notify_id())
             self._acked.clear()
             self._lost.clear()
-            told = {"notify_id": self.notify_id, "version": self._version, "instances": self._works.states()}
-            await self._voice.connect(told)
+            pages = wire.pages(self._works.states())
+            who = {"notify_id": self.notify_id, "version": self._version}
+            for number, page in enumerate(pages, start=1):
+                count = {"page": number, "of": len(pages)} if len(pages) > 1 else {}
+                await self._voice.connect({**who, **count, "instances": page})
             if await self._acknowledged(patience):
                 return
             patience = min(patience * 2, ACK_SECONDS)
@@ -143,15 +150,28 @@ class Agent:
         if notify_id != self.notify_id:
             return "another connection has taken its place"
         self._acked.set()
+        self._sessions += 1
         try:
             while notify_id == self.notify_id and not self._stop.is_set():
                 activity.heartbeat()
                 await asyncio.sleep(BEAT_SECONDS)
         except asyncio.CancelledError:
-            if notify_id == self.notify_id:
-                self._lost.set()  # the controller thinks that we are gone: introduce ourselves again
+            self._on_side(self._unless_resumed(notify_id))
             raise
+        finally:
+            self._sessions -= 1
         return "the CRM stopped" if self._stop.is_set() else "another connection has taken its place"
+
+    async def _unless_resumed(self, notify_id: int) -> None:
+        """A link that began anew opens another session. Else the controller thinks that we are gone: connect again."""
+        await asyncio.sleep(RESUME_SECONDS)
+        if notify_id == self.notify_id and not self._sessions:
+            self._lost.set()
+
+    def _on_side(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._side.add(task)
+        task.add_done_callback(self._side.discard)
 
     @activity.defn(name=wire.CRM_REQUESTS)
     async def crm_requests(self, batch: CrmRequests) -> int:
@@ -162,10 +182,13 @@ class Agent:
         return len(mine)
 
     def _take(self, request: CrmRequest) -> None:
+        if not self._platform.admits(request.path, request.epoch):  # not answered: that would be heard by the later one
+            self._log.warning("refused: of an action that is over", order=request.key)
+            return
         if request.verb in (Verb.CREATE, Verb.UPDATE, Verb.DELETE):
             self._works.take(request)
             return
-        job = {
+        job: Callable[[CrmRequest], Coroutine[Any, Any, None]] | None = {
             Verb.REPORT: self._works.report,
             Verb.UPGRADE: self._upgrade,
             Verb.RECONNECT: self._reconnect,
@@ -176,9 +199,7 @@ class Agent:
         }.get(request.verb)
         deaf = self._platform.fault(request.verb, request.path, self._version, (Trouble.SILENT,))
         if job and not deaf:
-            task = asyncio.create_task(job(request))
-            self._side.add(task)
-            task.add_done_callback(self._side.discard)
+            self._on_side(job(request))
 
     async def _answer(self, request: CrmRequest, message: dict[str, Any]) -> None:
         told = {key: value for key, value in message.items() if value is not None}
@@ -204,9 +225,13 @@ class Agent:
         self.stop()
 
     async def _all_data(self, request: CrmRequest) -> None:
-        expected: dict[str, str] = request.spec.get("instances", {})
-        before = {} if request.spec.get("first", True) else self._platform.recall("expected", {})
-        self._platform.remember("expected", {**before, **expected})
+        """What should be here, in pages that may come in any order: known when all have come."""
+        sending, of = str(request.spec.get("sending", "")), int(request.spec.get("of", 1))
+        pages = self._pages.setdefault(sending, {})
+        pages[int(request.spec.get("page", 1))] = request.spec.get("instances", {})
+        if len(pages) == of:
+            self._pages.clear()
+            self._platform.expect({path: spec for page in pages.values() for path, spec in page.items()})
 
     async def _upgrade(self, request: CrmRequest) -> None:
         """Start the CRM of the other version; if it does not take over, clean up and serve on."""

@@ -16,6 +16,8 @@ from domain.edge.messages import digest
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS things (path TEXT PRIMARY KEY, spec TEXT NOT NULL, made INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS seen (path TEXT PRIMARY KEY, epoch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS expected (path TEXT PRIMARY KEY, spec TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS faults (number INTEGER PRIMARY KEY, rule TEXT NOT NULL, left INTEGER);
 CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path TEXT, key TEXT);
@@ -40,14 +42,14 @@ class Platform:
 
     def things(self) -> dict[str, dict[str, Any]]:
         rows = self._db.execute("SELECT path, spec FROM things ORDER BY path").fetchall()
-        return {path: json.loads(spec) for path, spec in rows}
+        return {path: json.loads(spec or "{}") for path, spec in rows}
 
     def has(self, path: str) -> bool:
         return self._db.execute("SELECT 1 FROM things WHERE path = ?", (path,)).fetchone() is not None
 
     def digest(self, path: str) -> str:
         row = self._db.execute("SELECT spec FROM things WHERE path = ?", (path,)).fetchone()
-        return digest(json.loads(row[0])) if row else ""
+        return digest(json.loads(row[0])) if row and row[0] else ""
 
     def put(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
         """Make it, or change it, at once."""
@@ -77,6 +79,40 @@ class Platform:
         return str(row[0] or "") if row else ""
 
     # What the CRM remembers.
+
+    def admits(self, path: str, epoch: int) -> bool:
+        """May an action with this epoch still order something about an object? Not after a later one has."""
+        if not epoch:
+            return True
+        self._db.execute(
+            "INSERT INTO seen VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET epoch = max(epoch, excluded.epoch)",
+            (path, epoch),
+        )
+        (last,) = self._db.execute("SELECT epoch FROM seen WHERE path = ?", (path,)).fetchone()
+        return epoch >= int(last)
+
+    def expect(self, specs: dict[str, dict[str, Any]]) -> None:
+        """All that the controller wants here. What is there and has lost its spec gets it back; nothing is made."""
+        rows = [(path, json.dumps(spec)) for path, spec in specs.items()]
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM expected")
+        self._db.executemany("INSERT INTO expected VALUES (?, ?)", rows)
+        self._db.execute(
+            "UPDATE things SET spec = (SELECT spec FROM expected WHERE expected.path = things.path) "
+            "WHERE spec = '' AND path IN (SELECT path FROM expected)"
+        )
+        self._db.execute("COMMIT")
+
+    def expected(self) -> dict[str, dict[str, Any]]:
+        """What the controller said that it wants here."""
+        return {path: json.loads(spec) for path, spec in self._db.execute("SELECT path, spec FROM expected")}
+
+    def forget(self) -> None:
+        """Lose the memory: what is on the platform is still found there, but not what it was to be."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("UPDATE things SET spec = ''")
+        self._db.execute("DELETE FROM expected")
+        self._db.execute("COMMIT")
 
     def recall(self, name: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()

@@ -6,7 +6,7 @@ import asyncio
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.client import HTTPException, InvalidURL
@@ -17,21 +17,42 @@ from temporalio.service import RPCError
 
 from domain.edge import messages as wire
 from domain.edge.messages import Address, CrmRequest, CrmRequests
-from domain.errors import Rejected, Unavailable, UnknownOutcome, brief
+from domain.edge.ports import Prove
+from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, brief
 
 COMPANY = 0.002  # seconds that a first request waits for others to the same CRM: one task for all of them
 MOST = 100
+MOST_BYTES = 1_000_000
 KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller asks again before that
 TAKEN = timedelta(seconds=10)
 WEBHOOK_SECONDS = 10
 
 
 @dataclass
-class _Box:
-    """Requests on their way to one CRM, and those who wait until they are sent."""
+class _Letter:
+    """Requests on their way to one CRM, who may send them, and who waits until they are sent."""
 
-    waiting: list[CrmRequest] = field(default_factory=list)
+    requests: Sequence[CrmRequest]
+    prove: Prove
     sent: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def size(self) -> int:
+        return sum(len(request.model_dump_json()) for request in self.requests)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.sent.done():
+            self.sent.set_exception(error)
+            self.sent.exception()  # looked at, in case that nobody waits any more
+
+    async def may_go(self) -> bool:
+        """Proven just before it leaves: it may have lain here while its worker was frozen."""
+        try:
+            await self.prove()
+        except RatchetError as error:
+            self.fail(error)
+            return False
+        return True
 
 
 class QueueCrm:
@@ -39,34 +60,38 @@ class QueueCrm:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._boxes: dict[str, _Box] = {}  # by queue: what goes next
+        self._boxes: dict[str, list[_Letter]] = {}  # by queue: what goes next
         self._posting: dict[str, asyncio.Task[None]] = {}
 
-    async def send(self, to: Address, requests: Sequence[CrmRequest]) -> None:
+    async def send(self, to: Address, requests: Sequence[CrmRequest], prove: Prove) -> None:
         queue = wire.crm_queue(to.cloudlet, to.version)
-        box = self._boxes.setdefault(queue, _Box())
-        box.waiting.extend(requests)
+        letter = _Letter(requests, prove)
+        self._boxes.setdefault(queue, []).append(letter)
         if queue not in self._posting:
             self._posting[queue] = asyncio.create_task(self._post(queue))
-        await asyncio.shield(box.sent)
+        await asyncio.shield(letter.sent)
 
     async def _post(self, queue: str) -> None:
         """One box after the other, until there is none."""
         await asyncio.sleep(COMPANY)
         try:
             while box := self._boxes.pop(queue, None):
-                await self._post_box(queue, box)
+                for letters in _bundles(box):
+                    await self._post_some(queue, letters)
         finally:
             del self._posting[queue]
 
-    async def _post_box(self, queue: str, box: _Box) -> None:
+    async def _post_some(self, queue: str, letters: list[_Letter]) -> None:
+        may = await asyncio.gather(*(letter.may_go() for letter in letters))
+        going = [letter for letter, goes in zip(letters, may, strict=True) if goes]
         try:
-            for start in range(0, len(box.waiting), MOST):
-                await self._start(queue, box.waiting[start : start + MOST])
-            box.sent.set_result(None)
+            if going:
+                await self._start(queue, [request for letter in going for request in letter.requests])
+            for letter in going:
+                letter.sent.set_result(None)
         except RPCError as error:
-            box.sent.set_exception(Unavailable(f"Temporal did not take the request: {brief(error.message, 200)}"))
-            box.sent.exception()  # looked at, in case that nobody waits any more
+            for letter in going:
+                letter.fail(Unavailable(f"Temporal did not take the request: {brief(error.message, 200)}"))
 
     async def _start(self, queue: str, requests: list[CrmRequest]) -> None:
         await self._client.start_activity(
@@ -81,11 +106,26 @@ class QueueCrm:
         )
 
 
+def _bundles(letters: list[_Letter]) -> Iterator[list[_Letter]]:
+    """What goes together in one task: not too many, and not too long."""
+    some: list[_Letter] = []
+    number = size = 0
+    for letter in letters:
+        if some and (number + len(letter.requests) > MOST or size + letter.size > MOST_BYTES):
+            yield some
+            some, number, size = [], 0, 0
+        some.append(letter)
+        number, size = number + len(letter.requests), size + letter.size
+    if some:
+        yield some
+
+
 class WebhookCrm:
     """Requests as one JSON document to the cloudlet's URL. Any 2xx means that the CRM has them."""
 
-    async def send(self, to: Address, requests: Sequence[CrmRequest]) -> None:
+    async def send(self, to: Address, requests: Sequence[CrmRequest], prove: Prove) -> None:
         body = CrmRequests(requests=list(requests)).model_dump_json().encode()
+        await prove()
         await asyncio.to_thread(_post, to.url, body)
 
 

@@ -10,14 +10,15 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
+from domain.edge.floods import READING
 from domain.errors import Refused
-from domain.limits import TASK_TIMEOUT
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.edge.token import Token
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 _GONE = (RPCStatusCode.NOT_FOUND,)
 _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+_FULL = "limit for signal"  # it has heard as much as one run may: it begins anew, or ends
 
 
 class Voice:
@@ -30,8 +31,11 @@ class Voice:
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
 
     async def connect(self, message: dict[str, Any]) -> None:
-        """Introduce ourselves. This may start the link; an answer never starts anything."""
-        signed = self._signed(wire.CRM_CONNECT, self._cloudlet, message)
+        """Introduce ourselves to the link."""
+        await self._tell_link(wire.CRM_CONNECT, self._signed(wire.CRM_CONNECT, self._cloudlet, message))
+
+    async def _tell_link(self, signal: str, message: dict[str, Any]) -> bool:
+        """To the link, which begins with the message if it does not run: so nothing that we say is lost."""
 
         async def start() -> None:
             await self._client.start_workflow(
@@ -39,13 +43,13 @@ class Voice:
                 {"cloudlet": self._cloudlet},
                 id=companion(self._cloudlet, wire.LINK),
                 task_queue=ACTIONS_QUEUE,
-                task_timeout=TASK_TIMEOUT,
-                start_signal=wire.CRM_CONNECT,
-                start_signal_args=[signed],
+                task_timeout=READING,
+                start_signal=signal,
+                start_signal_args=[message],
                 static_summary=f"connections of the CRM of {self._cloudlet}",
             )
 
-        await self._patiently(start)
+        return await self._patiently(start)
 
     async def known_notify_id(self) -> int:
         """The highest notify-id that the controller knows; 0 if nobody is connected."""
@@ -62,7 +66,7 @@ class Voice:
         if await self._signal(workflow_id, wire.CRM_RESPONSE, signed):
             return
         told = {"path": workflow_id, **signed}
-        if not await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_RESPONSE, told):
+        if not await self._tell_link(wire.CRM_RESPONSE, told):
             self._log.warning("nobody hears us", about=told["path"], state=message["state"])
 
     def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +96,7 @@ class Voice:
             except RPCError as error:
                 if error.status in _GONE:
                     return False
-                if error.status in _FOR_GOOD:
+                if error.status in _FOR_GOOD and _FULL not in error.message:
                     self._log.error("refused", status=error.status.name, why=error.message)
                     return False
             await asyncio.sleep(pause)

@@ -68,7 +68,10 @@ class Works:
 
     def states(self) -> dict[str, dict[str, str]]:
         """Every instance that we have or are working on: after a crash, only what is there."""
-        found = {path: {"state": "Ready", "digest": self.platform.digest(path)} for path in self.platform.things()}
+        found = {
+            path: {"state": "Ready", "digest": digest(spec) if spec else ""}
+            for path, spec in self.platform.things().items()
+        }
         for path, job in self._jobs.items():
             if not job.task.done():
                 found[path] = {"state": WORDS[job.request.verb][0]}

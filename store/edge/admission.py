@@ -64,6 +64,7 @@ def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> Address | None:
         notify_id=crm["notify_id"],
         transport=spec.transport,
         url=spec.url,
+        probe=spec.patience.probe,
     )
 
 
@@ -128,7 +129,7 @@ def admit_instance(connection: sa.Connection, claim: Claim, spec: BaseModel | No
     if override.any_status and not request.force:
         raise Refused(Category.INVALID, f"{override} takes over from what is there", "say so: add --force")
     cloudlet = _able_cloudlet(connection, request.path, override)
-    _ready_cluster(connection, request.path, request.action)
+    _ready_cluster(connection, request.path, request.action, found)
     if request.action == "recreate" and not (found and found["info"].get("missing")):
         raise Refused(
             Category.NOT_ALLOWED,
@@ -174,12 +175,16 @@ def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> 
     return found
 
 
-def _ready_cluster(connection: sa.Connection, path: str, action: str) -> None:
-    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)"""
+def _ready_cluster(connection: sa.Connection, path: str, action: str, found: Found) -> None:
+    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
+
+    One that has lost its cluster can be deleted."""
     above = parent_of(path)
     if above is None or above == cloudlet_of(path):
         return
     cluster = find(connection, above)
+    if cluster is None and found and action == "delete":
+        return
     if cluster is None:
         hint = f"make it: starter cluster create {short(above)}"
         raise Refused(Category.NOT_FOUND, f"there is no such ClusterInst: {above}", hint)

@@ -6,8 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from domain.edge.facts import Connected, Inventoried, PolicyQuestion, Refuges, Rejoined, Told
-from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored
+from domain.edge.facts import (
+    AnswerFact,
+    Connected,
+    ConnectFact,
+    Inventoried,
+    LostFact,
+    PolicyQuestion,
+    Refuges,
+    Rejoined,
+    Told,
+)
+from domain.edge.messages import Ignored
 from domain.edge.policies import Facts
 from domain.edge.ports import Doubt
 from store.edge import links, views
@@ -20,14 +30,14 @@ class SqlEdge:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def connected(self, cloudlet: str, said: CrmConnect, at: datetime, doubt: Doubt) -> Connected:
-        return await self._database.run(partial(links.connected, path=cloudlet, said=said, at=at, doubt=doubt))
+    async def connected(self, fact: ConnectFact, doubt: Doubt) -> Connected:
+        return await self._database.run(partial(links.connected, fact=fact, doubt=doubt))
 
-    async def answered(self, cloudlet: str, said: CrmResponse, at: datetime, doubt: Doubt) -> Told:
-        return await self._database.run(partial(links.answered, path=cloudlet, said=said, at=at, doubt=doubt))
+    async def answered(self, fact: AnswerFact, doubt: Doubt) -> Told:
+        return await self._database.run(partial(links.answered, fact=fact, doubt=doubt))
 
-    async def lost(self, cloudlet: str, said: CrmDisconnect, at: datetime, doubt: Doubt) -> Told:
-        return await self._database.run(partial(links.lost, path=cloudlet, said=said, at=at, doubt=doubt))
+    async def lost(self, fact: LostFact, doubt: Doubt) -> Told:
+        return await self._database.run(partial(links.lost, fact=fact, doubt=doubt))
 
     async def rejoined(self, path: str, notify_id: int) -> Rejoined:
         return await self._database.run(partial(links.rejoined, path=path, notify_id=notify_id))
@@ -35,8 +45,8 @@ class SqlEdge:
     async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int:
         return await self._database.run(partial(links.ignore, messages=messages, at=at))
 
-    async def everything(self, cloudlet: str) -> Inventoried:
-        return await self._database.run(partial(views.everything, cloudlet=cloudlet))
+    async def everything(self, cloudlet: str, after: str) -> Inventoried:
+        return await self._database.run(partial(views.everything, cloudlet=cloudlet, after=after))
 
     async def refuges(self, cloudlet: str) -> Refuges:
         return await self._database.run(partial(views.refuges, cloudlet=cloudlet))

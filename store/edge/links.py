@@ -12,9 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.edge.facts import Connected, Rejoined, Standing, Told
+from domain.edge.facts import AnswerFact, Connected, ConnectFact, Fact, LostFact, Rejoined, Standing, Told
 from domain.edge.hearing import Effect, Listener, compare
-from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse, Ignored, Reconnected, Reported
+from domain.edge.messages import CrmConnect, CrmResponse, Ignored, Reconnected, Reported
 from domain.edge.ports import Doubt
 from domain.edge.tables import CLOUDLET, Party, S
 from domain.errors import Refused, brief
@@ -30,15 +30,16 @@ from store.turns import serialise
 MAX_ORPHANS = 100
 
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
-_KNOWN = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
+_BELOW = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
 
 
 class _Cloudlet:
     """A cloudlet in the middle of a transaction: what it is, who holds it, what is to be written."""
 
-    def __init__(self, connection: sa.Connection, path: str, at: datetime) -> None:
+    def __init__(self, connection: sa.Connection, fact: Fact) -> None:
+        path = fact.cloudlet
         serialise(connection, wanted([path]))  # nobody below begins an action in between
-        self.connection, self.path, self.at = connection, path, at
+        self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
         self.found = locked(connection, path)  # before its locks are read: finish writes it, and releases them
         holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
         owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
@@ -69,6 +70,11 @@ class _Cloudlet:
         epoch = self.found["epoch"] if self.found else 0
         self.connection.execute(LINES, line(self.path, self.at, actor, action, source, to, epoch, message))
 
+    def ignore(self, action: str, to: str, why: str) -> None:
+        """Keep a message that changes nothing, unless it is one of too many."""
+        if self.kept:
+            self.tell(Party.CRM, action, self.status, to, f"ignored: {why}")
+
     def write(self, info: dict[str, Any], status: str | None = None, error: str | None = None) -> None:
         change: dict[str, Any] = {"name": self.path, "info": merged(self.info, info), "changed_at": self.at}
         if status:
@@ -87,26 +93,47 @@ def believed(_key: str) -> str:
     return ""
 
 
-def connected(
-    connection: sa.Connection, path: str, said: CrmConnect, at: datetime, doubt: Doubt = believed
-) -> Connected:
+def connected(connection: sa.Connection, fact: ConnectFact, doubt: Doubt = believed) -> Connected:
     """A CRM has connected. Old, foreign and unexpected ones are refused; the rest is written down and acknowledged."""
-    site = _Cloudlet(connection, path, at)
-    if why := doubt(site.key) or _unacceptable(site, said):
-        site.tell(Party.CRM, "startup", site.status, S.INIT, f"ignored: {why}")
+    site, said = _Cloudlet(connection, fact), fact.said
+    why = doubt(site.key)
+    if not why and (role := _known(site, said)):
+        return _connection(site, role)  # written down before, by a worker that died before it could say so
+    if why := why or _unacceptable(site, said):
+        site.ignore("startup", S.INIT, why)
         return Connected(standing=Standing.REFUSED, why=why, current=site.current())
     role = _role(site, said)
-    record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": at.isoformat()}
+    record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
     if site.key:
-        record["reported"] = _of_running(site, said.instances)
+        record["reported"] = _of_running(site, fact.instances)
     site.write({role: record, **({"next": None} if role == "crm" and _is_next(site, said) else {})})
-    standing = Standing.OWNED if site.owner else _acknowledge(site)
+    if not site.owner:
+        _acknowledge(site)
     if role == "crm":
-        _reconcile(site, said.instances)
+        _reconcile(site, fact.instances)
+    return _connection(site, role)
+
+
+def _connection(site: _Cloudlet, role: str) -> Connected:
+    """A connection as it is written down."""
     assert site.found
     address = address_of(site.found, role)
-    told = site.running if role == "crm" else []
-    return Connected(standing=standing, address=address, running=told, current=said.notify_id)
+    at_rest = Standing.ACKED if site.status == S.INIT_OK else Standing.KEPT
+    return Connected(
+        standing=Standing.OWNED if site.owner else at_rest,
+        address=address,
+        running=site.running if role == "crm" else [],
+        current=address.notify_id if address else 0,
+    )
+
+
+def _known(site: _Cloudlet, said: CrmConnect) -> str:
+    """In which role this very connection is open; empty if it is not."""
+    for role in ("crm", "next"):
+        crm = site.crm(role)
+        if crm.get("connected") and (crm["notify_id"], crm["version"]) == (said.notify_id, said.version):
+            return role
+    return ""
 
 
 def _of_running(site: _Cloudlet, there: dict[str, Reported]) -> dict[str, Any]:
@@ -160,18 +187,17 @@ def _role(site: _Cloudlet, said: CrmConnect) -> str:
     return "next" if (upgrading or beside) and said.version != site.crm().get("version") else "crm"
 
 
-def _acknowledge(site: _Cloudlet) -> Standing:
+def _acknowledge(site: _Cloudlet) -> None:
     if site.status == S.UPDATE_ERROR:
         site.tell(Party.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair")
-        return Standing.KEPT
+        return
     if not site.step(S.INIT, Party.CRM):
         if site.step(site.status, Party.CRM):
             site.tell(Party.CRM, "startup", site.status, site.status)
-        return Standing.KEPT
+        return
     site.tell(Party.CRM, "startup", site.status, S.INIT)
     site.tell(Actor.CONTROLLER, "ack", S.INIT, S.INIT_OK)
     site.write({}, status=S.INIT_OK, error="")
-    return Standing.ACKED
 
 
 def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
@@ -179,7 +205,7 @@ def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
     rows = {
         row["path"]: row
         for row in site.connection.execute(
-            _KNOWN.where(below(objects.c.path, site.path)).order_by(objects.c.path)
+            _BELOW.where(below(objects.c.path, site.path)).order_by(objects.c.path)
         ).mappings()
         if row["path"] != site.path
     }
@@ -208,19 +234,17 @@ def _mark(
         site.connection.execute(LINES, told)
 
 
-def answered(connection: sa.Connection, path: str, said: CrmResponse, at: datetime, doubt: Doubt = believed) -> Told:
+def answered(connection: sa.Connection, fact: AnswerFact, doubt: Doubt = believed) -> Told:
     """A CRM speaks of the cloudlet itself while no action holds it: it has gathered, or could not."""
-    site = _Cloudlet(connection, path, at)
+    site, said = _Cloudlet(connection, fact), fact.said
     if site.owner:
         return Told(owner=site.owner)
     if why := doubt(site.key):
-        _ignore(site, said, why)
-        return Told(refused=why)
+        return _ignore(site, said, why).model_copy(update={"refused": why})
     if said.status == S.READY and said.notify_id == site.crm("next").get("notify_id"):
         site.write({"crm": site.crm("next"), "next": None})  # it has ended the one before
     if site.found is None or said.notify_id != site.crm().get("notify_id"):
-        _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
-        return Told()
+        return _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
     if said.status == S.READY and site.status in (S.UPDATE_ERROR, S.UNDER_MAINTENANCE):
         actor = Party.V1 if site.status == S.UPDATE_ERROR else Party.CRM
         site.tell(actor, "resend", site.status, site.status, "it serves on; the state stays")
@@ -231,23 +255,23 @@ def answered(connection: sa.Connection, path: str, said: CrmResponse, at: dateti
         return Told()
     heard = Listener(CLOUDLET, site.status, said.notify_id).hear(said)
     if heard.effect is not Effect.ENDS or heard.to != S.READY:
-        _ignore(site, said, heard.why or "not while no action runs")
-        return Told()
+        return _ignore(site, said, heard.why or "not while no action runs")
     site.tell(Party.CRM, "gathered", site.status, S.READY)
     site.write({}, status=S.READY, error="")
     return Told(everything=address_of(site.found))
 
 
-def _ignore(site: _Cloudlet, said: CrmResponse, why: str) -> None:
-    site.tell(Party.CRM, "response", site.status, said.state, f"ignored: {why}")
+def _ignore(site: _Cloudlet, said: CrmResponse, why: str) -> Told:
+    site.ignore("response", said.state, why)
+    return Told(ignored=True)
 
 
-def lost(connection: sa.Connection, path: str, said: CrmDisconnect, at: datetime, doubt: Doubt = believed) -> Told:
+def lost(connection: sa.Connection, fact: LostFact, doubt: Doubt = believed) -> Told:
     """A connection is gone. Offline, unless another one has taken its place or an action holds the cloudlet."""
-    site = _Cloudlet(connection, path, at)
+    site, said = _Cloudlet(connection, fact), fact.said
     if why := doubt(site.key):
-        site.tell(Party.CRM, "lost", site.status, S.OFFLINE, f"ignored: {why}")
-        return Told(refused=why)
+        site.ignore("lost", S.OFFLINE, why)
+        return Told(refused=why, ignored=True)
     role = next((each for each in ("crm", "next") if site.crm(each).get("notify_id") == said.notify_id), "")
     if site.found is None or not role or not site.crm(role).get("connected"):
         return Told()

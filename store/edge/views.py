@@ -11,45 +11,57 @@ from domain.edge.policies import Facts, Place
 from domain.edge.specs import AutoProvision
 from domain.edge.tables import S, refuses_changes
 from domain.paths import name_of, parent_of
-from store.edge.admission import address_of, find
+from store.edge.admission import address_of, cloudlet_of, find
 from store.reading import below
 from store.schema import objects
 
-MAX_ITEMS = 20_000
+ITEMS_AT_ONCE = 2_000
 
 
-def everything(connection: sa.Connection, cloudlet: str) -> Inventoried:
-    """Every instance that should be on a cloudlet."""
+def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> Inventoried:
+    """Every instance that should be on a cloudlet, from after a path on."""
     query = (
         sa.select(objects.c.path, objects.c.spec)
-        .where(below(objects.c.path, cloudlet), objects.c.path != cloudlet, objects.c.status == S.READY.value)
+        .where(below(objects.c.path, cloudlet), objects.c.path > (after or cloudlet))
+        .where(objects.c.path != cloudlet, objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     )
-    rows = connection.execute(query.limit(MAX_ITEMS)).all()
-    return Inventoried(items=[Item(path=row.path, spec=row.spec) for row in rows])
+    rows = connection.execute(query.limit(ITEMS_AT_ONCE + 1)).all()
+    items = [Item(path=row.path, spec=row.spec) for row in rows[:ITEMS_AT_ONCE]]
+    return Inventoried(items=items, more=len(rows) > ITEMS_AT_ONCE)
 
 
 def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
-    """For each app of a cloudlet: another cloudlet of the organisation that has a Ready cluster of the same name."""
+    """For each app of a cloudlet: another one without that app, which has a Ready cluster of the same name."""
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.spec)
         .where(below(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
     others = [row["path"] for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
-    return Refuges(apps=[_refuge(connection, app.path, app.spec, others, cloudlet) for app in apps])
+    taken = {(cloudlet_of(path), name_of(path)) for path in _apps_of(connection, str(parent_of(cloudlet)))}
+    found = []
+    for app in apps:
+        free = [other for other in others if other != cloudlet and (other, name_of(app.path)) not in taken]
+        found.append(_refuge(connection, app.path, app.spec, free))
+        taken |= {(cloudlet_of(found[-1].to), name_of(app.path))} if found[-1].to else set()
+    return Refuges(apps=found)
 
 
-def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str], home: str) -> Refuge:
+def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> Refuge:
+    """The first of these cloudlets, which do not have the app, with a Ready cluster for it."""
     cluster, name = name_of(str(parent_of(app))), name_of(app)
     for other in others:
         target = f"{other}:cluster:{cluster}"
-        found = find(connection, target) if other != home else None
+        found = find(connection, target)
         if found and found["status"] == S.READY:
-            there = find(connection, f"{target}:app:{name}")
-            if there is None or there["status"] == S.READY:
-                return Refuge(path=app, to=f"{target}:app:{name}", spec={} if there else spec)
+            return Refuge(path=app, to=f"{target}:app:{name}", spec=spec)
     return Refuge(path=app)
+
+
+def _apps_of(connection: sa.Connection, org: str) -> list[str]:
+    query = sa.select(objects.c.path).where(below(objects.c.path, org), objects.c.kind == "app")
+    return list(connection.execute(query).scalars())
 
 
 def _cloudlets(connection: sa.Connection, org: str) -> list[sa.RowMapping]:
@@ -85,10 +97,11 @@ def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list
     for site in policy.cloudlets:
         home = cloudlets.get(site.cloudlet)
         cluster = find(connection, f"{home['path']}:cluster:{site.cluster}") if home else None
-        usable = bool(home and _able(home) and cluster and cluster["status"] == S.READY)
+        reached = bool(home and _able(home))
+        usable = bool(reached and cluster and cluster["status"] == S.READY)
         app = find(connection, f"{cluster['path']}:app:{policy.app}") if cluster else None
         status = app["status"] if app else ""
-        places.append(Place(cloudlet=site.cloudlet, cluster=site.cluster, usable=usable, app=status))
+        places.append(Place(cloudlet=site.cloudlet, cluster=site.cluster, usable=usable, reached=reached, app=status))
     return places + _elsewhere(connection, path, policy)
 
 

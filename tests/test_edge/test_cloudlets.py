@@ -46,6 +46,19 @@ async def test_failover_creates_the_apps_elsewhere_before_maintenance_begins(edg
     assert edge.things("munich") == ["c1", "shop"]
 
 
+async def test_failover_never_chooses_a_cloudlet_that_has_the_app(edge: Edge) -> None:
+    path = await edge.up("berlin")
+    for name in ("hamburg", "munich"):
+        await edge.up(name)
+    for cloudlet in ("berlin", "hamburg", "munich"):
+        await edge.user.do(edge.at(cloudlet, "c1"), "create", spec={})
+    for cloudlet in ("berlin", "hamburg"):
+        await edge.user.do(edge.at(cloudlet, "c1", "shop"), "create", spec={})
+    outcome = await edge.user.do(path, "maintenance-start", spec={"failover": True})
+    assert outcome.message == f"failed over: {edge.user.ns}/munich/c1/shop"
+    assert await edge.status(edge.at("munich", "c1", "shop")) == "Ready"
+
+
 async def test_apps_that_cannot_fail_over_keep_the_cloudlet_out_of_maintenance(edge: Edge) -> None:
     path = await edge.up()
     await edge.user.do(edge.at("berlin", "c1"), "create", spec={})

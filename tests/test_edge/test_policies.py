@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from domain.edge.policies import Demand, Facts, Memory, Place, Streak, advice, counted, heard, provision, scale
+from domain.edge.policies import Demand, Facts, Memory, Place, Streak, advice, counted, failed, heard, provision, scale
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 
 
@@ -33,10 +33,10 @@ def names(places: tuple[Place, ...]) -> list[str]:
 
 def test_an_app_is_deployed_only_after_enough_intervals_of_enough_clients() -> None:
     rule = policy("a", deploy_client_count=10, deploy_interval_count=3)
-    memory = Memory(clients={"a": 10})
+    memory = Memory()
     deployed = []
     for _ in range(4):
-        memory = counted(rule, memory)
+        memory = counted(rule, memory.model_copy(update={"clients": {"a": 10}}))
         deployed.append(names(provision(rule, memory, world(a="")).deploy))
     assert deployed == [[], [], ["a"], ["a"]]
 
@@ -51,7 +51,7 @@ def test_one_interval_of_too_few_clients_starts_the_count_again() -> None:
 
 def test_an_app_that_nobody_asks_for_is_taken_away_but_never_below_the_minimum() -> None:
     rule = policy("a", "b", "c", min_active=1, deploy_client_count=5, undeploy_client_count=1)
-    memory = counted(rule, Memory(clients={"a": 0, "b": 1, "c": 2}))
+    memory = counted(rule, Memory(clients={"a": 0, "c": 1}))
     found = provision(rule, memory, world(a="Ready", b="Ready", c="Ready"))
     assert sorted(names(found.undeploy)) == ["a", "b"]
     alone = provision(rule, memory, world(a="Ready", b="", c=""))
@@ -77,11 +77,36 @@ def test_demand_beyond_the_maximum_is_not_served() -> None:
     assert names(provision(rule, memory, world(a="Creating", b="", c="")).deploy) == ["b"]
 
 
-def test_a_site_that_failed_is_skipped_until_the_next_interval() -> None:
+def test_a_site_that_failed_is_skipped_for_the_rest_of_its_interval_and_the_whole_next_one() -> None:
     rule = policy("a", "b", min_active=1)
-    memory = Memory(failed=["a"])
-    assert names(provision(rule, memory, world(a="", b="")).deploy) == ["b"]
-    assert names(provision(rule, counted(rule, memory), world(a="", b="")).deploy) == ["a"]
+    memory = failed(Memory(), "a")
+    chosen = []
+    for _ in range(3):
+        chosen += names(provision(rule, memory, world(a="", b="")).deploy)
+        memory = counted(rule, memory)
+    assert chosen == ["b", "b", "a"]
+
+
+def test_a_count_that_is_not_reported_again_expires_with_its_interval() -> None:
+    rule = policy("a", deploy_client_count=5, deploy_interval_count=2)
+    memory = counted(rule, counted(rule, Memory(clients={"a": 9})))
+    assert memory.streaks["a"].high == 0
+    assert provision(rule, memory, world(a="")).deploy == ()
+
+
+def test_a_count_of_zero_never_takes_an_app_away() -> None:
+    rule = policy("a", deploy_client_count=5)
+    memory = counted(rule, counted(rule, Memory()))
+    assert provision(rule, memory, world(a="Ready")).undeploy == ()
+
+
+def test_an_instance_on_a_cloudlet_that_cannot_be_used_is_not_active() -> None:
+    rule = policy("a", "b", min_active=1, max=1)
+    offline = Place(cloudlet="a", cluster="c1", app="Ready", reached=False)
+    found = provision(rule, Memory(), Facts(places=[offline, *world(b="").places]))
+    assert (names(found.deploy), found.undeploy) == (["b"], ())
+    back = provision(rule, Memory(), world(a="Ready", b="Ready"))
+    assert names(back.undeploy) == ["b"]
 
 
 def test_instances_on_cloudlets_that_left_the_policy_are_removed() -> None:
@@ -203,6 +228,7 @@ def test_demand_that_says_nothing_or_is_about_somewhere_else_is_ignored_with_the
         {"auto_scale": {"cloudlet": "../a", "cluster": "c", "max_nodes": 2, "target_cpu": 50}},
         {"auto_provision": {"app": "sh op", "cloudlets": []}},
         {"auto_provision": {"app": "shop", "cloudlets": [], "min_active": 3, "max": 2}},
+        {"auto_provision": {"app": "shop", "cloudlets": [{"cloudlet": "a", "cluster": "c"}], "min_active": 2}},
         {"auto_provision": {"app": "shop", "cloudlets": [{"cloudlet": "a", "cluster": "c"}] * 2}},
         {"auto_provision": {"app": "shop", "cloudlets": [], "deploy_client_count": 3, "undeploy_client_count": 3}},
     ],

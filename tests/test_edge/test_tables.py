@@ -85,7 +85,6 @@ STEPS: dict[str, set[tuple[str, str, str]]] = {
 # (action, from, while, then, else)
 INSTANCE_ACTIONS = {
     ("create", "None", "CreateRequested", "Ready", "CreateError"),
-    ("create", "CreateError", "CreateRequested", "Ready", "CreateError"),
     ("update", "Ready", "UpdateRequested", "Ready", "Ready"),
     ("delete", "Ready", "DeletePrepare", "None", "Ready"),
     ("delete", "CreateError", "DeletePrepare", "None", "CreateError"),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from domain.edge.facts import Standing
+from domain.edge.facts import AnswerFact, ConnectFact, LostFact, Standing
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse
 from domain.model import Ending, Grant, Move, Result
 from store import claims, endings
@@ -53,15 +53,16 @@ async def site(scene: Scene) -> None:
 
 def connects(notify_id: int, version: str = "v1") -> Work[Any]:
     said = CrmConnect(notify_id=notify_id, version=version)
-    return partial(links.connected, path=BERLIN, said=said, at=NOON)
+    return partial(links.connected, fact=ConnectFact(cloudlet=BERLIN, said=said, at=NOON))
 
 
 def leaves(notify_id: int) -> Work[Any]:
-    return partial(links.lost, path=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON)
+    return partial(links.lost, fact=LostFact(cloudlet=BERLIN, said=CrmDisconnect(notify_id=notify_id), at=NOON))
 
 
 def says(state: str, notify_id: int) -> Work[Any]:
-    return partial(links.answered, path=BERLIN, said=CrmResponse(state=state, notify_id=notify_id), at=NOON)
+    said = CrmResponse(state=state, notify_id=notify_id)
+    return partial(links.answered, fact=AnswerFact(cloudlet=BERLIN, said=said, at=NOON))
 
 
 def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:

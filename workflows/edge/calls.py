@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge import EdgeActivities
     from domain.edge import messages as wire
-    from domain.edge.facts import AnswerFact, Connected, ConnectFact, LostFact, PolicyQuestion, Refuges, Rejoin, Told
+    from domain.edge.facts import (
+        AnswerFact,
+        Connected,
+        ConnectFact,
+        LostFact,
+        PolicyQuestion,
+        Refuges,
+        Rejoin,
+        Signed,
+        Told,
+    )
     from domain.edge.messages import (
         Address,
+        AllData,
         CrmConnect,
         CrmDisconnect,
         CrmRequest,
@@ -20,17 +34,22 @@ with workflow.unsafe.imports_passed_through():
         IgnoredMany,
         Post,
         Reconnected,
+        Verb,
     )
     from domain.edge.policies import Facts
     from domain.edge.proofs import statement
+    from domain.errors import brief
+    from domain.model import Grant
     from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, locally
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
+PROBE_PATIENCE = timedelta(seconds=15)
 
 
 async def send(to: Address, *requests: CrmRequest) -> None:
     """Requests to a CRM. By queue that is as quick as a write; a webhook may take its time, and fail for good."""
-    post = Post(to=to, requests=list(requests))
+    first = requests[0]
+    post = Post(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
         await locally(EdgeActivities.crm_send, post)
         return
@@ -45,11 +64,28 @@ async def send(to: Address, *requests: CrmRequest) -> None:
     )
 
 
-async def everything(to: Address) -> int:
-    """All data to a CRM that is Ready."""
+async def probe(to: Address, verb: Verb) -> str:
+    """Is a CRM without a session there? Returns why not, if not."""
+    post = Post(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
+    try:
+        return await workflow.execute_activity_method(
+            EdgeActivities.crm_probe,
+            post,
+            start_to_close_timeout=PROBE_PATIENCE,
+            schedule_to_close_timeout=2 * PROBE_PATIENCE,  # a worker that is away says nothing about the CRM
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            summary=f"{verb} {to.version} of {to.cloudlet}",
+        )
+    except ActivityError as error:
+        return brief(error.cause or error, 200)
+
+
+async def everything(to: Address, grant: Grant | None = None) -> int:
+    """All data to a CRM that is Ready; on behalf of an action, or of nobody."""
+    right = {"path": grant.path, "epoch": grant.epoch} if grant else {}
     return await workflow.execute_activity_method(
         EdgeActivities.crm_everything,
-        to,
+        AllData.model_validate({"to": to, **right}),
         start_to_close_timeout=timedelta(minutes=2),
         schedule_to_close_timeout=timedelta(minutes=10),
         heartbeat_timeout=CLOUD_HEARTBEAT,
@@ -64,25 +100,29 @@ async def ignore(*messages: Ignored) -> None:
     await locally(EdgeActivities.crm_ignored, kept)
 
 
-async def connected(cloudlet: str, said: CrmConnect) -> Connected:
+async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> Connected:
     """A CRM has connected: the inventory accepts or refuses it."""
-    text = statement(wire.CRM_CONNECT, cloudlet, said.raw)
-    fact = ConnectFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
+    instances = {path: seen for page in pages for path, seen in page.instances.items()}
+    said = pages[0].model_copy(update={"instances": {}})
+    fact = ConnectFact(said=said, instances=instances, **_fact(wire.CRM_CONNECT, cloudlet, kept, *pages))
     return await locally(EdgeActivities.crm_connected, fact)
 
 
-async def answered(cloudlet: str, said: CrmResponse) -> Told:
+async def answered(cloudlet: str, said: CrmResponse, kept: bool = True) -> Told:
     """A CRM speaks of the cloudlet itself: the inventory judges it, or names the action whose business it is."""
-    text = statement(wire.CRM_RESPONSE, cloudlet, said.raw)
-    fact = AnswerFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text)
+    fact = AnswerFact(said=said, **_fact(wire.CRM_RESPONSE, cloudlet, kept, said))
     return await locally(EdgeActivities.crm_answered, fact)
 
 
-async def lost(cloudlet: str, said: CrmDisconnect) -> Told:
+async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> Told:
     """A goodbye came from outside as it is; what we noticed ourselves did not come at all."""
-    text = statement(wire.CRM_DISCONNECT, cloudlet, said.raw)
-    fact = LostFact(cloudlet=cloudlet, said=said, at=workflow.now(), statement=text, noticed=not said.raw)
+    fact = LostFact(said=said, noticed=not said.raw, **_fact(wire.CRM_DISCONNECT, cloudlet, kept, said))
     return await locally(EdgeActivities.crm_lost, fact)
+
+
+def _fact(signal: str, cloudlet: str, kept: bool, *said: CrmConnect | CrmResponse | CrmDisconnect) -> dict[str, Any]:
+    signed = [Signed(statement=statement(signal, cloudlet, each.raw), proof=each.proof) for each in said]
+    return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
 
 
 async def rejoined(path: str, told: Reconnected) -> Reconnected | None:

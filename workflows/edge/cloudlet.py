@@ -61,11 +61,17 @@ class OnCloudlet(Mail):
     async def late(self, path: str, said: CrmResponse) -> None:
         """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
         await workflow.wait_condition(lambda: self._ended)
+        if not await self.hand_over(said):
+            await super().late(path, said)
+
+    async def hand_over(self, said: CrmResponse) -> bool:
+        """To the link, which brings it back while we hold the cloudlet, and afterwards does what it says."""
         link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
         try:
             await link.signal(wire.CRM_RESPONSE, said.raw or said)
         except FailureError:
-            await super().late(path, said)
+            return False
+        return True
 
     async def _await_word(self, grant: Grant, verb: Verb, words: tuple[str, ...], what: str) -> CrmResponse:
         """Ask the CRM and wait for one of these words; ask again if it connects anew."""
@@ -119,10 +125,10 @@ class BringUpCloudlet(OnCloudlet):
                 await self._acknowledge(grant, said)
             elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
                 break
-            elif isinstance(said, Lost) and (other := self._terms.next) and said.version != other.version:
-                await calls.send(other, order(grant, other, Verb.RECONNECT))  # it took over in the meantime
+            elif isinstance(said, Lost):
+                await self._lost(grant, said)
         assert self._address
-        await calls.everything(self._address)
+        await calls.everything(self._address, grant)
         await self.close_mail()
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.CRM)])
 
@@ -130,8 +136,16 @@ class BringUpCloudlet(OnCloudlet):
         await self.close_mail()
         return Done()
 
+    async def _lost(self, grant: Grant, said: Lost) -> None:
+        """Offline at once; whoever connects next goes on from there."""
+        if self._address and said.notify_id == self._address.notify_id:
+            self._address = None
+            await self._step(grant, S.OFFLINE, "Controller", "its CRM is gone")
+        if (other := self._terms.next) and said.version != other.version:
+            await calls.send(other, order(grant, other, Verb.RECONNECT))  # it took over in the meantime
+
     async def _acknowledge(self, grant: Grant, said: Reconnected) -> None:
-        if self._status == S.INIT_OK:
+        if self._status in (S.INIT_OK, S.OFFLINE):
             await self._step(grant, S.INIT, Party.CRM)
         self._address = said.address
         await self._step(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
@@ -185,11 +199,10 @@ class MaintainCloudlet(OnCloudlet):
     async def _move_app(self, app: Refuge) -> str:
         """Returns why not, if not. The app is made by the same action that a user would ask for."""
         if not app.to:
-            return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name"
-        if app.spec:
-            request = Request(path=app.to, action="create", spec=app.spec, reason=f"failover of {app.path}")
-            if why := await act(request):
-                return f"{app.path}: {why}"
+            return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name, and not the app"
+        request = Request(path=app.to, action="create", spec=app.spec, reason=f"failover of {app.path}")
+        if why := await act(request):
+            return f"{app.path}: {why}"
         self.show(done=self._progress.done + 1)
         return ""
 

@@ -23,6 +23,8 @@ with workflow.unsafe.imports_passed_through():
 _ORDERS = {"create": Verb.CREATE, "recreate": Verb.CREATE, "update": Verb.UPDATE, "delete": Verb.DELETE}
 _UNDO = {Verb.CREATE: (Verb.DELETE, NONE), Verb.UPDATE: (Verb.UPDATE, S.READY), Verb.DELETE: (Verb.CREATE, S.READY)}
 
+MISSING = "its cloudlet does not have it: missing; recreate it or delete it"
+
 
 @workflow.defn(name=wire.CHANGE_INSTANCE)
 class ChangeInstance(Mail):
@@ -31,6 +33,8 @@ class ChangeInstance(Mail):
     def __init__(self) -> None:
         super().__init__()
         self._talk: Talk | None = None
+        self._missing = False
+        self._apps: dict[str, Talk] = {}  # apps of a cluster that are being deleted
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -51,13 +55,14 @@ class ChangeInstance(Mail):
                 await self.close_mail()
                 return Done(message=brief(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
             assert self._talk
-            self._talk.status = failed.to
+            self._talk.status, self._missing = failed.to, failed.missing
             await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=brief(str(failed)))])
             raise Failed(str(failed)) from failed
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Undo: the CRM puts back what it did, and the object goes where its table says."""
-        talk, terms = self._talk, Terms.model_validate(grant.details)
+        await asyncio.gather(*(self._put_back(grant, app, talk) for app, talk in self._apps.items()))
+        talk = self._talk
         if talk is None or talk.status == S.DELETE_PREPARE:
             await self.close_mail()
             return _never_asked(grant)
@@ -65,10 +70,12 @@ class ChangeInstance(Mail):
             talk.status = error
             await move(grant, [Move(path=grant.path, to=error, message="cut off")])
         verb, wanted = _UNDO[_ORDERS[request.action]]
+        if self._missing:  # there is nothing to put back
+            await self.close_mail()
+            return Done(moves=[Move(path=grant.path, to=wanted, message=MISSING, info={"missing": True})])
         self.show(phase=talk.status, step="undo: the CRM cleans up")
-        confirmed = await talk.undo(verb, wanted)
+        note = await talk.undo(verb, wanted)
         await self.close_mail()
-        note = "" if confirmed else f"the CRM did not confirm within {terms.patience.cleanup:g} s that it cleaned up"
         return Done(message=note, moves=[Move(path=grant.path, to=wanted, message=note or "undone")])
 
     async def _with_crm(self, request: Request, grant: Grant, terms: Terms) -> Done:
@@ -83,8 +90,8 @@ class ChangeInstance(Mail):
 
     async def _without_crm(self, grant: Grant, terms: Terms) -> Done:
         gone = [Move(path=app, to=to, action="delete") for to in (S.DELETE_PREPARE, NONE) for app in terms.apps]
-        if gone:
-            await move(grant, gone)
+        if gone and not (stepped := await move(grant, gone)).made:
+            raise Failed(f"its apps could not be deleted: {joined(stepped.refusals)}")
         await self.close_mail()
         return Done(message="the CRM was not told", spec=terms.spec or None)
 
@@ -93,8 +100,10 @@ class ChangeInstance(Mail):
         if not terms.apps:
             return
         self.show(step=f"deleting {len(terms.apps)} apps first")
-        await move(grant, [Move(path=app, to=S.DELETE_PREPARE, action="delete") for app in terms.apps])
-        await move(grant, [Move(path=app, to=S.DELETE_REQUESTED) for app in terms.apps])
+        prepared = [Move(path=app, to=S.DELETE_PREPARE, action="delete") for app in terms.apps]
+        stepped = await move(grant, [*prepared, *(Move(path=app, to=S.DELETE_REQUESTED) for app in terms.apps)])
+        if not stepped.made:
+            raise Failed(f"its apps cannot be deleted: {joined(stepped.refusals)}")
         ends = await asyncio.gather(*(self._delete_app(grant, terms, app) for app in terms.apps))
         if errors := [f"{app}: {why}" for app, why in zip(terms.apps, ends, strict=True) if why]:
             raise Failed(f"{len(errors)} of its apps could not be deleted: {joined(errors)}")
@@ -103,17 +112,27 @@ class ChangeInstance(Mail):
         """Returns why not, if not."""
         assert terms.address
         own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
-        talk = Talk(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
+        self._apps[app] = talk = Talk(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
         try:
             said = await talk.bring_about(Verb.DELETE, terms.patience.delete)
         except CrmFailed as failed:
             why = brief(str(failed))
             await move(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
-            await talk.undo(Verb.CREATE, S.READY)
-            await move(grant, [Move(path=app, to=S.READY, message="undone", error=why)])
+            talk.status = failed.to
+            await self._put_back(grant, app, talk, why)
+            del self._apps[app]
             return why
         await move(grant, [Move(path=app, to=NONE, actor=Party.CRM, message=said.reason())])
+        del self._apps[app]
         return ""
+
+    async def _put_back(self, grant: Grant, app: str, talk: Talk, why: str = "cut off") -> None:
+        """An app whose delete failed, or was cut off, is Ready again."""
+        if talk.status != S.DELETE_ERROR:
+            talk.status = S.DELETE_ERROR
+            await move(grant, [Move(path=app, to=S.DELETE_ERROR, message=why)])
+        note = await talk.undo(Verb.CREATE, S.READY)
+        await move(grant, [Move(path=app, to=S.READY, message=note or "undone", error=why)])
 
     def _show(self, status: str, progress: CrmProgress | None) -> None:
         seen = {"step": progress.told(), "done": progress.task, "targets": progress.of} if progress else {}

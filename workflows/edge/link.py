@@ -1,49 +1,65 @@
 """The link of a cloudlet: the one place where its CRM connects, and where answers go that no action awaits.
 
-It lives as long as a CRM is connected. The connection itself is an activity on the CRM's own queue that goes on as long
-as the CRM does: that it began is the controller's ack, that it stops beating is the disconnect.
+It lives as long as a CRM is connected, and hears any number of messages: it begins anew before Temporal would let it
+hear no more, with the connections that are open and the mail that it has not read.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections import deque
-from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import registry
     from domain.edge import messages as wire
     from domain.edge.facts import Connected, Standing
+    from domain.edge.floods import READING, SIGNALS, Budget
     from domain.edge.messages import (
         Address,
         CrmConnect,
         CrmDisconnect,
-        CrmRequest,
         CrmResponse,
         Ignored,
         Lost,
         Reconnected,
-        Verb,
         understood,
     )
     from domain.edge.tables import CLOUDLET
-    from domain.errors import Refused, brief
+    from domain.errors import Refused
     from domain.model import Model
     from domain.paths import kind_of
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
+    from workflows.edge.sessions import Sessions
     from workflows.shield import Informed
 
-BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
-TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
-FOR_EVER = timedelta(days=3650)
+MOST_MAIL = 1_000  # messages that wait; more of them are counted, not kept
+CARRIED = 1_000_000  # characters of unread mail that a link takes along when it begins anew
 
-Fact = CrmConnect | CrmDisconnect | CrmResponse | str
+Fact = CrmConnect | CrmDisconnect | CrmResponse
+_KINDS: dict[str, type[Fact]] = {
+    wire.CRM_CONNECT: CrmConnect,
+    wire.CRM_DISCONNECT: CrmDisconnect,
+    wire.CRM_RESPONSE: CrmResponse,
+}
+
+
+class Letter(Model):
+    """A message as it came. Without a signal it is a loss that we noticed ourselves."""
+
+    signal: str = ""
+    message: dict[str, Any]
+
+    def fact(self) -> Fact:
+        if not self.signal:
+            return CrmDisconnect.model_validate(self.message)
+        said = understood(_KINDS[self.signal], self.message)
+        assert not isinstance(said, str)  # it was understood when it came
+        return said
 
 
 class LinkState(Model):
@@ -52,6 +68,8 @@ class LinkState(Model):
     cloudlet: str
     notify_id: int = 0
     open: list[Address] = []
+    mail: list[Letter] = []
+    budget: Budget = Budget()
 
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
@@ -64,51 +82,101 @@ class CloudletLink(Informed):
     def __init__(self, state: LinkState) -> None:
         self._cloudlet = state.cloudlet
         self._notify_id = state.notify_id
-        self._mail: deque[Fact] = deque()
-        self._sessions: dict[int, asyncio.Task[None]] = {}
-        self._open: dict[int, Address] = {}
-        self._handed = state.open  # connections of the run before: without a session until they connect again
+        self._mail: deque[Letter] = deque(state.mail)
+        self._waiting = {_text(letter) for letter in state.mail}
+        self._pages: dict[int, CrmConnect] = {}  # of a connection whose other pages are still to come
+        self._sessions = Sessions(state.cloudlet, self._notice)
+        self._budget = state.budget
+        self._junk: list[Ignored] = []
+        self._heard = 0
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
         _check(self._cloudlet)
-        for address in self._handed:
-            self._mail.append(CrmDisconnect(notify_id=address.notify_id, reason="the link began anew"))
-        while True:
-            await workflow.wait_condition(lambda: bool(self._mail) or not self._open)
-            while self._mail:
-                await self._handle(self._mail.popleft())
-            if workflow.info().is_continue_as_new_suggested():
-                workflow.continue_as_new(
-                    LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=list(self._open.values()))
-                )
-            if not self._open and not self._mail:
-                return
+        for address in state.open:
+            self._sessions.open(address, acked=True)
+        while self._mail or self._junk or self._sessions.addresses:
+            await workflow.wait_condition(
+                lambda: bool(self._mail or self._junk) or not self._sessions.addresses or self._is_full()
+            )
+            await self._keep_junk()
+            if self._mail:
+                letter = self._mail.popleft()
+                self._waiting.discard(_text(letter))
+                await self._handle(letter.fact())
+            if self._is_full() and sum(map(_size, self._mail)) <= CARRIED:
+                await self._begin_anew()
+        await self._tell_more()
+
+    def _is_full(self) -> bool:
+        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
+
+    async def _begin_anew(self) -> None:
+        """Pages that are not complete are left: whoever is not acknowledged connects again."""
+        await self._keep_junk()
+        await self._tell_more()
+        state = self.state().model_copy(update={"mail": list(self._mail), "budget": self._budget})
+        workflow.continue_as_new(state, task_timeout=READING)
 
     @workflow.query
     def state(self) -> LinkState:
         """Who is connected. A CRM picks a higher notify-id than this one."""
-        return LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=list(self._open.values()))
+        return LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=self._sessions.addresses)
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
-        self._put(CrmConnect, raw)
+        self._put(wire.CRM_CONNECT, raw)
 
     @workflow.signal(name=wire.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
     def crm_disconnect(self, raw: Any = None) -> None:
-        self._put(CrmDisconnect, raw)
+        self._put(wire.CRM_DISCONNECT, raw)
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits.")
     def crm_response(self, raw: Any = None) -> None:
-        self._put(CrmResponse, raw)
+        self._put(wire.CRM_RESPONSE, raw)
 
-    def _put(self, kind: type[CrmConnect] | type[CrmDisconnect] | type[CrmResponse], raw: object) -> None:
-        self._mail.append(understood(kind, raw))
+    def _put(self, signal: str, raw: object) -> None:
+        """Only what is understood waits to be read, once; a flood of answers leaves room for connections."""
+        self._heard += 1
+        if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
+            self._spend()  # junk in a flood of it: not even looked at
+            return
+        said = understood(_KINDS[signal], raw)
+        if isinstance(said, str):
+            self._ignore(Ignored(path=self._cloudlet, state="?", reason=said))
+            return
+        letter = Letter(signal=signal, message=said.raw)
+        room = MOST_MAIL if signal == wire.CRM_RESPONSE else 2 * MOST_MAIL
+        if (text := _text(letter)) in self._waiting or len(self._mail) >= room:
+            why = "it waits already" if text in self._waiting else f"{len(self._mail)} messages wait already"
+            self._ignore(Ignored(path=self._cloudlet, state=getattr(said, "state", signal), reason=why))
+            return
+        self._waiting.add(text)
+        self._mail.append(letter)
+
+    def _notice(self, gone: CrmDisconnect) -> None:
+        self._mail.append(Letter(message=gone.model_dump()))
+
+    def _ignore(self, message: Ignored) -> None:
+        if self._spend():
+            self._junk.append(message)
+
+    def _spend(self) -> bool:
+        kept, self._budget = self._budget.spend(workflow.now().timestamp())
+        return kept
+
+    async def _keep_junk(self) -> None:
+        junk, self._junk = self._junk, []
+        if junk:
+            await calls.ignore(*junk)
+
+    async def _tell_more(self) -> None:
+        if more := self._budget.told():
+            self._budget = self._budget.model_copy(update={"more": 0})
+            await calls.ignore(Ignored(path=self._cloudlet, state="?", reason=more))
 
     async def _handle(self, said: Fact) -> None:
-        if isinstance(said, str):
-            await calls.ignore(Ignored(path=self._cloudlet, state="?", reason=said))
-        elif isinstance(said, CrmConnect):
+        if isinstance(said, CrmConnect):
             await self._connect(said)
         elif isinstance(said, CrmDisconnect):
             await self._lose(said)
@@ -118,76 +186,53 @@ class CloudletLink(Informed):
             await self._pass_on(said)
 
     async def _connect(self, said: CrmConnect) -> None:
-        found = await calls.connected(self._cloudlet, said)
+        if self._sessions.has(said.notify_id):
+            why = f"notify-id {said.notify_id} is not newer than {self._notify_id}"
+            self._ignore(Ignored(path=self._cloudlet, state=wire.CRM_CONNECT, reason=why))
+            return
+        if any(not page.same_connection(said) for page in self._pages.values()):
+            self._pages = {}
+        self._pages[said.page] = said
+        if len(self._pages) < said.of:
+            return
+        pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
+        found = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
         self._notify_id = max(self._notify_id, found.current)  # a CRM that lost its memory learns from it
         if found.standing is Standing.REFUSED or found.address is None:
+            self._spend()
             workflow.logger.info("connection %s refused: %s", said.notify_id, found.why)
             return
-        await self._tell_actions(found, said)
-        await self._open_session(found.address)
+        await self._tell_actions(found, pages)
+        self._sessions.open(found.address)
 
-    async def _tell_actions(self, found: Connected, said: CrmConnect) -> None:
-        """Whoever waits for this CRM hears first that it is another connection now, and what it has."""
+    async def _tell_actions(self, found: Connected, pages: list[CrmConnect]) -> None:
+        """Whoever waits for this CRM hears first that it is another connection now, and what it has of its objects."""
         assert found.address
-        owners = [*([self._cloudlet] if found.standing is Standing.OWNED else []), *found.running]
-        for owner in owners:
-            mine = {path: seen for path, seen in said.instances.items() if f"{path}:".startswith(f"{owner}:")}
+        if found.standing is Standing.OWNED:
+            await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=found.address))
+        there = [item for page in pages for item in page.instances.items()]
+        for owner in found.running:
+            mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
             await self._signal(owner, wire.RECONNECTED, Reconnected(address=found.address, reported=mine))
 
-    async def _open_session(self, address: Address) -> None:
-        self._open[address.notify_id] = address
-        for notify_id in [each for each, old in self._open.items() if _replaced(old, address)]:
-            self._close(notify_id)  # the same CRM, started again
-        if address.transport == "queue":
-            self._sessions[address.notify_id] = asyncio.create_task(self._session(address))
-            return
-        try:
-            await calls.send(address, CrmRequest(path=self._cloudlet, verb=Verb.ACK, **address.connection()))
-        except ActivityError as error:
-            why = brief(error.cause or error)
-            self._mail.append(CrmDisconnect(notify_id=address.notify_id, reason=f"not reached: {why}"))
-
-    async def _session(self, address: Address) -> None:
-        try:
-            reason: str = await workflow.execute_activity(
-                wire.CRM_SESSION,
-                address.notify_id,
-                result_type=str,
-                task_queue=wire.crm_queue(self._cloudlet, address.version),
-                schedule_to_start_timeout=TAKE_UP,
-                start_to_close_timeout=FOR_EVER,
-                heartbeat_timeout=BEAT,
-                retry_policy=RetryPolicy(maximum_attempts=1),
-                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
-                summary=f"connection {address.notify_id} of {address.version}",
-            )
-        except ActivityError as error:
-            reason = f"its CRM is gone: {brief(error.cause or error, 100)}"
-        self._mail.append(CrmDisconnect(notify_id=address.notify_id, reason=reason))
-
-    def _close(self, notify_id: int) -> None:
-        self._open.pop(notify_id, None)
-        if session := self._sessions.pop(notify_id, None):
-            session.cancel()
-
     async def _lose(self, said: CrmDisconnect) -> None:
-        address = self._open.get(said.notify_id)
-        if said.raw and workflow.patched("goodbye-is-proven"):
-            told = await calls.lost(self._cloudlet, said)
-            if told.refused:
-                return
-            self._close(said.notify_id)
-        else:
-            self._close(said.notify_id)
-            told = await calls.lost(self._cloudlet, said)
+        address = self._sessions.address(said.notify_id)
+        told = await calls.lost(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
+        if told.ignored:
+            self._spend()
+        if told.refused:  # a goodbye that nobody has proven
+            return
+        self._sessions.close(said.notify_id)
         if told.owner:
             version = address.version if address else ""
             await self._signal(told.owner, wire.CONNECTION_LOST, Lost(notify_id=said.notify_id, version=version))
 
     async def _answer(self, said: CrmResponse) -> None:
-        told = await calls.answered(self._cloudlet, said)
-        if told.owner:
-            await self._signal(told.owner, wire.CRM_RESPONSE, said)
+        told = await calls.answered(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
+        if told.owner and not await self._signal(told.owner, wire.CRM_RESPONSE, said):
+            told = await calls.answered(self._cloudlet, said)  # it has ended meanwhile: now it is our business
+        if told.ignored:
+            self._spend()
         if told.everything:
             try:
                 await calls.everything(told.everything)
@@ -199,9 +244,9 @@ class CloudletLink(Informed):
         path = str(said.path)
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
-            await calls.ignore(Ignored(path=self._cloudlet, state=said.state, reason=reason))
+            self._ignore(Ignored(path=self._cloudlet, state=said.state, reason=reason))
         elif not await self._signal(path, wire.CRM_RESPONSE, said):
-            await calls.ignore(Ignored(path=path, state=said.state, reason="no action is running on it"))
+            self._ignore(Ignored(path=path, state=said.state, reason="no action is running on it"))
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
         """Never starts anything: to who is not there it is not delivered. An answer goes on as it came."""
@@ -213,6 +258,14 @@ class CloudletLink(Informed):
         return True
 
 
+def _text(letter: Letter) -> str:
+    return letter.signal + json.dumps(letter.message, sort_keys=True, default=str)
+
+
+def _size(letter: Letter) -> int:
+    return len(_text(letter))
+
+
 def _check(cloudlet: str) -> None:
     """A link that is none ends at once, instead of waiting for ever."""
     try:
@@ -221,7 +274,3 @@ def _check(cloudlet: str) -> None:
         raise ApplicationError(refused.message, type=REFUSED, non_retryable=True) from refused
     if workflow.info().workflow_id != companion(cloudlet, wire.LINK) or kind_of(cloudlet) != CLOUDLET.kind:
         raise ApplicationError("a link's ID is the path of a cloudlet and ::link", type=REFUSED, non_retryable=True)
-
-
-def _replaced(old: Address, new: Address) -> bool:
-    return old.version == new.version and old.notify_id < new.notify_id

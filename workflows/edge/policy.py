@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -12,11 +12,11 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import PolicyQuestion
+    from domain.edge.floods import READING, SIGNALS, Budget
     from domain.edge.messages import Ignored, understood
-    from domain.edge.policies import ON_BEHALF, Demand, Facts, Memory, Place, counted, heard, provision, scale
+    from domain.edge.policies import ON_BEHALF, Demand, Facts, Memory, Place, counted, failed, heard, provision, scale
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
-    from domain.limits import TASK_TIMEOUT
     from domain.model import Done, Grant, Model, Outcome, Request
     from domain.paths import name_of, parent_of, short
     from domain.wire import companion
@@ -32,6 +32,8 @@ class LoopState(Model):
     policy: str
     spec: PolicySpec
     memory: Memory = Memory()
+    until: datetime | None = None  # when the interval ends in which a run began anew
+    budget: Budget = Budget()
 
 
 class Changed(Model):
@@ -71,7 +73,7 @@ class KeepPolicy(Action):
                 wire.FOLLOW_DEMAND,
                 LoopState(policy=path, spec=spec),
                 id=companion(path, wire.LOOP),
-                task_timeout=TASK_TIMEOUT,
+                task_timeout=READING,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"follows demand for {short(path)}",
             )
@@ -90,29 +92,84 @@ class FollowDemand(Informed):
         self._path = state.policy
         self._spec: PolicySpec | None = state.spec
         self._memory = state.memory
+        self._until = state.until
         self._changed = False
+        self._budget = state.budget
+        self._junk: list[Ignored] = []
+        self._heard = 0
 
     @workflow.run
     async def run(self, state: LoopState) -> None:
         while self._spec:
-            await self._tick(self._spec)
-            interval = self._rule().interval if self._spec else 0
-            self._changed = False
+            if self._until is None:
+                self._changed = False
+                await self._look(self._spec)
+                self._until = workflow.now() + timedelta(seconds=self._rule().interval) if self._spec else None
+            if await self._wait() and self._until:
+                self._end_interval()
+            self._until = None
+        await self._keep_junk()
+
+    async def _look(self, spec: PolicySpec) -> None:
+        """What it does may take long, and demand goes on: a run that is full leaves the rest to its actions."""
+        look = asyncio.ensure_future(self._tick(spec))
+        while not look.done():
+            await workflow.wait_condition(
+                lambda: look.done() or bool(self._junk) or bool(self._spec and self._is_full())
+            )
+            await self._keep_junk()
+            await self._unless_full()
+        look.result()
+
+    async def _wait(self) -> bool:
+        """Until the interval ends, or the policy changes. True: it has ended."""
+        while self._until and not self._changed:
+            left = self._until - workflow.now()
+            if left <= timedelta(0):
+                return True
             try:
                 await workflow.wait_condition(
-                    lambda: self._changed, timeout=timedelta(seconds=interval), timeout_summary="until the next look"
+                    lambda: self._changed or bool(self._junk) or self._is_full(),
+                    timeout=left,
+                    timeout_summary="until the next look",
                 )
             except TimeoutError:
-                self._end_interval()
-            if self._spec and workflow.info().is_continue_as_new_suggested():
-                await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(LoopState(policy=self._path, spec=self._spec, memory=self._memory))
-        await workflow.wait_condition(workflow.all_handlers_finished)
+                return True
+            await self._keep_junk()
+            await self._unless_full()
+        return False
+
+    def _is_full(self) -> bool:
+        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
+
+    async def _unless_full(self) -> None:
+        """Begin anew before Temporal would let this run hear no more; the interval goes on where it is."""
+        if not self._is_full() or not self._spec:
+            return
+        if more := self._budget.told():
+            await self._ignore(more)
+        state = LoopState(
+            policy=self._path,
+            spec=self._spec,
+            memory=self._memory,
+            until=None if self._changed else self._until,
+            budget=self._budget.model_copy(update={"more": 0}),
+        )
+        workflow.continue_as_new(state, task_timeout=READING)
+
+    async def _keep_junk(self) -> None:
+        junk, self._junk = self._junk, []
+        if junk:
+            await calls.ignore(*junk)
+
+    async def _ignore(self, why: str) -> None:
+        await calls.ignore(Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand"))
 
     @workflow.signal(
         name=wire.DEMAND, description="What was measured: clients of a cloudlet, or the load of a cluster."
     )
-    async def demand(self, raw: Any = None) -> None:
+    def demand(self, raw: Any = None) -> None:
+        self._heard += 1
         said = understood(Demand, raw)
         if isinstance(said, str):
             why = said
@@ -120,10 +177,12 @@ class FollowDemand(Informed):
             assert isinstance(said, Demand)
             self._memory, why = heard(self._memory, said, self._sites())
         if why:
-            await calls.ignore(Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand"))
+            kept, self._budget = self._budget.spend(workflow.now().timestamp())
+            self._junk += [Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if kept else []
 
     @workflow.signal(name=wire.POLICY_CHANGED)
     def policy_changed(self, news: Changed) -> None:
+        self._heard += 1
         self._spec, self._changed = news.spec, True
 
     @workflow.query
@@ -152,10 +211,14 @@ class FollowDemand(Informed):
             await self._scale(spec.auto_scale)
 
     async def _provision(self, policy: AutoProvision) -> None:
-        """First take away, then deploy: what is over the maximum makes room."""
-        plan = provision(policy, self._memory, await self._facts())
-        await asyncio.gather(*(self._place(policy, place, "delete") for place in plan.undeploy))
-        await asyncio.gather(*(self._place(policy, place, "create") for place in plan.deploy))
+        """First take away, then deploy: what is over the maximum makes room. After a failure the next site is tried."""
+        while True:
+            before = self._memory.failed
+            plan = provision(policy, self._memory, await self._facts())
+            await asyncio.gather(*(self._place(policy, place, "delete") for place in plan.undeploy))
+            await asyncio.gather(*(self._place(policy, place, "create") for place in plan.deploy))
+            if set(self._memory.failed) <= set(before):
+                return
 
     async def _place(self, policy: AutoProvision, place: Place, action: str) -> None:
         """Still meant? The world may have changed since the plan was made."""
@@ -168,7 +231,7 @@ class FollowDemand(Informed):
         path = f"{self._org()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
         if why := await self._act(path, action, spec):
-            self._memory = self._memory.model_copy(update={"failed": [*self._memory.failed, place.cloudlet]})
+            self._memory = failed(self._memory, place.cloudlet)
             await calls.ignore(Ignored(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy"))
 
     async def _scale(self, policy: AutoScale) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import registry
@@ -21,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         digest,
     )
     from domain.edge.tables import ERROR_OF, Party, S
+    from domain.errors import brief
     from domain.machine import NONE, Actor
     from domain.model import Grant, Move
     from workflows.calls import move
@@ -32,11 +34,11 @@ _REFUSES = {Verb.DELETE: S.DELETE_ERROR, Verb.CREATE: S.CREATE_ERROR}  # the CRM
 
 
 class CrmFailed(Exception):
-    """The CRM said no, or nothing. `to` is the error status, `actor` who says so."""
+    """The CRM said no, or nothing. `to` is the error status, `actor` who says so; missing: it has no such object."""
 
-    def __init__(self, why: str, to: str, actor: str) -> None:
+    def __init__(self, why: str, to: str, actor: str, missing: bool = False) -> None:
         super().__init__(why)
-        self.to, self.actor = to, actor
+        self.to, self.actor, self.missing = to, actor, missing
 
 
 class Talk:
@@ -66,8 +68,17 @@ class Talk:
             if heard and await self._take(heard):
                 return heard
 
-    async def undo(self, verb: Verb, wanted: str) -> bool:
-        """Tell the CRM to put things back, and wait a while for its word that it has."""
+    async def undo(self, verb: Verb, wanted: str) -> str:
+        """Tell the CRM to put things back, and wait a while for its word that it has. Returns what is not sure."""
+        try:
+            if await self._undo(verb, wanted):
+                return ""
+        except ActivityError as error:
+            why = error.cause.message if isinstance(error.cause, FailureError) else error
+            return brief(f"the CRM could not be told to clean up: {why}")
+        return f"the CRM did not confirm within {self._terms.patience.cleanup:g} s that it cleaned up"
+
+    async def _undo(self, verb: Verb, wanted: str) -> bool:
         until = workflow.now() + timedelta(seconds=self._terms.patience.cleanup)
         await self._send(verb, self._terms.before, undo=True)
         while (said := await self._mail.read(self.path, until, "the CRM cleans up")) is not None:
@@ -134,7 +145,8 @@ class Talk:
         if found is Resolution.RESEND:
             await self._send_again()
         if found is Resolution.LOST:
-            raise self._silent("the CRM has connected again and does not have it any more")
+            why = "the CRM has connected again and does not have it any more"
+            raise CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER, missing=True)
         if found is not Resolution.HEAR:
             return None
         return CrmResponse(state=there.state if there else "NotPresent", notify_id=self.address.notify_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -50,7 +51,7 @@ class UpgradeCloudlet(OnCloudlet):
             elif isinstance(said, CrmResponse) and await self._take(grant, said):
                 break
         assert self._next
-        await calls.everything(self._next)
+        await calls.everything(self._next, grant)
         await self.close_mail()
         spec = {**self._terms.spec, "version": self._next.version}
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.V2, spec=spec)])
@@ -60,7 +61,10 @@ class UpgradeCloudlet(OnCloudlet):
         if self._status and self._status != S.UPDATE_ERROR:
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
-            await calls.send(self._address, undo_upgrade(grant, self._address, self._target))
+            try:
+                await calls.send(self._address, undo_upgrade(grant, self._address, self._target))
+            except ActivityError as error:
+                workflow.logger.warning("CRMv1 could not be told to clean up: %s", error.cause)
         await self._hear_the_rest(grant)
         await self.close_mail()
         return Done()  # what is left of CRMv2 is told by its connection
@@ -72,9 +76,10 @@ class UpgradeCloudlet(OnCloudlet):
             said = box.popleft()
             if isinstance(said, CrmResponse):
                 actor, _ = self._who(said)
-                serves = actor == Party.V1 and said.status == S.READY
-                why = "it serves on; the state stays" if serves else f"under {self._status}"
-                await self.ignore(grant.path, said.state, why, actor)
+                if actor == Party.V1 and said.status == S.READY:
+                    await self.hand_over(said)  # all data is sent to it once more, as soon as we have ended
+                else:
+                    await self.ignore(grant.path, said.state, f"under {self._status}", actor)
 
     async def _hear(self, grant: Grant, cap: datetime) -> object:
         """The next message of either CRM; each one gives them more time, up to the cap."""

@@ -1,0 +1,142 @@
+"""What is left when something could not be done as it should: by the CRM, by its undo, or by whoever repaired it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from domain.model import Result
+from tests.patience import PATIENCE
+from tests.test_edge.kit import QUICK, Edge, fault, words
+
+FORCED = {"override": "ignore-crm-and-transient-state", "cascade": True}
+
+
+@pytest.mark.parametrize("stuck", ["nothing", "app", "cluster", "running"])
+async def test_a_cluster_that_is_repaired_away_takes_its_apps_along(edge: Edge, stuck: str) -> None:
+    await edge.up()
+    cluster, app = edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+    await edge.user.do(cluster, "create", spec={})
+    await edge.user.do(app, "create", spec={})
+    if stuck != "nothing":
+        edge.set_faults(fault("silent"))
+        path, action = (app, "update") if stuck == "app" else (cluster, "delete")
+        await edge.begun(path, action, spec={"replicas": 2} if stuck == "app" else {"cascade": True})
+        await edge.until(app, "UpdateRequested" if stuck == "app" else "DeleteRequested")
+        if stuck != "running":
+            await edge.client.get_workflow_handle(path).terminate()
+    outcome = await edge.user.do(cluster, "delete", spec=FORCED, force=True)
+    assert outcome.result is Result.SUCCEEDED, outcome
+    assert (await edge.status(cluster), await edge.status(app)) == ("None", "None")
+    await edge.at_rest()
+
+
+async def test_a_cascade_that_is_cancelled_leaves_every_app_ready_or_gone(edge: Edge) -> None:
+    await edge.up(cleanup=1)
+    cluster, apps = edge.at("berlin", "c1"), [edge.at("berlin", "c1", name) for name in ("a", "b")]
+    await edge.user.do(cluster, "create", spec={})
+    for app in apps:
+        await edge.user.do(app, "create", spec={})
+    edge.set_faults(fault("silent", "delete", apps[1]))
+    ticket = await edge.begun(cluster, "delete", spec={"cascade": True})
+    await edge.until(apps[0], "None")
+    await edge.user.asking.cancel(cluster)
+    assert (await edge.end(ticket)).result is Result.CANCELLED
+    assert [await edge.status(path) for path in (cluster, *apps)] == ["Ready", "None", "Ready"]
+    await edge.at_rest()
+
+
+async def test_an_update_whose_instance_is_gone_marks_it_missing_and_recreate_brings_it_back(edge: Edge) -> None:
+    path, cluster = await edge.up(), edge.at("berlin", "c1")
+    await edge.user.do(cluster, "create", spec={})
+    edge.set_faults(fault("silent", "update"))
+    ticket = await edge.begun(cluster, "update", spec={"nodes": 2})
+    await edge.say(cluster, "Updating")
+    await edge.until(cluster, "Updating")
+    edge.platform().remove(cluster)
+    await edge.stop_crm()
+    await edge.start_crm()
+    outcome = await edge.end(ticket)
+    assert "does not have it any more" in outcome.message
+    assert outcome.status == "Ready"
+    assert (await edge.see(cluster)).info["missing"] is True
+    assert edge.things() == []  # nothing was put back behind our backs
+    edge.set_faults()
+    await edge.until(path, "Ready")
+    assert (await edge.user.do(cluster, "recreate")).status == "Ready"
+    assert edge.things() == ["c1"]
+    await edge.at_rest()
+
+
+async def test_an_undo_that_cannot_be_delivered_takes_its_row_with_a_note(edge: Edge) -> None:
+    verbs: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
+        body = await reader.readexactly(length)
+        refused = b'"verb":"create"' in body or b'"verb":"delete"' in body
+        writer.write(b"HTTP/1.1 403 Forbidden\r\n\r\n" if refused else b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        verbs.append(body)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    path, cluster = edge.at("berlin"), edge.at("berlin", "c1")
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    ticket = await edge.begun(path, "create", spec={"transport": "webhook", "url": url, "patience": QUICK})
+    await edge.connect("berlin", {"notify_id": 1})
+    await edge.until(path, "InitOk")
+    await edge.say(path, "Ready", notify_id=1)
+    assert (await edge.end(ticket)).status == "Ready"
+    outcome = await edge.user.do(cluster, "create", spec={})
+    assert outcome.result is Result.FAILED
+    assert "the CRM could not be told to clean up: the webhook answered 403" in outcome.message
+    assert await edge.status(cluster) == "None"
+    assert words(await edge.walk(cluster)) == ["CreateRequested", "CreateError", "None"]
+    listening.close()
+    await edge.at_rest()
+
+
+async def test_create_on_what_is_in_create_error_is_refused_and_delete_leaves_it(edge: Edge) -> None:
+    await edge.up()
+    cluster = edge.at("berlin", "c1")
+    edge.set_faults(fault("silent", times=1))
+    await edge.begun(cluster, "create", spec={})
+    await edge.until(cluster, "CreateRequested")
+    await edge.client.get_workflow_handle(cluster).terminate()
+    assert "is not allowed" in await edge.user.refused(edge.at("berlin", "c1"), "update", spec={})
+    assert await edge.status(cluster) == "CreateError"
+    assert await edge.user.refused(cluster, "create", spec={}) == "ClusterInst exists already, under CreateError"
+    assert (await edge.user.do(cluster, "delete")).result is Result.SUCCEEDED
+    assert await edge.status(cluster) == "None"
+    await edge.at_rest()
+
+
+async def test_a_crm_that_goes_while_it_gathers_takes_the_cloudlet_offline_at_once(edge: Edge) -> None:
+    path = edge.at("berlin")
+    await edge.start_crm()
+    edge.set_faults(fault("slow", "gather", seconds=60))
+    ticket = await edge.begun(path, "create", spec={"patience": QUICK})
+    await edge.until(path, "InitOk")
+    await edge.stop_crm()
+    await edge.until(path, "Offline")
+    await edge.start_crm()
+    edge.set_faults()
+    assert (await edge.end(ticket)).status == "Ready"
+    assert words(await edge.walk(path)) == ["Init", "InitOk", "Offline", "Init", "InitOk", "Ready"]
+    await edge.at_rest()
+
+
+async def test_after_a_failed_upgrade_the_first_crm_is_sent_all_data_again(edge: Edge) -> None:
+    path, cluster = await edge.up(), edge.at("berlin", "c1")
+    await edge.user.do(cluster, "create", spec={"nodes": 2})
+    edge.platform().expect({})
+    edge.set_faults(fault("fail", "start", message="no image"))
+    assert (await edge.user.do(path, "upgrade", spec={"version": "v2"})).status == "UpdateError"
+    async with asyncio.timeout(PATIENCE):
+        while cluster not in edge.platform().expected():
+            await asyncio.sleep(0.05)
+    assert await edge.status(path) == "UpdateError"
+    assert [line.action for line in await edge.user.history(path)][-1] == "resend"

@@ -1,0 +1,91 @@
+"""The open connections of a cloudlet's CRMs, each watched by a task of its own.
+
+A CRM on a queue has a session: an activity on its own queue that goes on as long as it does. That it began is the
+controller's ack, that it stops beating is the disconnect. A webhook CRM is acknowledged and then asked now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from domain.edge import messages as wire
+    from domain.edge.messages import Address, CrmDisconnect, Verb
+    from domain.errors import brief
+    from workflows.edge import calls
+
+BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
+TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
+FOR_EVER = timedelta(days=3650)
+PROBES = 3  # without an answer, one after the other: the CRM is gone
+
+
+class Sessions:
+    """Who is connected. `notice` is told when a connection is gone."""
+
+    def __init__(self, cloudlet: str, notice: Callable[[CrmDisconnect], None]) -> None:
+        self._cloudlet, self._notice = cloudlet, notice
+        self._open: dict[int, Address] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    @property
+    def addresses(self) -> list[Address]:
+        return list(self._open.values())
+
+    def has(self, notify_id: int) -> bool:
+        return notify_id in self._open
+
+    def address(self, notify_id: int) -> Address | None:
+        return self._open.get(notify_id)
+
+    def open(self, address: Address, acked: bool = False) -> None:
+        """Watch a connection. An older one of the same version is closed: the CRM was started again."""
+        for old in self.addresses:
+            if old.version == address.version and old.notify_id < address.notify_id:
+                self.close(old.notify_id)
+        self._open[address.notify_id] = address
+        self._tasks[address.notify_id] = asyncio.create_task(self._watch(address, acked))
+
+    def close(self, notify_id: int) -> None:
+        self._open.pop(notify_id, None)
+        if task := self._tasks.pop(notify_id, None):
+            task.cancel()
+
+    async def _watch(self, address: Address, acked: bool) -> None:
+        queue = address.transport == "queue"
+        reason = await self._session(address) if queue else await self._probes(address, acked)
+        self._notice(CrmDisconnect(notify_id=address.notify_id, reason=reason))
+
+    async def _session(self, address: Address) -> str:
+        try:
+            reason: str = await workflow.execute_activity(
+                wire.CRM_SESSION,
+                address.notify_id,
+                result_type=str,
+                task_queue=wire.crm_queue(self._cloudlet, address.version),
+                schedule_to_start_timeout=TAKE_UP,
+                start_to_close_timeout=FOR_EVER,
+                heartbeat_timeout=BEAT,
+                retry_policy=RetryPolicy(maximum_attempts=1),
+                cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+                summary=f"connection {address.notify_id} of {address.version}",
+            )
+        except ActivityError as error:
+            return f"its CRM is gone: {brief(error.cause or error, 100)}"
+        return reason
+
+    async def _probes(self, address: Address, acked: bool) -> str:
+        """Acknowledge it, then ask it now and then; several failures on end and it is gone."""
+        failures = 0
+        while True:
+            why = await calls.probe(address, Verb.PING if acked else Verb.ACK)
+            acked, failures = acked or not why, failures + 1 if why else 0
+            if failures == PROBES:
+                return f"its CRM is gone: {PROBES} posts failed, the last one: {why}"
+            await workflow.sleep(address.probe, summary="until the next ping")
