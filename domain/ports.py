@@ -175,11 +175,15 @@ SHARED = ("vnet", "securityGroup", "sshKey")
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One of the things that the VMs of a region share. However often it is made with one token, it is there once."""
+    """One of the things that the VMs of a region share. However often it is made with one token, it is there once.
+
+    `epoch` is the number of the hold under which it is ordered; a lower one than was seen there is Superseded.
+    """
 
     what: str  # one of SHARED
     token: str
     cloud_id: str = ""
+    epoch: int = 0
 
 
 class Cloud(Protocol):

@@ -29,7 +29,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     patience = Patience(call=parts.settings.call_timeout, total=parts.settings.patience)
     book = SqlBook(parts.database)
     vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, parts.fence, patience)
-    places = PlaceActivities(book, parts.clouds, parts.permits, patience)
+    places = PlaceActivities(book, parts.clouds, parts.permits, parts.fence, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
     records = RecordActivities(book, parts.connections, parts.settings.max_vms)
     simulation = Simulation(next(iter(parts.simulated.values())))

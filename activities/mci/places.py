@@ -17,6 +17,7 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.fence import Fence, Right
 from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
@@ -48,11 +49,17 @@ class PlaceActivities:
     """One instance per worker process, so that all share its permits."""
 
     def __init__(
-        self, book: Book, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience | None = None
+        self,
+        book: Book,
+        clouds: Mapping[str, Cloud],
+        permits: Permits,
+        fence: Fence,
+        patience: Patience | None = None,
     ) -> None:
         self._book = book
         self._clouds = clouds
         self._permits = permits
+        self._fence = fence
         self._patience = patience or Patience()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -70,13 +77,13 @@ class PlaceActivities:
         """Validate first, so that a typo builds no network; then make what is missing, each beside the ones before."""
         wants = visit.wants
         try:
-            async with pulse():
+            async with self._fence.right(visit.path, visit.epoch) as right:
                 if await self._book.unchecked([wants], datetime.now(UTC)):
                     found = await self._validate(wants, self._patience.total)
                     if found.problems:
                         return found
                 async with self._turns[wants.place], self._holding(visit) as held:
-                    await self._make(visit, held)
+                    await self._make(right, held)
         except ProviderError as error:
             return Findings(problems=[f"{wants.place}: {brief(error)}"])
         return Findings()
@@ -86,12 +93,13 @@ class PlaceActivities:
         """The MCI leaves the place; the last one removes what was shared there."""
         place = visit.wants.place
         try:
-            async with pulse(), self._turns[place]:  # our turn first: who held the place and then waited would block
+            # Our turn first: who held the place and then waited would block.
+            async with self._fence.right(visit.path, visit.epoch) as right, self._turns[place]:
                 while (leaving := await self._book.leave(_wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
                 if leaving is Leave.LAST:
                     async with self._holding(visit) as held:
-                        await self._remove(visit, held)
+                        await self._remove(right, held, visit.path)
         except ProviderError as error:
             return Findings(problems=[f"{place}: what is shared there could not be removed: {brief(error)}"])
         if leaving is Leave.OCCUPIED:
@@ -107,31 +115,33 @@ class PlaceActivities:
             await self._book.remember(wants, datetime.now(UTC))
         return Findings(problems=problems)
 
-    async def _make(self, visit: Visit, held: Held) -> None:
-        place, made = visit.wants.place, held.resources
+    async def _make(self, right: Right, held: Held) -> None:
+        place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in SHARED:
             if made.get(what):
                 continue
-            resource = Resource(what, token_of(place, held.generation, what))
+            resource = Resource(what, token_of(place, held.generation, what), epoch=held.epoch)
             await self._keep(held, what, "")
             async with self._permits.region(csp, region):
-                made[what] = await self._call(place, partial(self._clouds[csp].prepare, region, resource, made))
+                order = partial(self._clouds[csp].prepare, region, resource, made)
+                made[what] = await self._call(place, partial(right.order, order))
             await self._keep(held, what, made[what])
 
-    async def _remove(self, visit: Visit, held: Held) -> None:
+    async def _remove(self, right: Right, held: Held, path: str) -> None:
         """One by one, each struck out first: only a holder may, and nobody counts on what may be going."""
-        place, made = visit.wants.place, held.resources
+        place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in reversed(SHARED):
             if what not in made:
                 continue
-            resource = Resource(what, token_of(place, held.generation, what), made[what])
+            resource = Resource(what, token_of(place, held.generation, what), made[what], held.epoch)
             await self._keep(held, what, "")
             async with self._permits.region(csp, region):
-                await self._call(place, partial(self._clouds[csp].release, region, resource))
+                order = partial(self._clouds[csp].release, region, resource)
+                await self._call(place, partial(right.order, order))
             await self._keep(held, what, None)
-        _must_hold(held, await self._book.left(held, visit.path))
+        _must_hold(held, await self._book.left(held, path))
 
     async def _keep(self, held: Held, what: str, cloud_id: str | None) -> None:
         _must_hold(held, await self._book.keep(held, HELD_FOR, what, cloud_id))

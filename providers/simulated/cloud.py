@@ -155,7 +155,7 @@ class SimulatedCloud:
                 found = await self._database.run(partial(answer, csp=self.csp, call=call, after=after))
             except (StoreUnavailable, SQLAlchemyError) as error:
                 raise Unavailable(f"the simulated cloud's database failed: {brief(error, 200)}") from error
-            if isinstance(found, ProviderError):
+            if isinstance(found, ProviderError | Superseded):
                 raise found
             if not isinstance(found, Delay):
                 return found

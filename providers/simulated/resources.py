@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, UnknownOutcome
+from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome
 from domain.faults import Fault, Kind
 from domain.ports import SHARED, Order, Resource
 from providers.simulated.catalogue import missing
@@ -17,7 +17,7 @@ from providers.simulated.faults import Rules
 from providers.simulated.tables import lock_cloud, resources
 from providers.simulated.transaction import Delay, trouble
 
-Result = str | list[str] | ProviderError | None
+Result = str | list[str] | ProviderError | Superseded | None
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Preparation:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> Result:
         cloud_id = id_for(csp, self.resource)
-        if connection.execute(_again(cloud_id)).rowcount:
+        if late := _outdated(connection, cloud_id, self.resource):
+            return late
+        if connection.execute(_again(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
         before = SHARED[: SHARED.index(self.resource.what)]
         if absent := [what for what in before if not _is_there(connection, self.made.get(what, ""))]:
@@ -57,6 +59,7 @@ class Preparation:
         row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
         beside = self.made[before[-1]] if before else ""
         told = {"what": self.resource.what, "token": self.resource.token, "beside": beside}
+        row["epoch"] = self.resource.epoch
         connection.execute(sa.insert(resources).values(row | told))
         return cloud_id
 
@@ -75,6 +78,8 @@ class Release:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> Result:
         cloud_id = self.resource.cloud_id or id_for(csp, self.resource)
+        if late := _outdated(connection, cloud_id, self.resource):
+            return late
         needed = sa.select(resources.c.what).where(resources.c.beside == cloud_id)
         if other := connection.execute(needed).scalar():
             return Rejected(f"{self.resource.what} {cloud_id} is in use by a {other}")
@@ -116,8 +121,16 @@ def id_for(csp: str, resource: Resource) -> str:
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 
-def _again(cloud_id: str) -> sa.Update:
-    return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(calls=resources.c.calls + 1)
+def _again(cloud_id: str, epoch: int) -> sa.Update:
+    told = {"calls": resources.c.calls + 1, "epoch": epoch}
+    return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
+
+
+def _outdated(connection: sa.Connection, cloud_id: str, resource: Resource) -> Superseded | None:
+    """An order of an earlier hold than the last one that was seen: whoever gives it has lost its hold since."""
+    seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
+    late = f"the order of hold {resource.epoch} for the {resource.what} comes too late: hold {seen} has ordered since"
+    return Superseded(late) if seen is not None and resource.epoch < seen else None
 
 
 def _is_there(connection: sa.Connection, cloud_id: str) -> bool:

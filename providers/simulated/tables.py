@@ -71,6 +71,7 @@ resources = sa.Table(
     sa.Column("beside", sa.String, nullable=False),  # the cloud id of the one before it
     sa.Column("calls", sa.Integer, nullable=False),
     sa.Column("created", sa.Float, nullable=False),  # seconds since 1970
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),  # the highest hold that ordered it
 )
 
 

@@ -1,0 +1,106 @@
+"""Two workers at one place: what one of them has lost it does not touch, also if it froze in the middle of a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+import sqlalchemy as sa
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.fence import Fence
+from activities.mci.places import PlaceActivities
+from activities.permits import Permits
+from domain.limits import CLOUDS
+from domain.mci.messages import Findings, Visit, Wants
+from domain.ports import SHARED, Cloud, Inventory, Resource
+from providers.simulated import SimulatedCloud, create_tables
+from store.engine import Database
+from store.mci import connections as places
+from store.mci.book import SqlBook
+from store.mci.tables import connections
+from store.migrate import migrate
+
+PLACE = "aws/r1"
+WEB, OTHER = "ns:default:mci:web", "ns:default:mci:other"
+
+
+class Freezing:
+    """A cloud at whose door the worker freezes: with the key in its hand, before it asks for its removal."""
+
+    def __init__(self, cloud: SimulatedCloud, what: str) -> None:
+        self._cloud = cloud
+        self._what = what
+        self.frozen, self.awake = asyncio.Event(), asyncio.Event()
+        self.bulk = 1
+
+    async def validate(self, _region: str, _specs: list[str], _images: list[str]) -> list[str]:
+        return []
+
+    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+        return await self._cloud.prepare(region, resource, made)
+
+    async def release(self, region: str, resource: Resource) -> None:
+        if resource.what == self._what:
+            self.frozen.set()
+            await self.awake.wait()
+        await self._cloud.release(region, resource)
+
+
+class Open:
+    """An inventory in which every action is open."""
+
+    async def is_open(self, _path: str, _epoch: int) -> bool:
+        return True
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path}/places.db")
+    migrate(database)
+    database.run_here(create_tables)
+    yield database
+    database.close()
+
+
+def worker(database: Database, cloud: object) -> PlaceActivities:
+    async def beat() -> bool:
+        return True
+
+    fence = Fence(cast(Inventory, Open()), beat)
+    return PlaceActivities(SqlBook(database), {"aws": cast(Cloud, cloud)}, Permits(CLOUDS), fence)
+
+
+def visit(path: str, epoch: int) -> Visit:
+    return Visit(path=path, epoch=epoch, wants=Wants(place=PLACE, specs=[], images=[]))
+
+
+async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_from_an_mci_that_came_since(
+    database: Database,
+) -> None:
+    cloud = SimulatedCloud("aws", database)
+    slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
+    book, first, second = SqlBook(database), worker(database, slow), worker(database, quick)
+    await database.run(partial(places.enter, path=WEB, places=[PLACE]))
+    assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == Findings()
+
+    leaving = asyncio.create_task(ActivityEnvironment().run(first.release_place, visit(WEB, 2)))
+    await slow.frozen.wait()
+    gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
+    await database.run(lambda connection: connection.execute(gone))
+    assert await database.run(partial(places.enter, path=OTHER, places=[PLACE])) == [PLACE]
+    assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == Findings()
+
+    slow.awake.set()
+    with pytest.raises(ApplicationError, match="comes too late"):
+        await leaving
+    assert {what for _, what, _ in await cloud.shared()} == set(SHARED)
+    assert set(await book.resources(PLACE)) == set(SHARED)
+    assert all((await book.resources(PLACE)).values())
+    await cloud.close()
