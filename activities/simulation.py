@@ -1,13 +1,19 @@
-"""The simulated clouds' fault script, for users and tests: set from the CLI or a file."""
+"""The fault script of everything simulated, for users and tests: set from the CLI or a file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from temporalio import activity
 
+from activities import refusals
 from domain import wire
+from domain.errors import Category, Refused
 from domain.faults import Fault, FaultScript
+from domain.model import Refusal
+
+ANY = "*"
 
 
 class Faulty(Protocol):
@@ -21,17 +27,33 @@ class Faulty(Protocol):
 
 
 class Simulation:
-    """Changes the fault script of the simulated clouds, and tells what it is."""
+    """Changes the fault script, and tells what it is. `simulated`: who can fail, and in which verbs."""
 
-    def __init__(self, cloud: Faulty) -> None:
+    def __init__(self, cloud: Faulty, simulated: Mapping[str, Sequence[str]]) -> None:
         self._cloud = cloud
+        self._simulated = simulated
 
     @activity.defn(name=wire.CLOUD_FAULTS)
     async def faults(self, script: FaultScript) -> FaultScript:
-        """Replace the script, or add to it; answers what it is then."""
+        """Replace the script, or add to it; answers what it is then. A rule that could never strike is refused."""
+        try:
+            for fault in script.faults:
+                self._check(fault)
+        except Refused as refused:
+            raise refusals.refused(Refusal.of(refused)) from refused
         if script.replace:
             await self._cloud.set_faults(script.faults)
         else:
             for fault in script.faults:
                 await self._cloud.add_fault(fault)
         return FaultScript(faults=await self._cloud.faults())
+
+    def _check(self, fault: Fault) -> None:
+        if fault.csp != ANY and fault.csp not in self._simulated:
+            hint = f"simulated here are: {', '.join(self._simulated)}"
+            raise Refused(Category.INVALID, f"nothing simulated is called {fault.csp!r}: it would never fail", hint)
+        named = [self._simulated[fault.csp]] if fault.csp != ANY else self._simulated.values()
+        verbs = dict.fromkeys(verb for some in named for verb in some)
+        if fault.verb != ANY and fault.verb not in verbs:
+            who = fault.csp if fault.csp != ANY else "whatever is simulated"
+            raise Refused(Category.INVALID, f"{who} knows no verb {fault.verb!r}", f"verbs are: {', '.join(verbs)}")

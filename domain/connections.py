@@ -251,6 +251,10 @@ class Connections:
         places = self.places()
         return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
 
+    def partly_simulated(self, csp: str) -> bool:
+        """Is a region of the cloud simulated?"""
+        return any(isinstance(each, SimulatedConnection) for _, each in self.of(csp))
+
     def of(self, csp: str) -> Iterator[tuple[str, SimulatedConnection | AwsConnection]]:
         """The connections of a cloud, by name."""
         yield from ((name, each) for name, each in self.named.items() if each.csp == csp)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -19,14 +19,6 @@ from domain.model import Model, ShortText, Word
 from domain.paths import name_of
 
 APART = ("describe", "list", "validate", "prepare", "release")  # what a rule for `*` is not about by itself
-
-# fmt: off
-FaultVerb = Literal[
-    "*", "create", "suspend", "resume", "reboot", "terminate", "describe", "list", "validate", "prepare", "release",
-    "start", "stop", "pause", "reset", "migrate", "attach", "detach", "enable", "disable", "delete", "restore",
-    "destroy", "maintain", "decommission",  # and of hypervisors
-]
-# fmt: on
 
 
 class Kind(StrEnum):
@@ -55,7 +47,7 @@ class Fault(Model):
     csp: Word = "*"
     region: Word = "*"
     vm: ShortText = "*"
-    verb: FaultVerb = "*"
+    verb: Word = "*"
     times: int | None = Field(None, ge=1)
     retry_after: float | None = Field(None, ge=0)
     seconds: float = Field(1.0, ge=0)

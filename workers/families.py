@@ -44,6 +44,12 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
     return {kind: inspect for ask in asked if ask for kind, inspect in ask(parts).items()}
 
 
+def faults(parts: Parts) -> dict[str, tuple[str, ...]]:
+    """What is simulated and can be told to fail, by name, and in which verbs: a family may have such a function."""
+    asked = [getattr(family, "faults", None) for family in FAMILIES]
+    return {name: verbs for ask in asked if ask for name, verbs in ask(parts).items()}
+
+
 def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
     """Work that is tried in the step that admits it, by kind and action: a family may have a function of this name."""
     asked = [getattr(family, "at_once", None) for family in FAMILIES]

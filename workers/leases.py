@@ -18,7 +18,7 @@ from domain.leases.spec import Limits
 from domain.leases.views import Wake
 from domain.ports import AtOnce
 from domain.wire import ACTIONS_QUEUE
-from providers.leases import SimulatedHosts
+from providers.leases import CSP, SimulatedHosts
 from store.leases import LeaseReads, SqlLeases
 from store.leases.booking import LIMITS
 from workers.parts import Parts
@@ -90,6 +90,11 @@ def companions(parts: Parts) -> list[CompanionRow]:
             yield Companion(names.clock_id(pool), f"pool:{pool}", Wake(pool=pool), due)
 
     return [CompanionRow(names.LEASE_CLOCK, "lease clock", expected, names.LOOK_AGAIN, store.overdue)]
+
+
+def faults(_parts: Parts) -> dict[str, tuple[str, ...]]:
+    """What the site that hands hosts over can be told to fail in."""
+    return {CSP: ("create", "terminate")}
 
 
 def audits(parts: Parts) -> list[Audit]:

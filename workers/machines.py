@@ -14,9 +14,11 @@ from activities.verifying import Audit
 from domain.companions import Companion, CompanionRow
 from domain.machines import BIN, BIN_ROLE, LOOK_AGAIN, QUEUE
 from domain.machines.model import Bin
+from domain.machines.port import MOVES
 from domain.machines.tables import TABLES
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.machines import SimulatedHypervisor
+from providers.machines.hypervisor import NAME
 from store.bins import SqlBin
 from workers.parts import Parts
 from workflows.machines import EmptyBin, OperateObject, WorkOnNode
@@ -44,6 +46,12 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
     """For self-healing: what the hypervisor says of an object."""
     inspect = _activities(parts).inspect
     return dict.fromkeys((kind for kind in TABLES if kind != "account"), inspect)
+
+
+def faults(_parts: Parts) -> dict[str, tuple[str, ...]]:
+    """What the hypervisor can be told to fail in."""
+    verbs = dict.fromkeys(verb for moves in MOVES.values() for verb in moves)
+    return {NAME: (*verbs, "describe")}
 
 
 def audits(parts: Parts) -> list[Audit]:

@@ -11,10 +11,11 @@ from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
 from activities.mci.vms import VmActivities
 from activities.patience import Patience
-from activities.simulation import Simulation
 from activities.verifying import Audit
+from domain.faults import APART
 from domain.limits import CLOUDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
+from providers.simulated.machines import VERBS
 from store.mci.book import SqlBook
 from workers.parts import Parts
 from workflows.mci.creation import CreateMci
@@ -32,16 +33,18 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     places = PlaceActivities(book, parts.clouds, parts.permits, parts.fence, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
     records = RecordActivities(book, parts.connections, parts.settings.max_vms)
-    simulation = Simulation(next(iter(parts.simulated.values())))
     on_clouds: list[Callable[..., Any]] = [
         *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
         *(places.validate_place, places.prepare_place, places.release_place),
     ]
-    on_actions: list[Callable[..., Any]] = [
-        *(records.examine_mci, records.enrol_vms, records.plan_survey),
-        simulation.faults,
-    ]
+    on_actions: list[Callable[..., Any]] = [records.examine_mci, records.enrol_vms, records.plan_survey]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
+
+
+def faults(parts: Parts) -> dict[str, tuple[str, ...]]:
+    """Which clouds can be told to fail, and in what: those that are simulated, wholly or in part."""
+    real, known = parts.connections, (*VERBS, *APART)
+    return {csp: known for csp in parts.simulated if csp not in real.filed or real.partly_simulated(csp)}
 
 
 def audits(parts: Parts) -> list[Audit]:

@@ -27,6 +27,7 @@ from activities.inventory import ActionWrites
 from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
+from activities.simulation import Simulation
 from activities.verifying import Verifying
 from domain.errors import RatchetError, brief
 from domain.limits import CLOUDS, RateLimits
@@ -44,7 +45,7 @@ from store.permits import SqlOffice
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, companions, inspectors
+from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, companions, faults, inspectors
 from workers.parts import Parts
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
@@ -178,7 +179,10 @@ class Service:
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
+        verifying = Verifying(self.client, self.inventory, audits(self.parts))
+        simulation = Simulation(next(iter(self.simulated.values())), faults(self.parts))
         return [
+            simulation.faults,
             *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
             Clearing(self.client, self._allowed).make_way,
             *(writes.still_held, writes.close_line, writes.open_line),

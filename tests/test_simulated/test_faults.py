@@ -164,7 +164,6 @@ async def test_a_cloud_without_faults_does_not_read_the_script(aws: SimulatedClo
     [
         {"kind": "explode"},
         {"kind": "fail", "surprise": 1},
-        {"kind": "fail", "verb": "dance"},
         {"kind": "fail", "times": 0},
         {"kind": "hang", "seconds": -1},
         {"kind": "lie", "verb": "suspend"},
