@@ -17,7 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import Permits
-from domain.limits import CLOUDS
+from domain.limits import RateLimits
 from domain.mci.messages import Findings, Visit, Wants
 from domain.ports import SHARED, Cloud, Inventory, Resource
 from providers.simulated import SimulatedCloud, create_tables
@@ -74,7 +74,7 @@ def worker(database: Database, cloud: object) -> PlaceActivities:
         return True
 
     fence = Fence(cast(Inventory, Open()), beat)
-    return PlaceActivities(SqlBook(database), {"aws": cast(Cloud, cloud)}, Permits(CLOUDS), fence)
+    return PlaceActivities(SqlBook(database), {"aws": cast(Cloud, cloud)}, Permits(RateLimits()), fence)
 
 
 def visit(path: str, epoch: int) -> Visit:

@@ -179,7 +179,6 @@ class Service:
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
-        verifying = Verifying(self.client, self.inventory, audits(self.parts))
         simulation = Simulation(next(iter(self.simulated.values())), faults(self.parts))
         return [
             simulation.faults,
