@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from domain import edge as of_edge
+from domain import leases as of_leases
+from domain import machines as of_machines
+from domain import mci as of_mci
+from domain import systems as of_systems
+from domain.kinds import Kind
 from starter import edge, leases, machines, mci, systems
 from starter.faces import Face
 from starter.naming import EXAMPLES
@@ -17,5 +23,11 @@ FACES: dict[str, Face] = {
 DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}
 REMARKS = {kind: remarks for face in FACES.values() for kind, remarks in face.remarks.items()}
 
-for _face in FACES.values():
-    EXAMPLES.update(_face.examples)
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "mci": of_mci.KINDS,
+    "edge": of_edge.KINDS,
+    "machines": of_machines.KINDS,
+    "leases": of_leases.KINDS,
+    "systems": of_systems.KINDS,
+}
+EXAMPLES.update({kind.name: FACES[family].examples for family, kinds in _KINDS.items() for kind in kinds})

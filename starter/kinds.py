@@ -69,7 +69,9 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
-        words += " ".join(["", *(f"{flag(name)} {EXAMPLES.get(name, '...')}" for name in needed(spec))])
+        words += " ".join(
+            ["", *(f"{flag(name)} {EXAMPLES.get(kind.name, {}).get(name, '...')}" for name in needed(spec))]
+        )
     return described(with_options(command, spec_options(spec)), verb.help, words)
 
 

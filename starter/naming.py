@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Mapping
 
 from pydantic import ValidationError
 
@@ -13,7 +14,7 @@ from domain.model import Request
 from domain.paths import check_path, expand, make, short
 from domain.wire import object_of
 
-EXAMPLES = {"ns": "default", "mci": "web", "vm": "front-1"}  # families add theirs
+EXAMPLES: dict[str, Mapping[str, str]] = {}  # by kind: names and values for its help; families fill them in
 
 
 def candidates(text: str) -> list[str]:
@@ -52,7 +53,8 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 def example(kind: registry.Kind) -> str:
     """An object of the kind as it may be typed."""
-    return short(make(kind.scope, [EXAMPLES.get(word, f"{word}-1") for word in kind.scope]))
+    names = EXAMPLES.get(kind.name, {})
+    return short(make(kind.scope, [names.get(word, f"{word}-1") for word in kind.scope]))
 
 
 def compose(path: str, action: str, **rest: object) -> Request:

@@ -30,5 +30,5 @@ FACE = Face(
     remarks={"mci": remarks},
     extend=extend,
     demo=demo.mci,
-    examples={"subGroup": "front"},
+    examples={"ns": "default", "mci": "web", "vm": "front-1", "subGroup": "front"},
 )

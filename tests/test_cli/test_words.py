@@ -1,0 +1,92 @@
+"""What people are told: only what is true, and only what they can do."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from domain import registry
+from domain.machine import Ruling
+from domain.model import Admission, Grant, Outcome, Request, Result
+from starter import actions, families, naming
+from starter.answers import conflict
+from starter.asking import Asking, Ticket
+from starter.errors import Exit
+from store.claims import _allowed
+
+MACHINE = "account:acme:cloudspace:dev:machine:db"
+MIGRATING = f"{MACHINE}::migrate"
+GRANT = Grant(epoch=1, path="x", action="end", ruling=Ruling.GO, came_from="ACTIVE", during="TERMINATING", then="None")
+ENDED = Outcome(
+    path=MACHINE, action="stop", result=Result.SUCCEEDED, status="HALTED", message="2 start again on enable"
+)
+
+
+@pytest.mark.parametrize("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
+def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
+    hint = _allowed(kind.table, kind.table.statuses).removeprefix("allowed now: ")
+    offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}
+    assert offered <= {verb.action for verb in kind.verbs if not verb.hidden} - set(kind.table.hidden)
+
+
+def test_neither_the_clock_s_start_nor_a_migration_is_offered() -> None:
+    assert "start" not in registry.kind("lease").offered
+    assert "migrate" not in registry.kind("machine").offered
+    assert "discard" not in registry.kind("disk").offered
+
+
+def test_a_conflict_with_hidden_work_names_its_own_workflow_and_offers_no_force() -> None:
+    refusal = conflict(Request(path=MACHINE, action="migrate"), None)
+    assert f"on {MIGRATING}: " in refusal.message
+    assert refusal.hint.endswith(f"wait for it: starter wait {MIGRATING}")
+
+
+@pytest.mark.parametrize(("action", "offered"), [("stop", True), ("create", False)])
+def test_force_is_offered_where_it_takes_over(action: str, offered: bool) -> None:
+    assert ("--force" in conflict(Request(path=MACHINE, action=action), None).hint) is offered
+    assert "--force" not in conflict(Request(path=MACHINE, action=action, force=True), None).hint
+
+
+def test_the_receipt_of_hidden_work_names_the_object_that_there_is() -> None:
+    sheet = actions._receipt(Ticket(MIGRATING, "r1", Admission(grant=GRANT)), "")
+    assert (sheet.lines, sheet.names) == ([("acme/dev/db", "end", "r1")], [MACHINE])
+    assert (sheet.data["path"], sheet.data["workflow"]) == (MACHINE, MIGRATING)
+
+
+class Link:
+    def link(self, path: str, run: str) -> str:
+        return ""
+
+
+@pytest.mark.parametrize(("grant", "before"), [(GRANT, False), (None, True)])
+async def test_carried_out_before_is_said_only_if_it_was(
+    capsys: pytest.CaptureFixture[str], grant: Grant | None, before: bool
+) -> None:
+    ticket = Ticket(MACHINE, "r1", Admission(grant=grant, outcome=ENDED))
+    assert await actions._see_through(cast(Asking, Link()), ticket, actions.Options()) is Exit.DONE
+    assert ("carried out before" in capsys.readouterr().err) is before
+
+
+def test_the_message_of_a_success_is_told_with_its_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert actions.conclude(ENDED, "table") is Exit.DONE
+    assert "2 start again on enable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "told"), [("cancelled", "0 of 0 failed"), ("cancelled; 1 is left", "why: 1 is left"), ("by x", "by x")]
+)
+def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], message: str, told: str) -> None:
+    actions.conclude(ENDED.model_copy(update={"result": Result.CANCELLED, "message": message}), "table")
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("cancelled") == 1
+
+
+def test_examples_in_help_are_the_family_s_own() -> None:
+    assert set(naming.EXAMPLES) == set(registry.KINDS)
+    for face in families.FACES.values():
+        mine: list[Any] = [each for each in naming.EXAMPLES.values() if each is face.examples]
+        assert mine
+    assert naming.example(registry.kind("machine")) == "acme/dev/db"
+    assert naming.example(registry.kind("vm")) == "default/web/front-1"

@@ -1,0 +1,22 @@
+"""What the history says of an end: how, and why, each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from domain.model import Result
+from store.endings import _reason
+
+
+@pytest.mark.parametrize(
+    ("result", "message", "told"),
+    [
+        (Result.CANCELLED, "cancelled", "cancelled"),
+        (Result.CANCELLED, "cancelled; one is left", "cancelled; one is left"),
+        (Result.CANCELLED, "preempted by delete", "cancelled: preempted by delete"),
+        (Result.FAILED, "no room", "failed: no room"),
+        (Result.SUCCEEDED, "", "succeeded"),
+    ],
+)
+def test_a_reason_says_how_it_ended_once(result: Result, message: str, told: str) -> None:
+    assert _reason(result, message) == told
