@@ -24,6 +24,7 @@ ONCE = {
     "heal report": "sweeps are minutes apart",
     "check": "an answer to one question",
     "wait": "it waits by itself, and shows how far the action is",
+    "attach": "as wait",
     "states": "the law does not change",
     "system show": "what was deployed, to be written into a file",
 }
