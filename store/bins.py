@@ -20,21 +20,20 @@ from store.schema import fact, objects
 PAGE = 500  # entries that one look reads besides those that are put off
 
 _UNTIL = fact(objects.c.info, "until")
-_OF_TENANT = (
-    IN_INDEX,
-    (objects.c.path == sa.bindparam("tenant"))
-    | ((objects.c.path > sa.bindparam("first")) & (objects.c.path < sa.bindparam("last"))),
-)
+_AT = sa.bindparam("at", type_=sa.String)
+# Not as a range of paths: SQLite would then read all of the tenant by its path instead of what is due by its time.
+_WITHIN = sa.bindparam("within", type_=sa.String)
+_OF_TENANT = (IN_INDEX, sa.func.substr(objects.c.path + ":", 1, sa.func.length(_WITHIN)) == _WITHIN)
 _DUE = (
     sa.select(objects.c.path, objects.c.status, objects.c.info)
-    .where(*_OF_TENANT, sa.bindparam("at") >= _UNTIL)
+    .where(*_OF_TENANT, _UNTIL <= _AT)
     .order_by(_UNTIL, objects.c.path)
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("most", type_=sa.Integer))
 )
-_NEXT = sa.select(_UNTIL).where(*_OF_TENANT, sa.bindparam("at") < _UNTIL).order_by(_UNTIL).limit(1)
+_NEXT = sa.select(_UNTIL).where(*_OF_TENANT, _UNTIL > _AT).order_by(_UNTIL).limit(1)
 _OVER = (
     sa.select(objects.c.path, _UNTIL)
-    .where(IN_INDEX, sa.bindparam("at") >= _UNTIL, objects.c.status.in_(IN_BIN))
+    .where(IN_INDEX, _UNTIL <= _AT, objects.c.status.in_(IN_BIN))
     .order_by(_UNTIL, objects.c.path)
 )
 _ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(objects.c.path)
@@ -58,8 +57,7 @@ class SqlBin:
 
 def due(connection: sa.Connection, query: BinQuery) -> BinList:
     """Entries whose time is over, the longest over first; what lies in an entry that goes is left to go along."""
-    tenant = {"tenant": query.tenant, "first": f"{query.tenant}:", "last": f"{query.tenant};"}
-    which = tenant | {"at": rules.stamp(query.at)}
+    which = {"within": f"{query.tenant}:", "at": rules.stamp(query.at)}
     rows = connection.execute(_DUE, which | {"most": PAGE + len(query.later)}).all()
     going, found, waiting = list(query.busy), list[BinEntry](), False
     for path, status, info in rows:

@@ -39,6 +39,11 @@ _BY_PATH = sa.select(*_COLUMNS).where(things.c.path == sa.bindparam("at_path"))
 _CHANGE = sa.update(things).where(things.c.path == sa.bindparam("at_path"))
 _DONE = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("token")).limit(1)
 _KEEP = sa.insert(orders)
+_USED = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
+    things.c.node == sa.bindparam("node"),
+    things.c.kind == "machine",
+    things.c.state.in_(sa.bindparam("states", expanding=True)),
+)
 
 
 def find(connection: sa.Connection, path: str, kind: str = "") -> Thing:
@@ -173,8 +178,7 @@ def _nodes(connection: sa.Connection) -> list[Thing]:
 
 
 def _used(connection: sa.Connection, node: str) -> int:
-    on = things.c.node == node, things.c.kind == "machine", things.c.state.in_(USING_MEMORY)
-    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(*on)).scalar_one())
+    return int(connection.execute(_USED, {"node": node, "states": USING_MEMORY}).scalar_one())
 
 
 _Special = Callable[[sa.Connection, Thing, Thing, Order], Thing]

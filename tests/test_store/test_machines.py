@@ -1,0 +1,224 @@
+"""Machines and their neighbours in the store: decisions that race with each other, and queries that stay flat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from domain.machine import NONE
+from domain.machines.model import BinEntry, BinQuery
+from domain.machines.rules import stamp
+from domain.model import Admission, Ending, Grant, Request, Result
+from providers.machines import books
+from providers.machines.tables import things
+from providers.simulated.tables import metadata as simulated
+from store import bins, endings, machines
+from store.riders import RIDERS, Found
+from store.schema import objects
+from tests.test_store.scene import NOON, Scene, claim
+from tests.test_store.test_races import beginning, overtaken
+
+Pair = tuple[Scene, Scene]
+ACME, DEV = "account:acme", "account:acme:cloudspace:dev"
+DB, WEB = f"{DEV}:machine:db", f"{DEV}:machine:web"
+IMAGE, FIRST, SECOND = "image:ubuntu", "node:n1", "node:n2"
+
+
+def ending(grant: Grant, **info: Any) -> Callable[[sa.Connection], object]:
+    told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path}
+    end = Ending(**told, result=Result.SUCCEEDED, at=NOON, info=info or None)
+    return partial(endings.finish, ending=end)
+
+
+async def make(
+    scene: Scene, path: str, action: str = "create", left: dict[str, Any] | None = None, **spec: Any
+) -> None:
+    """A whole action in which everything goes well."""
+    grant = await scene.grant(path, action, spec=spec or None)
+    await scene.database.run(ending(grant, **(left or {})))
+
+
+@pytest.fixture
+async def site(pair: Pair) -> Pair:
+    """An account with a cloudspace, an image, and a node for two machines."""
+    for path in (ACME, DEV, IMAGE):
+        await make(pair[0], path)
+    await make(pair[0], FIRST, memory=2)
+    return pair
+
+
+def create(path: str, **spec: Any) -> Callable[[sa.Connection], Admission]:
+    return beginning(claim(path, "create", spec={"image": "ubuntu", **spec}))
+
+
+def reason(admission: Admission) -> str:
+    assert admission.refusal, admission.grant
+    return admission.refusal.message
+
+
+# PostgreSQL only: there a transaction can be in the middle of another one. Both orders are forced.
+
+
+async def test_a_machine_is_not_made_from_an_image_that_is_just_being_deleted(site: Pair) -> None:
+    late = await overtaken(site, beginning(claim(IMAGE, "delete")), create(DB))
+    assert reason(late) == f"{IMAGE} is DELETING"
+
+
+async def test_an_image_is_not_deleted_when_a_machine_is_just_being_made_from_it(site: Pair) -> None:
+    late = await overtaken(site, create(DB), beginning(claim(IMAGE, "delete")))
+    assert f"it is in use by {DB}" in reason(late)
+
+
+async def test_two_machines_are_made_from_one_image_at_the_same_time(site: Pair) -> None:
+    one, two = site
+    with one.database.engine.begin() as connection:
+        assert create(DB)(connection).grant
+        assert (await two.database.run(create(WEB))).grant
+
+
+async def test_the_last_room_of_a_node_is_given_once(site: Pair) -> None:
+    late = await overtaken(site, create(DB, node="n1", memory=2), create(WEB, node="n1"))
+    assert reason(late) == "node n1 is full: 0 GiB are free, 1 are needed"
+
+
+async def test_a_machine_does_not_go_to_a_node_that_is_just_going_into_maintenance(site: Pair) -> None:
+    late = await overtaken(site, beginning(claim(FIRST, "maintain")), create(DB, node="n1"))
+    assert reason(late) == "node n1 is PUTTING_IN_MAINTENANCE"
+
+
+async def test_two_nodes_do_not_go_because_each_believes_that_the_other_stays(site: Pair) -> None:
+    await make(site[0], SECOND)
+    late = await overtaken(site, beginning(claim(FIRST, "decommission")), beginning(claim(SECOND, "decommission")))
+    assert "there is no other enabled node" in reason(late)
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """Let something happen between the reading of what else is to be locked and the reading of the locks."""
+
+    def put(kind: str, what: Callable[[], object]) -> None:
+        rider, todo = RIDERS[kind], [what]
+        assert rider.locks
+        read = rider.locks
+
+        def locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
+            paths = read(connection, request, found)
+            if todo:
+                todo.pop()()
+            return paths
+
+        monkeypatch.setitem(RIDERS, kind, replace(rider, locks=locks))
+
+    return put
+
+
+@pytest.mark.parametrize(("path", "locked"), [(DB, f"{ACME}:disk:d1"), (f"{ACME}:disk:d1", DB)])
+async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and_the_machine(
+    site: Pair, between: Callable[[str, Callable[[], object]], None], path: str, locked: str
+) -> None:
+    """The disk was not attached when it was read, and the attach had gone when its locks were."""
+    one, two = site
+    await make(one, DB, image="ubuntu", left={"node": "n1"})
+    await make(one, f"{ACME}:disk:d1")
+    attach = await one.grant(f"{ACME}:disk:d1", "attach", spec={"machine": "dev/db"})
+    between("machine" if path == DB else "disk", lambda: two.database.run_here(ending(attach, machine=DB)))
+    admission = await one.database.run(beginning(claim(path, "delete")))
+    assert admission.grant, admission.refusal
+    held = {hold.path for hold in await one.inventory.holds() if hold.mode.value == "X"}
+    assert held == {path, locked}
+
+
+# Both databases.
+
+
+async def filled(scene: Scene, number: int) -> None:
+    """So many machines, ten to a node and each tenth in the bin, and nobody asked the database to count them."""
+
+    def row(n: int) -> dict[str, Any]:
+        binned = n % 10 == 0
+        info = {"bin": 1, "until": stamp(NOON + timedelta(seconds=n))} if binned else {"node": f"n{n // 10}"}
+        rest = dict.fromkeys(("previous_status", "target_action", "target_status"), NONE)
+        return {
+            "path": f"account:a{n % 50}:cloudspace:dev:machine:m{n}",
+            "kind": "machine",
+            "parent": f"account:a{n % 50}:cloudspace:dev",
+            "status": "DELETED" if binned else "RUNNING",
+            "spec": {"memory": 2},
+            "info": info,
+            **{"error": "", "epoch": 0, "created_at": NOON, "changed_at": NOON},
+            **rest,
+        }
+
+    rows = [row(n) for n in range(number)]
+    await scene.database.run(lambda connection: connection.execute(sa.insert(objects), rows))
+
+
+def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]) -> str:
+    """How the database would carry a query out."""
+    said = query.params(asked).compile(connection.engine, compile_kwargs={"literal_binds": True})
+    explain = "EXPLAIN" if connection.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
+    return "\n".join(" ".join(map(str, row)) for row in connection.execute(sa.text(f"{explain} {said}")))
+
+
+async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(scene: Scene) -> None:
+    await filled(scene, 5_000)
+    asked = {"node": "n7", "statuses": list(map(str, machines._USING_MEMORY))}
+    assert await scene.database.run(lambda connection: connection.execute(machines._USED, asked).scalar_one()) == 18
+    assert "objects_on_node" in await scene.database.run(lambda connection: plan(connection, machines._USED, asked))
+
+
+async def test_what_is_due_in_a_bin_is_found_without_reading_what_is_in_use(scene: Scene) -> None:
+    await filled(scene, 5_000)
+    tenant = {"within": "account:a0:", "at": stamp(NOON), "most": 20}
+    for query in (bins._DUE, bins._NEXT):
+        found = await scene.database.run(lambda connection, query=query: plan(connection, query, tenant))  # type: ignore[misc]
+        assert "objects_in_bin" in found
+
+
+async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_put_off(scene: Scene) -> None:
+    await make(scene, ACME)
+    await make(scene, DEV)
+    await make(scene, IMAGE)
+    await make(scene, DEV, "delete", {"bin": 7}, retention_days=1)
+    await make(scene, IMAGE, "delete", {"bin": 8}, retention_days=1)
+
+    def seen(days: float, **more: Any) -> tuple[list[BinEntry], bool, bool]:
+        query = BinQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
+        found = scene.database.run_here(partial(bins.due, query=query))
+        return found.due, found.waiting, found.next is not None
+
+    entry = BinEntry(path=DEV, number=7)
+    assert seen(0.5) == ([], False, True)
+    assert seen(2) == ([entry], False, False)
+    assert seen(2, busy=[ACME]) == seen(2, busy=[DEV]) == seen(2, later=[DEV]) == ([], False, False)
+    assert seen(2, later=[ACME]) == ([entry], False, False)
+    await scene.grant(ACME, "delete", spec={"retention_days": 1, "cascade": True})
+    assert seen(2) == ([entry], True, False)  # the account is on its way into the bin
+    assert scene.database.run_here(bins.tenants) == [ACME, "image"]
+
+
+@pytest.fixture
+def hypervisors(scene: Scene) -> Iterator[sa.Connection]:
+    """The simulated hypervisor's tables beside ours, until the test ends."""
+    with scene.database.engine.connect() as connection, connection.begin() as transaction:
+        simulated.create_all(connection)
+        yield connection
+        transaction.rollback()
+
+
+def test_the_hypervisor_reckons_the_room_of_a_node_from_what_runs_there(hypervisors: sa.Connection) -> None:
+    rest = {"machine": "", "image": "i", "memory": 2, "effects": 1}
+    rows = [
+        {"path": f"m{n}", "kind": "machine", "state": "stopped" if n % 2 else "running", "node": f"n{n // 10}", **rest}
+        for n in range(5_000)
+    ]
+    hypervisors.execute(sa.insert(things), rows)
+    assert books._used(hypervisors, "n7") == 10
+    asked = {"node": "n7", "states": list(books.USING_MEMORY)}
+    assert "sim_things_on_node" in plan(hypervisors, books._USED, asked)
