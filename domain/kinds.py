@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.machine import StateTable
+from domain.machine import NONE, StateTable
 from domain.model import NewObject
 
 
@@ -41,11 +41,16 @@ class Kind:
     counts: str | None = None  # what the aggregate counts instead: objects of this kind, however deep below
     place: str = ""  # which part of its info says where it is, if it has no placement
     titled: bool = False  # its source system writes a TargetAction with a capital: `Create`
+    absent: str = NONE  # its source system's word for an object that is not there
     busy: str = ""  # what the source system says, besides, of an object that is under way
 
     @property
     def name(self) -> str:
         return self.table.kind
+
+    def shown(self, status: str) -> str:
+        """A status as people read it: one that is gone has the source system's word for that."""
+        return self.absent if status == NONE else status
 
     def target_action(self, action: str) -> str:
         """A TargetAction as the source system writes it."""

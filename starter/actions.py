@@ -177,6 +177,8 @@ def _for_good(kind: registry.Kind, action: str) -> bool:
 
 def _ending(outcome: Outcome) -> Sheet:
     """With counts if there was anything to count: most objects have no targets but themselves."""
+    shown = registry.kind_at(outcome.path).shown(outcome.status)
+    outcome = outcome.model_copy(update={"status": shown})
     cells = {"OBJECT": short(outcome.path), "ACTION": outcome.action}
     cells |= {"RESULT": outcome.result, "STATUS": outcome.status}
     if outcome.done or outcome.failed or outcome.skipped:

@@ -14,7 +14,7 @@ from domain.edge.specs import (
     PolicySpec,
     UpgradeSpec,
 )
-from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY
+from domain.edge.tables import APP, CLOUDLET, CLUSTER, NOT_PRESENT, POLICY
 from domain.kinds import Kind, Verb
 
 # fmt: off
@@ -28,19 +28,19 @@ KINDS: tuple[Kind, ...] = (
         Verb("maintenance-end",   wire.MAINTAIN_CLOUDLET, "Back to normal operation."),
         Verb("rekey",             wire.REKEY_CLOUDLET,    "Give its CRM another token, or none.", KeySpec),
         Verb("delete",            wire.DELETE_CLOUDLET,   "Shut down the CRM and forget the cloudlet."),
-    ), "Edge sites, each with a CRM that does the work there."),
+    ), "Edge sites, each with a CRM that does the work there.", absent=NOT_PRESENT),
     Kind(CLUSTER, ("org", "cloudlet", "cluster"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create a cluster on a cloudlet.", ClusterSpec),
         Verb("update",            wire.CHANGE_INSTANCE,   "Change a cluster; what is not said stays.", ClusterSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete a cluster.", DeleteClusterSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet lost.", OverrideSpec),
-    ), "Cluster instances on cloudlets."),
+    ), "Cluster instances on cloudlets.", absent=NOT_PRESENT),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec),
         Verb("update",            wire.CHANGE_INSTANCE,   "Change an app; what is not said stays.", AppSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet lost.", OverrideSpec),
-    ), "App instances in clusters."),
+    ), "App instances in clusters.", absent=NOT_PRESENT),
     Kind(POLICY, ("org", "policy"), (
         Verb("create",            wire.KEEP_POLICY,       "Let demand decide where an app runs, or a cluster's size.",
              PolicySpec),

@@ -46,7 +46,8 @@ class Party(StrEnum):
 S = Status
 CRM, V1, V2, CONTROLLER = Party.CRM, Party.V1, Party.V2, Actor.CONTROLLER
 
-GONE = ("NotPresent", "Deleted")  # the CRM's words for an object that is not there (any more)
+NOT_PRESENT = "NotPresent"
+GONE = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that is not there (any more)
 
 
 def _instance(kind: str, label: str) -> StateTable:

@@ -6,9 +6,12 @@ from itertools import product
 
 import pytest
 
+from domain import registry
 from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, Party
 from domain.errors import Refused
 from domain.machine import NONE, Actor, Ruling, StateTable
+from domain.model import Outcome, Result
+from starter.actions import _ending
 
 ACTORS = (*Actor, *Party)
 
@@ -183,3 +186,15 @@ def test_only_the_actor_of_a_row_may_take_it() -> None:
     assert CLUSTER.step("Creating", "Ready", Party.CRM).ruling is Ruling.GO
     for other in (Actor.USER, Actor.CONTROLLER, Party.V1, Party.V2):
         assert CLUSTER.step("Creating", "Ready", other).ruling is Ruling.REFUSED
+
+
+@pytest.mark.parametrize("kind", ["cloudlet", "cluster", "app"])
+def test_what_is_gone_is_not_present_in_what_people_read(kind: str) -> None:
+    found = registry.kind(kind)
+    assert (found.shown(NONE), found.shown("Ready")) == ("NotPresent", "Ready")
+    assert registry.kind("mci").shown(NONE) == NONE
+
+
+def test_the_outcome_of_a_delete_says_not_present() -> None:
+    gone = Outcome(path="org:a:cloudlet:b:cluster:c", action="delete", result=Result.SUCCEEDED, status=NONE)
+    assert "NotPresent" in str(_ending(gone))
