@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
+
 from domain.edge.facts import ConnectFact, LostFact, Standing
 from domain.edge.messages import CrmConnect, CrmDisconnect
 from store.edge import links
+from store.schema import objects
 from tests.test_store.scene import NOON, Scene
 
 BERLIN = "org:acme:cloudlet:berlin"
@@ -40,3 +43,16 @@ async def test_a_connection_that_is_over_cannot_be_taken_up_again(scene: Scene) 
     await scene.database.run(lambda connection: links.lost(connection, gone))
     again = await scene.database.run(lambda connection: links.connected(connection, connect(1)))
     assert (again.standing, again.why) == (Standing.REFUSED, "notify-id 1 is not newer than 1")
+
+
+async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(scene: Scene) -> None:
+    grant = await scene.grant(BERLIN, "create", spec={})
+    await scene.database.run(lambda connection: links.connected(connection, connect(1)))
+    await scene.finish(grant)
+    cluster, app = f"{BERLIN}:cluster:c1", f"{BERLIN}:cluster:c1:app:shop"
+    for path in (cluster, app):
+        await scene.finish(await scene.grant(path, "create", spec={}))
+    await scene.database.run(lambda connection: connection.execute(sa.delete(objects).where(objects.c.path == cluster)))
+    assert "there is no such ClusterInst" in (await scene.refusal(app, "update", spec={"replicas": 2})).message
+    await scene.finish(await scene.grant(app, "delete"))
+    assert await scene.inventory.list_objects("app", BERLIN, "", 10) == []
