@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from activities.books import CloudBooks
+from activities.mci.orphans import OrphanReading
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
@@ -33,11 +35,15 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     places = PlaceActivities(book, parts.clouds, parts.permits, parts.fence, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
     records = RecordActivities(book, parts.connections, parts.settings.max_vms)
+    orphans = OrphanReading(parts.inventory, parts.clouds, parts.permits, patience, partial(_places, parts))
     on_clouds: list[Callable[..., Any]] = [
         *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
         *(places.validate_place, places.prepare_place, places.release_place),
     ]
-    on_actions: list[Callable[..., Any]] = [records.examine_mci, records.enrol_vms, records.plan_survey]
+    on_actions: list[Callable[..., Any]] = [
+        *(records.examine_mci, records.enrol_vms, records.plan_survey),
+        orphans.read_orphans,
+    ]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
 
 
@@ -50,10 +56,12 @@ def faults(parts: Parts) -> dict[str, tuple[str, ...]]:
 def audits(parts: Parts) -> list[Audit]:
     """VMs against the clouds' books, in every place that this worker reaches."""
 
-    async def places() -> list[str]:
-        found = parts.connections.places()
-        for csp, cloud in parts.simulated.items():
-            found += [placement(csp, region) for region in await cloud.regions()]
-        return found
+    return [CloudBooks(parts.inventory, parts.clouds, partial(_places, parts)).audit]
 
-    return [CloudBooks(parts.inventory, parts.clouds, places).audit]
+
+async def _places(parts: Parts) -> list[str]:
+    """Where VMs may be, whether or not we have a record of any there."""
+    found = parts.connections.places()
+    for csp, cloud in parts.simulated.items():
+        found += [placement(csp, region) for region in await cloud.regions()]
+    return found

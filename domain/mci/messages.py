@@ -29,6 +29,7 @@ VALIDATE_PLACE = "validate_place"
 PREPARE_PLACE = "prepare_place"
 RELEASE_PLACE = "release_place"
 SURVEY_PLACE = "survey_place"
+READ_ORPHANS = "read_orphans"
 
 
 class Decision(Model):
@@ -195,6 +196,37 @@ class SurveyReport(Model):
             orphans=[*self.orphans, *other.orphans][:100],
             orphans_found=self.orphans_found + other.orphans_found,
         )
+
+
+class Orphan(Model):
+    """A VM in a cloud with a path of ours, and what the record of that path says, which is not about this VM."""
+
+    path: str = ""
+    place: str = ""
+    cloud_id: str = ""
+    state: str = ""
+    record: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """By which they are sorted."""
+        return self.place, self.path, self.cloud_id
+
+
+class OrphanQuery(Model):
+    """Orphans at or below a path, from after one of them on."""
+
+    path: str = ""
+    after: Orphan = Orphan()
+    limit: int = 500
+
+
+class Orphans(Model):
+    """A page of orphans. `after` is there if there may be more; `silent` are the places that did not answer."""
+
+    orphans: list[Orphan] = []
+    silent: list[str] = []
+    after: Orphan | None = None
 
 
 class Directory(Protocol):
