@@ -11,6 +11,7 @@ from store.riders import Rider
 FAMILIES: dict[str, Rider] = {
     "mci": mci.RIDER,
     "vm": mci.VM_RIDER,
+    "orphan": mci.ORPHAN_RIDER,
     **edge.RIDERS,
     **machines.RIDERS,
     **leases.RIDERS,

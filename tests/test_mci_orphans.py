@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from activities.mci.vms import token_of
 from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans
+from domain.model import Outcome, Result
 from domain.ports import Order, VmFacts
 from domain.wire import placement
+from tests.patience import PATIENCE
 from tests.user import User
 
 
-async def late(user: User, path: str, token: str, csp: str = "aws", n: int = 0) -> VmFacts:
+async def late(user: User, path: str, token: str, csp: str = "aws", n: int = 0, epoch: int = 1) -> VmFacts:
     """A VM that a cloud made after all, as its order was on the way for long."""
-    (made,) = await user.service.simulated[csp].perform("create", user.region(n), [Order(path, token, epoch=10**9)])
+    (made,) = await user.service.simulated[csp].perform("create", user.region(n), [Order(path, token, epoch=epoch)])
     assert isinstance(made, VmFacts)
     return made
 
@@ -37,9 +42,7 @@ async def test_vms_of_an_mci_that_is_gone_are_found_in_places_without_a_record(u
     assert await orphans(user, gone, limit=1) == found, "in pages of any size"
     cloud = user.service.simulated["aws"]
     for vm in made[::2]:
-        await cloud.perform(
-            "terminate", user.region(), [Order(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=10**9)]
-        )
+        await cloud.perform("terminate", user.region(), [Order(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)])
     assert {each.place for each in await orphans(user, gone)} == {placement("gcp", user.region())}
 
 
@@ -47,7 +50,85 @@ async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(
     path = f"ns:{user.ns}:mci:web"
     await user.do(path, "create", spec=user.groups("aws"))
     assert await orphans(user, path) == []
-    double = await late(user, f"{path}:vm:aws-1", "of another life")
+    double = await late(
+        user, f"{path}:vm:aws-1", f"{path} of another life", epoch=(await user.see(f"{path}:vm:aws-1")).epoch
+    )
     (found,) = await orphans(user, path)
     own = (await user.service.inventory.get(f"{path}:vm:aws-1")).info["cloud_id"]
     assert (found.cloud_id, found.record) == (double.cloud_id, f"Running as {own}")
+
+
+async def removed(user: User, orphan: Orphan) -> Outcome:
+    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
+    return await user.do(path, "remove", spec={"place": orphan.place})
+
+
+async def states(user: User, path: str) -> list[str]:
+    return sorted(str(vm.state) for vm in (await user.books()).get(path, []))
+
+
+async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and_removed(user: User) -> None:
+    path, vm = f"ns:{user.ns}:mci:late", f"ns:{user.ns}:mci:late:vm:aws-1"
+    await user.fault("hang", vm="aws-1", verb="create", seconds=60)
+    ticket = await user.admitted(path, "create", spec=user.groups("aws", size=1))
+    async with asyncio.timeout(PATIENCE):
+        while not (await user.see(path)).status.startswith("Creating"):
+            await asyncio.sleep(0.02)
+    generation = (await user.see(vm)).info["generation"]
+    await user.asking.cancel(path)
+    await user.asking.outcome(path, ticket.run)
+    await user.heal_faults()
+    await user.do(path, "delete")
+    token = token_of(vm, generation, "create", 0)
+    made = await late(user, vm, token)
+    (found,) = await orphans(user, path)
+    assert (found.path, found.cloud_id, found.record) == (vm, made.cloud_id, "none")
+    assert (await removed(user, found)).result is Result.SUCCEEDED
+    assert await orphans(user, path) == []
+    assert await states(user, vm) == ["terminated"]
+    assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Removing", "None"]
+
+
+async def test_forty_vms_for_twenty_records_are_twenty_again(user: User) -> None:
+    path = f"ns:{user.ns}:mci:twice"
+    await user.do(path, "create", spec=user.groups("aws", size=20))
+    for n in range(1, 21):
+        vm = f"{path}:vm:aws-{n}"
+        await late(user, vm, f"{vm} of another life", epoch=(await user.see(vm)).epoch)
+    found = await orphans(user, path)
+    assert len(found) == 20
+    for orphan in found:
+        assert (await removed(user, orphan)).result is Result.SUCCEEDED
+    assert await orphans(user, path) == []
+    view = await user.see(path)
+    assert view.status == "Running:20 (R:20/20)"
+    assert await states(user, f"{path}:vm:aws-7") == ["running", "terminated"]
+    assert (await user.do(path, "reboot")).done == 20, "its own VMs are as they were"
+
+
+async def test_what_a_record_calls_its_own_is_not_removed_as_an_orphan(user: User) -> None:
+    path = f"ns:{user.ns}:mci:own"
+    await user.do(path, "create", spec=user.groups("aws", size=1))
+    own = (await user.see(f"{path}:vm:aws-1")).info["cloud_id"]
+    told = await user.refused(
+        f"{path}:vm:aws-1:orphan:{own}", "remove", spec={"place": placement("aws", user.region())}
+    )
+    assert told == f"{own} is the VM of {path}:vm:aws-1, which is Running: no orphan"
+    assert await states(user, f"{path}:vm:aws-1") == ["running"]
+
+
+async def test_an_orphan_is_left_alone_while_an_action_runs_on_its_path(user: User) -> None:
+    path = f"ns:{user.ns}:mci:busy"
+    await user.do(path, "create", spec=user.groups("aws", size=1))
+    vm = f"{path}:vm:aws-1"
+    double = await late(user, vm, f"{vm} of another life", epoch=(await user.see(vm)).epoch)
+    await user.fault("hang", vm="aws-1", verb="reboot", seconds=60)
+    ticket = await user.admitted(path, "reboot")
+    told = await user.refused(f"{vm}:orphan:{double.cloud_id}", "remove")
+    assert "other action currently happening" in told
+    await user.asking.cancel(path)
+    await user.asking.outcome(path, ticket.run)
+    await user.heal_faults()
+    outcome = await user.do(f"{vm}:orphan:{double.cloud_id}", "remove")  # without a place, all are asked
+    assert outcome.result is Result.SUCCEEDED
+    assert await states(user, vm) == ["running", "terminated"]

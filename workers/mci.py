@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from activities.books import CloudBooks
-from activities.mci.orphans import OrphanReading
+from activities.mci.orphans import OrphanActivities
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
@@ -21,10 +21,11 @@ from providers.simulated.machines import VERBS
 from store.mci.book import SqlBook
 from workers.parts import Parts
 from workflows.mci.creation import CreateMci
+from workflows.mci.orphans import RemoveOrphan
 from workflows.mci.survey import SurveyVms
 from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
 
-WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms]
+WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, RemoveOrphan]
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
@@ -35,14 +36,16 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     places = PlaceActivities(book, parts.clouds, parts.permits, parts.fence, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
     records = RecordActivities(book, parts.connections, parts.settings.max_vms)
-    orphans = OrphanReading(parts.inventory, parts.clouds, parts.permits, patience, partial(_places, parts))
+    orphans = OrphanActivities(
+        parts.inventory, parts.clouds, parts.permits, parts.fence, patience, partial(_places, parts)
+    )
     on_clouds: list[Callable[..., Any]] = [
         *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
-        *(places.validate_place, places.prepare_place, places.release_place),
+        *(places.validate_place, places.prepare_place, places.release_place, orphans.terminate_orphan),
     ]
     on_actions: list[Callable[..., Any]] = [
         *(records.examine_mci, records.enrol_vms, records.plan_survey),
-        orphans.read_orphans,
+        *(orphans.read_orphans, orphans.terminate_orphan),
     ]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
 

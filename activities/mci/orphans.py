@@ -9,34 +9,51 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 from temporalio import activity
 
 from activities.books import Places
+from activities.fence import Fence, Right
 from activities.pages import every
 from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
-from domain.errors import ProviderError, Superseded, brief
+from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, brief
 from domain.mci import Status
-from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans
+from domain.mci.messages import (
+    READ_ORPHANS,
+    TERMINATE_ORPHAN,
+    Findings,
+    Orphan,
+    OrphanQuery,
+    Orphans,
+    StrayOrder,
+)
 from domain.model import ObjectView
-from domain.paths import parent_of
-from domain.ports import Cloud, Inventory, VmFacts, VmState
+from domain.paths import name_of, parent_of
+from domain.ports import Cloud, Inventory, Order, VmFacts, VmState
 from domain.wire import split_placement
 
 NO_RECORD = "none"
 
 
-class OrphanReading:
+class OrphanActivities:
     """One instance per worker process."""
 
     def __init__(
-        self, inventory: Inventory, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience, places: Places
+        self,
+        inventory: Inventory,
+        clouds: Mapping[str, Cloud],
+        permits: Permits,
+        fence: Fence,
+        patience: Patience,
+        places: Places,
     ) -> None:
         self._inventory = inventory
         self._clouds = clouds
         self._permits = permits
+        self._fence = fence
         self._patience = patience
         self._places = places
 
@@ -59,6 +76,35 @@ class OrphanReading:
                     page = found[: query.limit]
                     return Orphans(orphans=page, silent=silent, after=page[-1])
         return Orphans(orphans=found, silent=silent)
+
+    @activity.defn(name=TERMINATE_ORPHAN)
+    async def terminate_orphan(self, order: StrayOrder) -> Findings:
+        """Terminate it wherever it is. Nothing there: done. The action's locks keep its path's own actions away."""
+        places = [order.place] if order.place else sorted(set(await self._places()))
+        problems: list[str] = []
+        async with self._fence.right(order.path, order.epoch) as right:
+            for place in places:
+                try:
+                    await self._end(order, place, right)
+                except ProviderError as error:
+                    problems.append(f"{place}: {brief(error)}")
+        return Findings(problems=problems)
+
+    async def _end(self, order: StrayOrder, place: str, right: Right) -> None:
+        csp, region = split_placement(place)
+        vm, cloud_id, cloud = parent_of(order.path) or "", name_of(order.path), self._clouds[csp]
+        told = Order(vm, f"{order.path}#{order.epoch}", cloud_id, epoch=order.epoch)
+        async with self._permits.region(csp, region):
+            (facts,) = await self._patience.until_answered(
+                partial(cloud.describe, region, [told]), room=lambda: self._permits.vms(csp, region)
+            )
+            if facts is None or facts.state is VmState.TERMINATED:
+                return
+            if facts.path != vm:
+                raise Rejected(f"{cloud_id} carries the path {facts.path}, not {vm}: left alone")
+            await self._patience.until_answered(
+                partial(_terminate, cloud, region, told), room=lambda: self._permits.vms(csp, region, 1, right)
+            )
 
     async def _orphans(self, place: str, prefix: str) -> list[Orphan]:
         living = await self._living(place, prefix)
@@ -87,6 +133,14 @@ class OrphanReading:
             for facts in living
             if (word := _record(facts, records.get(facts.path), times[facts.path]))
         ]
+
+
+async def _terminate(cloud: Cloud, region: str, order: Order) -> None:
+    (answer,) = await cloud.perform("terminate", region, [order])
+    if not isinstance(answer, VmFacts):
+        raise answer
+    if answer.state is not VmState.TERMINATED:
+        raise UnknownOutcome(f"the cloud says that it is {answer.state}")
 
 
 def _record(facts: VmFacts, record: ObjectView | None, times: int) -> str:

@@ -6,10 +6,10 @@ An MCI's stored status is only its phase: what it is shown as is computed from i
 from __future__ import annotations
 
 from domain.kinds import Kind, Verb
-from domain.mci.messages import SCALE_GROUP
-from domain.mci.spec import MciSpec, Scale, SubGroup
+from domain.mci.messages import REMOVE_ORPHAN, SCALE_GROUP
+from domain.mci.spec import MciSpec, RemoveStray, Scale, SubGroup
 from domain.mci.status import EMPTY, aggregate, status_count
-from domain.mci.tables import MCI, OBSERVED, ORDERS, REMOVING, TIE_ORDER, VM, WANTED, Phase, Status
+from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, Phase, Status
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
 
 __all__ = [
@@ -57,5 +57,11 @@ KINDS = (
         titled=True,
     ),
     Kind(table=VM, scope=("ns", "mci", "vm"), verbs=_CONTROL, help="Single VMs of a group.", titled=True),
+    Kind(
+        table=ORPHAN,
+        scope=("ns", "mci", "vm", "orphan"),
+        verbs=(Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", RemoveStray),),
+        help="VMs in a cloud that no record knows.",
+    ),
 )
 # fmt: on

@@ -30,6 +30,8 @@ PREPARE_PLACE = "prepare_place"
 RELEASE_PLACE = "release_place"
 SURVEY_PLACE = "survey_place"
 READ_ORPHANS = "read_orphans"
+REMOVE_ORPHAN = "RemoveOrphan"
+TERMINATE_ORPHAN = "terminate_orphan"
 
 
 class Decision(Model):
@@ -227,6 +229,14 @@ class Orphans(Model):
     orphans: list[Orphan] = []
     silent: list[str] = []
     after: Orphan | None = None
+
+
+class StrayOrder(Model):
+    """An orphan that is to go: its own path, below the path that it carries, and where it is, if that is known."""
+
+    path: str
+    epoch: int
+    place: str = ""
 
 
 class Directory(Protocol):

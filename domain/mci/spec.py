@@ -102,6 +102,14 @@ class Scale(Model):
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
 
 
+class RemoveStray(Model):
+    """What `orphan remove` takes."""
+
+    place: str = Field(
+        "", max_length=200, description="Where it is, as `starter orphans list` says; else all are asked."
+    )
+
+
 def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
     csp, region = group.csp or "", group.region or ""
     serving = provider(csp, region)

@@ -30,6 +30,12 @@ class Phase(StrEnum):
     PREPARED = "Prepared"
 
 
+class Stray(StrEnum):
+    """What an orphan can be, while it is acted on."""
+
+    REMOVING = "Removing"
+
+
 S, P = Status, Phase
 
 # What a cloud may find a VM to be when an action on it did not end as ordered.
@@ -87,6 +93,12 @@ MCI = StateTable("mci", "MCI", (
     Row("delete",    S.RUNNING,    S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
     Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
 ), passing=(P.PREPARED, S.CREATING))
+
+# A VM outside that no record knows. It is kept only while it is removed, below the path that it carries.
+ORPHAN = StateTable("orphan", "Orphan", (
+    #   action       from          while           then          else
+    Row("remove",    NONE,         Stray.REMOVING, NONE,         NONE),
+))
 
 # Ties go to the earlier one.
 TIE_ORDER = (

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from domain import registry
+from domain.errors import Category, Refused
 from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans
 from starter import reads, terminal
+from starter.actions import Options, act
 from starter.errors import Exit
 from starter.output import OutputOption, Sheet, show
 from starter.session import session
+
+if TYPE_CHECKING:
+    from starter.asking import Asking
 
 HEADINGS = ("PATH", "PLACE", "CLOUD ID", "STATE", "RECORD")
 SECONDS = 600.0
@@ -32,17 +38,51 @@ async def list_orphans(
     Example: starter orphans list default/web -o json
     """
     where = await reads.locate(path) if path else ""
-    found: list[Orphan] = []
-    silent: list[str] = []
-    after: Orphan | None = Orphan()
     async with session() as asking:
-        while after is not None:
-            page = await asking.read(READ_ORPHANS, OrphanQuery(path=where, after=after), Orphans, seconds=SECONDS)
-            found, after = [*found, *page.orphans], page.after
-            silent += [place for place in page.silent if place not in silent]
+        found, silent = await every_orphan(asking, where)
     for place in silent:
         terminal.say(f"not asked: {place}")
     cells = [(each.path, each.place, each.cloud_id, each.state, each.record) for each in found]
     data = {"orphans": [each.model_dump(mode="json") for each in found], "silent": silent}
     show(Sheet(data, HEADINGS, cells, [each.path for each in found], "there are no orphans"), output)
     return Exit.FAILED if found or silent else Exit.DONE
+
+
+@app.command
+async def remove(
+    ids: Annotated[tuple[str, ...], Parameter(help="The cloud ids of orphans, as the list shows them.")],
+    /,
+    *,
+    options: Options = Options(),  # noqa: B008
+) -> Exit:
+    """Terminate orphans in their clouds, one action for each, under the locks of the path that it carries.
+
+    Refused if a record calls the VM its own, or while an action runs on that path or above it.
+
+    Example: starter orphans remove aws-i-0a1b2c3d4e5f60718 --yes
+    """
+    async with session() as asking:
+        found, _ = await every_orphan(asking, "")
+    known = {each.cloud_id: each for each in found}
+    if unknown := [cloud_id for cloud_id in ids if cloud_id not in known]:
+        message = f"no orphan is called {', '.join(unknown)[:200]}"
+        raise Refused(Category.NOT_FOUND, message, "see them with: starter orphans list")
+    ends = [await _remove(known[cloud_id], options) for cloud_id in ids]
+    return max(ends, default=Exit.DONE)
+
+
+async def _remove(orphan: Orphan, options: Options) -> Exit:
+    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
+    return await act(registry.kind("orphan"), path, "remove", options, {"place": orphan.place})
+
+
+async def every_orphan(asking: Asking, path: str) -> tuple[list[Orphan], list[str]]:
+    """All orphans at or below a path, page by page, and the places that did not answer."""
+    found: list[Orphan] = []
+    silent: list[str] = []
+    after: Orphan | None = Orphan()
+    while after is not None:
+        page = await asking.read(READ_ORPHANS, OrphanQuery(path=path, after=after), Orphans, seconds=SECONDS)
+        found, after = [*found, *page.orphans], page.after
+        silent += [place for place in page.silent if place not in silent]
+    return found, silent

@@ -11,14 +11,16 @@ from pydantic import BaseModel
 from domain.connections import check_served
 from domain.errors import Category, Refused
 from domain.machine import Row
-from domain.mci import MciSpec, Scale
-from domain.mci.spec import check_length
+from domain.mci import MciSpec, Scale, Status
+from domain.mci.spec import RemoveStray, check_length
 from domain.model import Claim, Grant, Outcome
+from domain.paths import name_of, parent_of, short
 from store.mci.connections import enter, forget, places_of, used_alone
 from store.mci.groups import highest_ever, vms_of
 from store.riders import Extra, Found, Rider
 from store.schema import objects
 
+_RECORD = sa.select(objects.c.status, objects.c.info).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
 _THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
 
 
@@ -37,6 +39,19 @@ def admit_vm(_connection: sa.Connection, claim: Claim, _spec: BaseModel | None, 
     if claim.serves is not None and found:
         check_served([found["placement"]], claim.serves)
     return Extra()
+
+
+def admit_orphan(connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: Found, _row: Row) -> Extra:
+    """What a record calls its own is no orphan."""
+    assert isinstance(spec, RemoveStray)
+    vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
+    record = connection.execute(_RECORD, {"at_path": vm}).first()
+    if record and record.info.get("cloud_id") == cloud_id and record.status != Status.TERMINATED:
+        message = f"{cloud_id} is the VM of {vm}, which is {record.status}: no orphan"
+        raise Refused(Category.NOT_ALLOWED, message, f"to end it: starter vm terminate {short(vm)}")
+    if claim.serves is not None and spec.place:
+        check_served([spec.place], claim.serves)
+    return Extra(details={"place": spec.place})
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
@@ -86,3 +101,4 @@ _WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, Found], Extra]]
 
 RIDER: Rider = Rider(admit=admit, ended=ended)
 VM_RIDER: Rider = Rider(admit=admit_vm)
+ORPHAN_RIDER: Rider = Rider(admit=admit_orphan)

@@ -43,6 +43,9 @@ async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
     await _record_preparations(recorder, user)
     await _record_policies(recorder, user)
     await _record_sizes(recorder, user)
+    stray = f"{user.vm('stray')}:orphan:nothing"
+    await user.do(stray, "remove", spec={"place": "aws/r1"})
+    await recorder.keep(stray, "remove-orphan")
 
 
 async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:
