@@ -128,7 +128,7 @@ def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable
 @pytest.mark.parametrize("table", TABLES, ids=label)
 def test_an_action_that_nobody_knows_is_refused_with_those_that_there_are(table: StateTable) -> None:
     with pytest.raises(Refused) as caught:
-        table.judge(table.stable[0], "explode")
+        table.judge((*table.stable, NONE)[0], "explode")
     assert caught.value.category is Category.INVALID
     assert caught.value.message == f"unknown action 'explode' for {table.label}"
     assert caught.value.hint == "actions are: " + ", ".join(table.actions)
