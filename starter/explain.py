@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from domain import registry, wire
 from domain.errors import Category, Refused, brief
+from domain.machine import Ruling
 from domain.model import HistoryLine, HistoryView, ObjectView, Query, Request
 from domain.paths import short
 from starter import reads, terminal
@@ -153,8 +154,11 @@ async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
 
 
 async def _refusal(asking: Asking, request: Request) -> Refused | None:
+    """Why not, if so. What would have nothing to do is not worth asking for either."""
     try:
         admission = await asking.check(request)
     except Refused as refused:
         return refused
+    if admission.grant and admission.grant.ruling is Ruling.ALREADY:
+        return Refused(Category.NOT_ALLOWED, "nothing to do")
     return admission.refusal.error() if admission.refusal else None
