@@ -27,12 +27,12 @@ def asks_the_same(request: Request, other: Request) -> bool:
     return _identity(request) == _identity(other)
 
 
-def update_id(update: str, request: Request, mark: str) -> str:
+def update_id(update: str, request: Request) -> str:
     """The ID of an update about a request: asked again it is the same, and uses up none of the run's 2,000 updates.
 
-    Without a request id every asking is a request of its own, told apart by its `mark`.
+    Not for a start: of a run that has ended Temporal gives the kept answer, and a request is to be judged anew.
     """
-    told = "\n".join((*_identity(request), request.request_id or mark))
+    told = "\n".join(_identity(request))
     return f"{update}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
 
 

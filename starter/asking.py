@@ -160,7 +160,7 @@ class Asking(Questions):
                 self.client.execute_update_with_start_workflow(
                     wire.ADMIT,
                     request,
-                    id=update_id(wire.ADMIT, request, mark),
+                    id=_question(mark),
                     result_type=Admission,
                     start_workflow_operation=operation,
                 ),
@@ -181,12 +181,12 @@ class Asking(Questions):
         if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
-        return await self.ticket(request, newest.run_id, mark)
+        return await self.ticket(request, newest.run_id, _question(mark))
 
-    async def ticket(self, request: Request, run: str, mark: str = "") -> Ticket:
+    async def ticket(self, request: Request, run: str, question: str = "") -> Ticket:
         """Whether the action of a run was let in. Temporal takes no question while its last task is overdue."""
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
-        question = update_id(wire.ADMIT, request, mark)
+        question = question or update_id(wire.ADMIT, request)
         clock = asyncio.get_running_loop().time
         deadline = clock() + ADMISSION_SECONDS
         while True:
@@ -224,6 +224,11 @@ class Asking(Questions):
                 if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
                     return told.refusal
         return conflict(request, running)
+
+
+def _question(mark: str) -> str:
+    """The ID of the update that comes with a start: of this start alone, so that it is judged anew each time."""
+    return f"{wire.ADMIT}-{mark}"
 
 
 def _unanswered(request: Request) -> Unanswered:

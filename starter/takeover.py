@@ -77,7 +77,7 @@ async def _continued(asking: Asking, request: Request, run: str) -> Ticket | Non
 
 async def _make_way(asking: Asking, request: Request, run: str) -> Ticket | None:
     handle: WorkflowHandle[object, object] = asking.client.get_workflow_handle(request.path, run_id=run)
-    await handle.execute_update(wire.PREEMPT, request, id=update_id(wire.PREEMPT, request, ""), result_type=str)
+    await handle.execute_update(wire.PREEMPT, request, id=update_id(wire.PREEMPT, request), result_type=str)
     try:
         await handle.result(follow_runs=False)
     except WorkflowContinuedAsNewError as continued:

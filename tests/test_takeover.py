@@ -128,13 +128,13 @@ async def test_only_the_run_that_was_looked_at_is_ended(user: User, client: Clie
     assert await status(second) is WorkflowExecutionStatus.TERMINATED
 
 
-async def test_one_request_id_asked_many_times_uses_up_one_update(user: User) -> None:
+async def test_one_request_id_asked_many_times_uses_up_two_updates(user: User) -> None:
     held = user.groups(option="hold")
     tickets = [await user.admitted(user.mci(), "create", spec=held, request_id="once") for _ in range(12)]
     assert len({ticket.run for ticket in tickets}) == 1
     events = (await user.asking.client.get_workflow_handle(user.mci()).fetch_history()).events
     accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
-    assert sum(event.event_type == accepted for event in events) == 1
+    assert sum(event.event_type == accepted for event in events) == 2  # with the start, and of all who asked later
     await user.asking.cancel(user.mci())
 
 
@@ -173,3 +173,12 @@ async def test_what_runs_is_not_ended_by_a_creation_with_force(user: User) -> No
     assert running
     assert (running.run_id, running.status) == (first.run, WorkflowExecutionStatus.RUNNING)
     await user.asking.cancel(user.mci())
+
+
+async def test_a_request_that_was_refused_is_judged_anew_with_the_same_id(user: User) -> None:
+    assert "there is no such MCI" in await user.refused(user.mci(), "terminate", request_id="again")
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    assert await user.refused(user.mci(), "resume", request_id="later")
+    await user.do(user.vm("aws0-1"), "suspend")
+    assert (await user.do(user.mci(), "resume", request_id="later")).result == "succeeded"
+    assert (await user.do(user.mci(), "terminate", request_id="again")).result == "succeeded"
