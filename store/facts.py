@@ -31,8 +31,9 @@ from domain.machine import NONE
 from domain.paths import check_path, kind_of
 from store.schema import actions, history, locks, objects
 
-PAGE = 200  # rows: about a millisecond or two of the interpreter's time
-REST = 1.5  # times as long as it took to read and check a page
+PAGE = 200  # rows
+SLICE = 0.0005  # seconds of work between rests
+REST = 1.5  # times as long as the work before it
 LONGEST_PAUSE = 0.05  # seconds
 
 Row = sa.Row[Any]
@@ -68,6 +69,7 @@ def kept(connection: sa.Connection, prefix: str) -> Kept:
     )
     for path, about in groupby(rows, key=itemgetter(0)):
         check.take(path, about, found)
+        reader.rest()
     return found
 
 
@@ -157,9 +159,15 @@ class _Reader:
                 last = {f"last_{name}": getattr(page[-1], name) for name in key}
                 page = self._read(following, last) if len(page) == PAGE else []
 
+    def rest(self) -> None:
+        """Let others have the interpreter, after every short piece of work."""
+        worked = time.perf_counter() - self._rested
+        if worked >= SLICE:
+            time.sleep(min(REST * worked, LONGEST_PAUSE))
+            self._rested = time.perf_counter()
+
     def _read(self, query: sa.Select[Any], after: dict[str, Any]) -> Sequence[Row]:
-        time.sleep(min(REST * (time.perf_counter() - self._rested), LONGEST_PAUSE))
-        self._rested = time.perf_counter()
+        self.rest()
         return self.connection.execute(query, after).all()
 
 
