@@ -18,8 +18,9 @@ from workflows.line import DrainLine
 
 
 class Family(Protocol):
-    """A module of a family in `workers/`. It may have two more things: `QUEUES`, the names of queues of its own, and
-    `beside(parts, queues)`, an async context in which these queues are served: for what runs beside the workers."""
+    """A module of a family in `workers/`. It may have more: `QUEUES`, the names of queues of its own; `beside(parts,
+    queues)`, an async context in which these queues are served; `companions(parts)`, a row for each sort of workflow
+    that lives beside objects."""
 
     WORKFLOWS: list[type]
 
