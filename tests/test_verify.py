@@ -64,7 +64,7 @@ async def test_each_broken_promise_is_found_and_names_its_object(user: User) -> 
     mine = actions.c.path == mci
     assert await broken(user, sa.update(actions).where(mine).values(outcome=sa.null())) == [("I1", mci)]
     await broken(user, sa.update(actions).where(mine).values(outcome={"a": 1}))
-    stray = sa.update(history).where(history.c.path == vm, history.c.to == "Running").values(epoch=10**9)
+    stray = sa.update(history).where(history.c.path == vm, history.c.to == "Running").values(epoch=10**18)
     assert await broken(user, stray) == [("I11", vm)]
 
 
