@@ -68,7 +68,7 @@ class Service:
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
-        self.aws = {name: AwsCloud(each) for name, each in self.connections.real()}
+        self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real()}
         self.parts = Parts(
             client=client,
             settings=settings,

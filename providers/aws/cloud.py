@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from domain.connections import AwsConnection
 from domain.errors import Rejected
@@ -17,15 +18,19 @@ from providers.aws.network import Network
 
 
 class AwsCloud:
-    """VMs that cost money. Answers only for the region of its connection."""
+    """VMs that cost money. Answers only for the region of its connection.
+
+    `call_seconds` is how long whoever gives an order waits for its end. One that stops waiting sooner, or is cancelled,
+    is held until the call to EC2 that is under way has ended.
+    """
 
     bulk = 50
 
-    def __init__(self, connection: AwsConnection) -> None:
+    def __init__(self, connection: AwsConnection, call_seconds: float = inf) -> None:
         self.region = connection.region
         self._options = connection.options
         self._credentials = connection.credentials
-        self._ec2 = Ec2(connection)
+        self._ec2 = Ec2(connection, call_seconds)
         self._network = Network(self._ec2, connection.options)
         self._machines = Machines(self._ec2, self._network, connection.options)
 

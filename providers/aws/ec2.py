@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
+from math import inf
 from typing import Any
+
+import structlog
 
 from domain.connections import AwsConnection
 from domain.errors import Refused, Rejected
@@ -21,10 +23,17 @@ FIRST_PAUSE = 0.1
 
 
 class Ec2:
-    """Never retries by itself: whoever calls knows better when to."""
+    """Never retries by itself: whoever calls knows better when to.
 
-    def __init__(self, connection: AwsConnection) -> None:
+    A thread cannot be cancelled: whoever is cancelled or runs out of time while a call is under way waits for its end,
+    so that nothing is in flight afterwards. The timeouts of the sockets bound that; they are kept well below the
+    `call_seconds` that a whole order may take.
+    """
+
+    def __init__(self, connection: AwsConnection, call_seconds: float = inf) -> None:
         self._connection = connection
+        self._connect_seconds = min(connection.options.connect_seconds, call_seconds / 4)
+        self._read_seconds = min(connection.options.read_seconds, call_seconds / 2)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"ec2-{connection.region}")
         self._making = threading.Lock()
         self._client: Any = None
@@ -68,8 +77,29 @@ class Ec2:
             self._client.close()
 
     async def _call(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
-        work: Callable[[], Any] = partial(self._in_thread, operation, arguments, changing)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        call = self._threads.submit(self._in_thread, operation, arguments, changing)
+        running = asyncio.wrap_future(call)
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError:
+            await self._let_end(call, running)
+            raise
+        return running.result()
+
+    async def _let_end(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
+        """Take a call back that no thread has begun; wait for the end of any other. Another cancel changes nothing."""
+        if call.cancel():
+            return
+        clock = asyncio.get_running_loop().time
+        # The first call of all may ask for the account before; a server that sends a byte now and then has no bound.
+        deadline = clock() + 2 * (self._connect_seconds + self._read_seconds)
+        while not running.done() and (left := deadline - clock()) > 0:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running], timeout=left)
+        if running.done():
+            running.exception()  # nobody else will ask for it
+        else:
+            structlog.get_logger("ec2").warning("a call to EC2 goes on after its time", region=self._connection.region)
 
     def _in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
         client = self._connected()
@@ -94,8 +124,8 @@ class Ec2:
         except Refused as refused:
             raise Rejected(f"{refused.message}; {refused.hint}") from refused
         config = import_module("botocore.config").Config(
-            connect_timeout=options.connect_seconds,
-            read_timeout=options.read_seconds,
+            connect_timeout=self._connect_seconds,
+            read_timeout=self._read_seconds,
             retries={"total_max_attempts": 1},
             max_pool_connections=THREADS,
             tcp_keepalive=True,

@@ -80,6 +80,7 @@ class Instance:
     path: str  # by its tag
     token: str  # by its tag
     reason: str  # why it is in its state, if EC2 says so
+    epoch: int  # by its tag: the last action that ordered something of it
 
     def facts(self, path: str = "") -> VmFacts:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address)
@@ -95,4 +96,5 @@ def read(described: dict[str, Any], public: bool) -> Instance:
         path=tagged.get(tags.PATH, ""),
         token=tagged.get(tags.TOKEN, ""),
         reason=str((described.get("StateReason") or {}).get("Message", "")),
+        epoch=int(said) if (said := tagged.get(tags.EPOCH, "")).isdecimal() else 0,
     )

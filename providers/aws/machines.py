@@ -3,19 +3,22 @@
 Making is one call per VM, because EC2's client token and its tags are per call: only so does a repeated order find the
 one VM that the first made. Every order looks first, so an order given again does nothing twice. (A reboot leaves no
 trace to look for: one whose answer was lost is given again.)
+
+Each VM carries the epoch of the last action that ordered something of it, and an order of an earlier action is refused.
+EC2 cannot compare and order in one call: a call that is on its way while a later action orders is not held back.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from typing import Any
 
 from domain.connections import AwsOptions
-from domain.errors import NoCapacity, ProviderError, Rejected, UnknownOutcome
+from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
 from domain.ports import Answer, Order, VmFacts, VmState
 from providers.aws import instances, tags
 from providers.aws.ec2 import Ec2
@@ -79,6 +82,9 @@ class Machines:
         if vm.path != task.order.path:
             task.answer = Rejected(f"{vm.cloud_id} does not carry the tag {tags.PATH}={task.order.path}: not touched")
             return False
+        if late := _outdated(task.order, vm.epoch):
+            task.answer = late
+            return False
         match instances.step(verb, vm.state):
             case Step.DONE:
                 task.answer = _ended(verb, task, vm)
@@ -100,14 +106,34 @@ class Machines:
 
     async def _tell(self, verb: str, tasks: Sequence[Task]) -> None:
         if verb == "create":
-            await asyncio.gather(*map(self._launch, tasks))
+            await self._yield_to_later(tasks)
+            await asyncio.gather(*(self._launch(task) for task in tasks if task.answer is None))
         elif tasks:
             await self._command(verb, tasks)
+
+    async def _yield_to_later(self, tasks: Sequence[Task]) -> None:
+        """Refuse to make a VM at a path where a later action has ordered something, even if that VM is gone."""
+        epochs: dict[str, int] = {}
+        for page in _pages({tags.literally(task.order.path) for task in tasks}):
+            for vm in await self._find({tags.PATH: page, tags.OWNER: self._options.owner}):
+                epochs[vm.path] = max(epochs.get(vm.path, 0), vm.epoch)
+        for task in tasks:
+            task.answer = _outdated(task.order, epochs.get(task.order.path, 0))
+
+    async def _sign(self, tasks: Sequence[Task]) -> None:
+        """Write the epochs of the orders on their VMs, unless they are there: one call for each epoch."""
+        signed: dict[int, list[str]] = {}
+        for task in tasks:
+            if task.seen and task.seen.epoch < task.order.epoch:
+                signed.setdefault(task.order.epoch, []).append(task.seen.cloud_id)
+        for epoch, ids in signed.items():
+            await self._ec2.change("create_tags", Resources=ids, Tags=tags.pairs(tags.of_epoch(epoch)))
 
     async def _command(self, verb: str, tasks: Sequence[Task]) -> None:
         """One call for all. If EC2 refuses it for one of them it does it for none: then one call for each."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
+            await self._sign(tasks)
             await self._ec2.change(instances.OPERATIONS[verb], InstanceIds=ids)
         except Declined as error:
             if len(tasks) > 1:
@@ -138,7 +164,7 @@ class Machines:
             task.answer = error
         else:
             task.told = True
-            task.order = _knowing(task.order, made["Instances"][0]["InstanceId"])
+            task.order = replace(task.order, cloud_id=made["Instances"][0]["InstanceId"])
 
     def _wanted(self, order: Order, home: Home) -> dict[str, Any]:
         """The call that makes a VM. The same order must give the same call: EC2 compares them."""
@@ -151,7 +177,10 @@ class Machines:
             "MinCount": 1,
             "MaxCount": 1,
             "ClientToken": sha256(f"{options.owner} {order.token}".encode()).hexdigest(),
-            "TagSpecifications": tags.specification(owned, "instance", "volume"),
+            "TagSpecifications": [
+                *tags.specification(owned | tags.of_epoch(order.epoch), "instance"),
+                *tags.specification(owned, "volume"),
+            ],
             "MetadataOptions": {"HttpTokens": "required"},
             **home.arguments(),
         }
@@ -200,8 +229,9 @@ def _ended(verb: str, task: Task, vm: Instance) -> Answer:
     return vm.facts()
 
 
-def _knowing(order: Order, cloud_id: str) -> Order:
-    return Order(order.path, order.token, cloud_id, order.spec)
+def _outdated(order: Order, seen: int) -> Superseded | None:
+    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
+    return Superseded(late, final=True) if order.epoch < seen else None
 
 
 def _by_life(vm: Instance) -> bool:

@@ -11,6 +11,7 @@ from domain.errors import Rejected
 OWNER = "ratchet:owner"  # which installation
 PATH = "ratchet:path"  # which object
 TOKEN = "ratchet:token"  # which order made it  # noqa: S105 - the name of a tag
+EPOCH = "ratchet:epoch"  # the number of the last action that ordered something of it
 SHARED = "ratchet:shared"  # vnet, securityGroup or sshKey
 
 MOST_LABELS = 40  # EC2 takes 50 tags, ours included
@@ -27,6 +28,11 @@ def of_vm(owner: str, path: str, token: str, labels: Mapping[str, Any]) -> Tags:
     return {"Name": path.rpartition(":")[2]} | kept | {OWNER: owner, PATH: path, TOKEN: token}
 
 
+def of_epoch(epoch: int) -> Tags:
+    """Which action orders something of a VM. It is written before the order."""
+    return {EPOCH: str(epoch)}
+
+
 def of_shared(owner: str, what: str, token: str) -> Tags:
     """The tags of something that VMs share: in place of a path they say what it is."""
     return {"Name": f"{owner}-{what}", OWNER: owner, SHARED: what, TOKEN: token}
@@ -34,8 +40,12 @@ def of_shared(owner: str, what: str, token: str) -> Tags:
 
 def specification(tags: Tags, *resources: str) -> list[dict[str, Any]]:
     """For a call that makes something: it is tagged in the same moment."""
-    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
-    return [{"ResourceType": resource, "Tags": listed} for resource in resources]
+    return [{"ResourceType": resource, "Tags": pairs(tags)} for resource in resources]
+
+
+def pairs(tags: Tags) -> list[dict[str, str]]:
+    """As EC2 takes them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def read(thing: Mapping[str, Any]) -> Tags:

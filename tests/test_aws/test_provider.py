@@ -9,9 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from domain.errors import Rejected, Unavailable, UnknownOutcome
+from activities.permits import LocalOffice, Permits
+from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
 from domain.faults import Fault, Kind
+from domain.limits import RateLimits
 from domain.ports import Order, VmFacts, VmState
+from providers.aws import AwsCloud
 from providers.aws.instances import VERBS, Step, step
 from providers.aws.pace import Pace
 from tests.faulty import Moto
@@ -152,6 +155,46 @@ async def test_many_vms_are_told_and_looked_at_in_few_calls(cloud: CloudMaker, m
     assert moto.ec2.calls["DescribeInstances"] <= 3
 
 
+async def test_an_order_signs_all_its_vms_in_one_call_and_once(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud(owner="signed")
+    made = await ec2.perform("create", REGION, [replace(each, epoch=3) for each in orders("a", "b", "c")])
+    vms = [good([answer]) for answer in made]
+    moto.ec2.calls.clear()
+    for verb in ("suspend", "resume"):
+        answers = await ec2.perform(verb, REGION, [on(vm, verb, epoch=4) for vm in vms])
+        assert all(isinstance(answer, VmFacts) for answer in answers)
+    assert moto.ec2.calls["CreateTags"] == 1
+    tagged = [{tag["key"]: tag["value"] for tag in vm.get_tags()} for vm in moto.ec2.instances("signed")]
+    assert [tags["ratchet:epoch"] for tags in tagged] == ["4"] * 3
+
+
+async def test_one_vm_with_a_later_action_leaves_the_others_of_a_call_alone(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    a, b = await create(ec2, "a", "b")
+    good([await do(ec2, "reboot", on(a, "later", epoch=9))])
+    answers = await ec2.perform("suspend", REGION, [on(a, "s", epoch=5), on(b, "s", epoch=5)])
+    assert [type(answer) for answer in answers] == [Superseded, VmFacts]
+    assert moto.ec2.calls_for("StopInstances", a.cloud_id) == 0
+
+
+async def test_an_action_that_waits_to_order_notices_a_later_one(cloud: CloudMaker, moto: Moto) -> None:
+    """A VM that is still stopping cannot be started yet; when it can, the right to start it is gone."""
+    ec2 = cloud()
+    [vm] = await create(ec2, "a")
+    moto.ec2.settle_seconds = 60
+    stopping = asyncio.create_task(do(ec2, "suspend", on(vm, "stop", epoch=5)))
+    async with asyncio.timeout(PATIENCE):
+        while await ec2.describe(REGION, [on(vm, "")]) == [vm]:
+            await asyncio.sleep(0.02)
+    starting = asyncio.create_task(do(ec2, "resume", on(vm, "start", epoch=6)))
+    moto.ec2.settle_seconds = 0
+    good([await do(ec2, "terminate", on(vm, "end", epoch=7))])
+    moto.ec2.settle()
+    assert isinstance(await starting, Superseded)
+    assert isinstance(await stopping, Superseded)
+    assert moto.ec2.calls_for("StartInstances", vm.cloud_id) == 0
+
+
 async def test_labels_become_tags_unless_they_pretend_to_be_ours(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud(owner="labels")
     labels = {"team": "blue", "ratchet:path": "ns:other", "aws:x": "y"} | {f"k{number}": "v" for number in range(60)}
@@ -212,6 +255,73 @@ async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto
     await create(ec2, "quick")
     assert not hanging.done()
     assert all(isinstance(answer, VmFacts) for answer in await hanging)
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
+    cloud: CloudMaker, moto: Moto, cancels: int
+) -> None:
+    ec2, permits = cloud(), Permits(RateLimits(), LocalOffice())
+    [vm] = await create(ec2, "a")
+    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="suspend", seconds=0.6))
+
+    async def suspend() -> None:
+        async with permits.region("aws", REGION), permits.vms("aws", REGION):
+            await do(ec2, "suspend", on(vm, "now"))
+
+    work = asyncio.create_task(suspend())
+    await _stop_arrived(moto, vm)
+    for _ in range(cancels):
+        work.cancel()
+        await asyncio.sleep(0.02)
+        assert permits.in_use() == {f"aws/{REGION}": 1}, "the call counts as long as it runs"
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
+    assert permits.in_use() == {}
+    await permits.close()
+
+
+async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(cloud: CloudMaker, moto: Moto) -> None:
+    ec2 = cloud()
+    [vm] = await create(ec2, "a")
+    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="suspend", seconds=0.6))
+
+    async def suspend() -> None:
+        async with asyncio.timeout(None) as limit:
+            running.set_result(limit)
+            await do(ec2, "suspend", on(vm, "now"))
+
+    running: asyncio.Future[asyncio.Timeout] = asyncio.get_running_loop().create_future()
+    work = asyncio.create_task(suspend())
+    await _stop_arrived(moto, vm)
+    (await running).reschedule(0)
+    with pytest.raises(TimeoutError):
+        await work
+    assert real_state(moto, vm) == "stopped", "nothing is in flight any more"
+
+
+async def test_a_mute_server_holds_nobody_longer_than_a_part_of_the_time_of_a_call(moto: Moto) -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        silent = AwsCloud(moto.furnished(REGION, "mute", endpoint_url=url), call_seconds=2.0)
+        with pytest.raises(Unavailable, match="no answer"):
+            async with asyncio.timeout(2.0):  # its own 30 s would be more
+                await silent.describe(REGION, orders("a"))
+        await silent.close()
+
+
+async def _stop_arrived(moto: Moto, vm: VmFacts) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not moto.ec2.calls_for("StopInstances", vm.cloud_id):
+            await asyncio.sleep(0.005)
+
+
+def real_state(moto: Moto, vm: VmFacts) -> str:
+    [found] = [each for each in moto.ec2._all() if each.id == vm.cloud_id]
+    return str(found._state.name)
 
 
 def test_every_verb_has_a_way_in_every_state_or_is_refused() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from domain.errors import Rejected
+from domain.errors import Rejected, Superseded
 from domain.ports import Cloud, Order, VmFacts, VmState
 from tests.test_clouds.kit import ELSEWHERE, PARENT, REGION, SPEC, bring_to, create, do, good, on, orders, state_of
 
@@ -131,3 +132,27 @@ async def test_a_failure_with_one_vm_leaves_the_others_of_the_call_alone(cloud: 
     answers = await cloud.perform("suspend", REGION, [on(a, "s"), Order(a.path, "t", "no-such-id"), on(b, "s")])
     assert [type(answer) for answer in answers] == [VmFacts, Rejected, VmFacts]
     assert [await state_of(cloud, vm) for vm in (a, b)] == [VmState.STOPPED] * 2
+
+
+async def test_an_order_of_an_earlier_action_comes_too_late(cloud: Cloud) -> None:
+    """A worker that was frozen gives its order when later actions have come and gone."""
+    [vm] = await create(cloud, "a")
+    good([await do(cloud, "suspend", on(vm, "s", epoch=5))])
+    good([await do(cloud, "resume", on(vm, "r", epoch=8))])
+    for verb in ("suspend", "resume", "reboot", "terminate"):
+        late = await do(cloud, verb, on(vm, f"late {verb}", epoch=7))
+        assert isinstance(late, Superseded)
+        assert late.final
+    assert await state_of(cloud, vm) is VmState.RUNNING
+    good([await do(cloud, "suspend", on(vm, "again", epoch=8))])
+    good([await do(cloud, "terminate", on(vm, "end", epoch=9))])
+
+
+async def test_a_creation_of_an_earlier_action_comes_too_late(cloud: Cloud) -> None:
+    [first], [late], [then] = orders("a"), orders("a", token="late"), orders("a", token="next")
+    vm = good([await do(cloud, "create", replace(first, epoch=5))])
+    assert isinstance(await do(cloud, "reboot", on(vm, "early", epoch=4)), Superseded), "it was made since"
+    good([await do(cloud, "terminate", on(vm, "end", epoch=9))])
+    assert isinstance(await do(cloud, "create", replace(late, epoch=8)), Superseded), "its place has another owner"
+    assert isinstance(await do(cloud, "create", replace(first, epoch=5)), Superseded)
+    good([await do(cloud, "create", replace(then, epoch=10))])

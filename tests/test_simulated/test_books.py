@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from domain.errors import NoCapacity, Rejected, Superseded
+from domain.errors import NoCapacity, Rejected
 from domain.ports import Order, VmFacts, VmState
 from providers.simulated import SimulatedCloud, create_tables
 from providers.systems import ledger
@@ -118,18 +117,3 @@ def test_several_processes_may_make_the_tables_at_once(url: str, make_tables: Ca
     for thread in threads:
         thread.join()
     assert errors == []
-
-
-async def test_an_order_of_an_earlier_action_comes_too_late(aws: SimulatedCloud) -> None:
-    """A worker that was frozen gives its order when later actions have come and gone."""
-    [vm] = await create(aws, "a")
-    good([await do(aws, "suspend", on(vm, "s", epoch=5))])
-    good([await do(aws, "resume", on(vm, "r", epoch=8))])
-    assert isinstance(await do(aws, "suspend", on(vm, "late", epoch=7)), Superseded)
-    [before] = await aws.books()
-    assert (before.state, before.epoch) == ("running", 8)
-    good([await do(aws, "suspend", on(vm, "again", epoch=8))])
-    good([await do(aws, "terminate", on(vm, "end", epoch=9))])
-    late, next_one = orders("a", token="late"), orders("a", token="next")
-    assert isinstance(await do(aws, "create", replace(late[0], epoch=8)), Superseded), "its place has another owner"
-    good([await do(aws, "create", replace(next_one[0], epoch=10))])
