@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.companions import Companions, Missing
-from activities.leftovers import Leftovers
+from activities.leftovers import Leftovers, Search
 from activities.measuring import count
 from activities.pulse import pulse
 from activities.runs import RunState, state_of
@@ -52,13 +52,14 @@ class Healing:
         limits: Mapping[str, float] | None = None,
         inspectors: Mapping[str, Inspect] | None = None,
         companions: Companions | None = None,
+        searches: Sequence[Search] = (),
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
         self._companions = companions or Companions(client)
-        self._leftovers = Leftovers(client, inventory, self._limits)
+        self._leftovers = Leftovers(client, inventory, self._limits, searches)
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:

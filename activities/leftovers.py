@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
 from temporalio.client import Client, WorkflowFailureError
@@ -21,23 +21,32 @@ from domain.ports import Inventory
 REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal; it goes on by itself
 SELF = "self-healing"  # who asks for removals
 
+# A family's own search, at a time, for what was seen outside and may go now. In a dry run it writes nothing.
+Search = Callable[[datetime, bool], Awaitable[list[Leftover]]]
+
 
 class Leftovers:
-    """Only what the history tells of is looked for: what others have made outside is none of our business."""
+    """Only what the history or a family's books tell of is looked for: what others have made outside is theirs."""
 
-    def __init__(self, client: Client, inventory: Inventory, limits: Mapping[str, float]) -> None:
+    def __init__(
+        self, client: Client, inventory: Inventory, limits: Mapping[str, float], searches: Sequence[Search] = ()
+    ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits
+        self._searches = searches
 
     async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
         """Those that were left alone for so long that no call of the action that made them can be on its way."""
         limits = self._limits if order.grace is None else {ANY: order.grace}
-        return [
-            each
+        found = {
+            each.path: each
             for each in await self._inventory.leftovers()
             if (at - each.since).total_seconds() >= limit_for(limits, each.path, _discard(each.path))
-        ]
+        }
+        for some in await asyncio.gather(*(search(at, order.dry_run) for search in self._searches)):
+            found |= {each.path: each for each in some}
+        return list(found.values())
 
     async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> Found:
         """By a normal action: whoever acts there, or comes first, keeps it out, and nobody gets in between."""
@@ -45,7 +54,7 @@ class Leftovers:
         if dry_run:
             return Found(**told, finding=Finding.WOULD_REMOVE, message="looked for outside, and removed")
         reason = f"{left.action} did not succeed, and may have left it outside"
-        request = Request(path=left.path, action=_discard(left.path), requested_by=SELF, reason=reason)
+        request = Request(path=left.path, action=_discard(left.path), requested_by=SELF, reason=reason, spec=left.spec)
         async with room:
             finding, said = await self._removed(request)
         return Found(**told, finding=finding, message=said, provider=said)

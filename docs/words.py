@@ -65,6 +65,7 @@ TABLES = {
     "locks": "who holds what",
     "connections": "MCI: what the VMs of a cloud's region share, and who prepares or releases it just now",
     "connection_uses": "MCI: which MCIs use a connection; the last one to leave removes what is shared",
+    "unanswered": "MCI: VMs whose records went before a cloud had answered for them; sweeps look for them",
     "lease_hosts": "leases: what a pool has to give",
     "lease_bookings": "leases: what each reservation wants, and when",
     "lease_allocations": "leases: which host is whose, from when to when",

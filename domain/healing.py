@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -54,6 +55,7 @@ class Leftover(Model):
     path: str
     action: str  # the last one that had to do with it
     since: datetime  # nobody has been at it since then
+    spec: dict[str, Any] | None = None  # what its removal is told
 
 
 class Found(Model):

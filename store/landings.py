@@ -15,6 +15,7 @@ from domain.machine import NONE, Actor
 from domain.model import Chunk, Landing, Target
 from store.clock import written_at
 from store.recording import LINES, NO_ROW, NOT_OURS, for_each, line
+from store.riders import RIDERS, Rider
 from store.schema import objects
 
 _TARGETS = (
@@ -39,14 +40,14 @@ _LOCKED = _OWNED.subquery()  # counted only after nobody else can change them
 _GROUPS = sa.select(_LOCKED.c.status, _LOCKED.c.previous_status, sa.func.count()).group_by(
     _LOCKED.c.status, _LOCKED.c.previous_status
 )
-_ALIKE = (
+ALIKE = (  # targets of one action in one status
     *_NAMED,
     objects.c.status == sa.bindparam("now"),
     objects.c.previous_status == sa.bindparam("came_from"),
 )
-_GROUP = sa.update(objects).where(*_ALIKE)
-_GROUP_GONE = sa.delete(objects).where(*_ALIKE)
-_GROUP_LINES = for_each(*_ALIKE)
+_GROUP = sa.update(objects).where(*ALIKE)
+_GROUP_GONE = sa.delete(objects).where(*ALIKE)
+_GROUP_LINES = for_each(*ALIKE)
 _ONE = sa.update(objects).where(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
 
 
@@ -96,6 +97,8 @@ def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[st
         connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
         if not legal:
             continue
+        if to == NONE and (gone := RIDERS.get(table.kind, Rider()).gone):
+            gone(connection, here, at)
         change = (_GROUP_GONE, here) if to == NONE else (_GROUP, here | {"status": to} | _at_rest(at))
         changed = connection.execute(*change).rowcount
         if changed != count:  # they were locked when they were counted: a bug

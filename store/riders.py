@@ -6,7 +6,7 @@ pure functions in `domain/`; a rider only brings them the facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -34,12 +34,15 @@ class Extra:
 
 @dataclass(frozen=True)
 class Rider:
-    """Called inside begin (`locks`, then `admit`), after each step (`moved`), and inside finish (`ended`)."""
+    """Called inside begin (`locks`, then `admit`), after each step (`moved`), and inside finish (`ended`).
+
+    `gone` is called before records go, with what names them in `landings.ALIKE`."""
 
     locks: Callable[[sa.Connection, Request, Found], Sequence[str]] | None = None  # more paths to hold X on
     admit: Callable[[sa.Connection, Claim, BaseModel | None, Found, Row], Extra] | None = None  # or raises Refused
     moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
+    gone: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 
 RIDERS: dict[str, Rider] = {}  # by kind; `store/families.py` fills it

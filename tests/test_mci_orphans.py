@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from activities.mci.unanswered import LateVms
 from activities.mci.vms import token_of
+from domain.healing import Finding, Found, Sweep
 from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans
-from domain.model import Outcome, Result
+from domain.model import Outcome, Query, Result, Verification
 from domain.ports import Order, VmFacts
-from domain.wire import placement
+from domain.wire import VERIFY, placement
+from store.mci.book import SqlBook
 from tests.patience import PATIENCE
 from tests.user import User
 
@@ -67,8 +73,9 @@ async def states(user: User, path: str) -> list[str]:
     return sorted(str(vm.state) for vm in (await user.books()).get(path, []))
 
 
-async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and_removed(user: User) -> None:
-    path, vm = f"ns:{user.ns}:mci:late", f"ns:{user.ns}:mci:late:vm:aws-1"
+async def given_up(user: User, name: str = "late") -> tuple[str, str]:
+    """An MCI whose only VM was ordered and never answered, cancelled and deleted. Its VM, and the order's token."""
+    path, vm = user.mci(name), user.vm("aws-1", name)
     await user.fault("hang", vm="aws-1", verb="create", seconds=60)
     ticket = await user.admitted(path, "create", spec=user.groups("aws", size=1))
     async with asyncio.timeout(PATIENCE):
@@ -79,14 +86,88 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
     await user.asking.outcome(path, ticket.run)
     await user.heal_faults()
     await user.do(path, "delete")
-    token = token_of(vm, generation, "create", 0)
+    return vm, token_of(vm, generation, "create", 0)
+
+
+async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and_removed(user: User) -> None:
+    vm, token = await given_up(user)
     made = await late(user, vm, token)
-    (found,) = await orphans(user, path)
+    (found,) = await orphans(user, user.mci("late"))
     assert (found.path, found.cloud_id, found.record) == (vm, made.cloud_id, "none")
     assert (await removed(user, found)).result is Result.SUCCEEDED
-    assert await orphans(user, path) == []
+    assert await orphans(user, user.mci("late")) == []
     assert await states(user, vm) == ["terminated"]
     assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Removing", "None"]
+
+
+async def swept(user: User, dry_run: bool = False) -> list[Found]:
+    report = await user.asking.heal(Sweep(dry_run=dry_run))
+    return [found for found in report.found if f"ns:{user.ns}:" in found.path]
+
+
+async def promises(user: User) -> list[str]:
+    """What `verify` says of this namespace."""
+    found = await user.asking.read(VERIFY, Query(path=f"ns:{user.ns}"), Verification, seconds=60)
+    return [str(each) for each in found.findings]
+
+
+@pytest.mark.stores("sqlite", "postgres")
+async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_removed_by_the_next_sweep(user: User) -> None:
+    vm, token = await given_up(user)
+    assert await swept(user) == [], "nothing came of it yet"
+    made = await late(user, vm, token)
+    assert await promises(user) != []
+    stray = f"{vm}:orphan:{made.cloud_id}"
+    assert [(each.path, each.finding) for each in await swept(user, dry_run=True)] == [(stray, Finding.WOULD_REMOVE)]
+    assert await states(user, vm) == ["running"]
+    assert [(each.path, each.finding) for each in await swept(user)] == [(stray, Finding.REMOVED)]
+    assert await states(user, vm) == ["terminated"]
+    assert await promises(user) == []
+    assert [line.to for line in await user.history(stray)] == ["Removing", "None"]
+    assert await swept(user) == [], "once"
+
+
+async def waiting(user: User) -> list[str]:
+    """What is on record as ordered and never answered."""
+    place = placement("aws", user.region())
+    return [each.path for each in await SqlBook(user.service.database).unanswered(place, None, 500)]
+
+
+@pytest.mark.stores("sqlite", "postgres")
+async def test_an_unanswered_order_is_on_record_until_it_cannot_be_carried_out_any_more(user: User) -> None:
+    vm, _ = await given_up(user)
+    assert await waiting(user) == [vm]
+    parts = user.service.parts
+    late_vms = LateVms(SqlBook(parts.database), parts.clouds, parts.permits, 100)
+    now = datetime.now(UTC)
+    assert await late_vms.search(now + timedelta(seconds=90), dry_run=False) == []
+    assert await waiting(user) == [vm], "it may still come"
+    await late_vms.search(now + timedelta(seconds=110), dry_run=True)
+    assert await waiting(user) == [vm], "a dry run writes nothing"
+    await user.place_fault("throttle", verb="describe", times=1)
+    await late_vms.search(now + timedelta(seconds=110), dry_run=False)
+    assert await waiting(user) == [vm], "the cloud did not say"
+    await user.heal_faults()
+    await late_vms.search(now + timedelta(seconds=110), dry_run=False)
+    assert await waiting(user) == []
+
+
+@pytest.mark.stores("sqlite", "postgres")
+async def test_only_a_vm_that_has_no_id_of_its_cloud_stays_on_record_when_records_go(user: User) -> None:
+    await user.fault("fail", vm="aws-2", verb="create")
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=3))
+    await user.do(user.mci(), "delete", force=True)
+    assert await waiting(user) == [user.vm("aws-2")]
+
+
+async def test_a_vm_that_comes_late_beside_a_new_one_of_its_name_is_removed_and_the_new_one_stays(user: User) -> None:
+    vm, token = await given_up(user)
+    await user.do(user.mci("late"), "create", spec=user.groups("aws", size=1))
+    await late(user, vm, token, epoch=(await user.see(vm)).epoch)
+    assert [each.finding for each in await swept(user)] == [Finding.REMOVED]
+    assert await states(user, vm) == ["running", "terminated"]
+    assert (await user.do(user.mci("late"), "reboot")).done == 1
+    assert await promises(user) == []
 
 
 async def test_forty_vms_for_twenty_records_are_twenty_again(user: User) -> None:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 from activities.healing import Inspect
+from activities.leftovers import Search
 from activities.verifying import Audit
 from domain.companions import CompanionRow
 from domain.ports import AtOnce
@@ -43,6 +44,12 @@ def inspectors(parts: Parts) -> dict[str, Inspect]:
     """Who can say what objects are outside, kind by kind: a family that can has a function of this name."""
     asked = [getattr(family, "inspectors", None) for family in FAMILIES]
     return {kind: inspect for ask in asked if ask for kind, inspect in ask(parts).items()}
+
+
+def searches(parts: Parts) -> list[Search]:
+    """Who looks, in each sweep, for what was ordered and came late: a family that can has a function of this name."""
+    asked = [getattr(family, "searches", None) for family in FAMILIES]
+    return [search for ask in asked if ask for search in ask(parts)]
 
 
 def faults(parts: Parts) -> dict[str, tuple[str, ...]]:

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from activities.books import CloudBooks
+from activities.leftovers import Search
 from activities.mci.orphans import OrphanActivities
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.survey import SurveyActivities
+from activities.mci.unanswered import LateVms
 from activities.mci.vms import VmActivities
 from activities.patience import Patience
 from activities.verifying import Audit
@@ -48,6 +50,12 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         *(orphans.read_orphans, orphans.terminate_orphan),
     ]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
+
+
+def searches(parts: Parts) -> list[Search]:
+    """For self-healing: VMs that a cloud made after their records had gone."""
+    longest = parts.settings.patience + parts.settings.call_timeout  # that an order can be on its way
+    return [LateVms(SqlBook(parts.database), parts.clouds, parts.permits, longest).search]
 
 
 def faults(parts: Parts) -> dict[str, tuple[str, ...]]:

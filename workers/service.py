@@ -45,7 +45,18 @@ from store.permits import SqlOffice
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
 from workers.crash import Crashing, CrashPoints
-from workers.families import QUEUES, WORKFLOWS, activities, at_once, audits, beside, companions, faults, inspectors
+from workers.families import (
+    QUEUES,
+    WORKFLOWS,
+    activities,
+    at_once,
+    audits,
+    beside,
+    companions,
+    faults,
+    inspectors,
+    searches,
+)
 from workers.parts import Parts
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
@@ -175,7 +186,14 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed, self._at_once(), self.connections.places()),
-            Healing(self.client, self.inventory, self.settings.heal_limits, inspectors(self.parts), self._companions),
+            Healing(
+                self.client,
+                self.inventory,
+                self.settings.heal_limits,
+                inspectors(self.parts),
+                self._companions,
+                searches(self.parts),
+            ),
             Reading(self.inventory, self._describe_store),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)

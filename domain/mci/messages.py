@@ -239,6 +239,15 @@ class StrayOrder(Model):
     place: str = ""
 
 
+class Unanswered(Model):
+    """A VM whose record went before any cloud had answered for it: its creation may be carried out yet."""
+
+    place: str
+    path: str
+    generation: int
+    since: datetime
+
+
 class Directory(Protocol):
     """Connections by name. The built-in ones are the simulated clouds'; a file can replace them."""
 
@@ -316,6 +325,18 @@ class Book(Protocol):
 
     async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
         """Write what clouds say of VMs at rest. Returns what was written: an action that came between wins."""
+        ...
+
+    async def unanswered_places(self) -> list[str]:
+        """Where creations were ordered that nobody answered before their records went."""
+        ...
+
+    async def unanswered(self, place: str, after: Unanswered | None, limit: int) -> list[Unanswered]:
+        """A page of them, from after one of them on."""
+        ...
+
+    async def forget(self, some: Sequence[Unanswered]) -> None:
+        """Nothing will come of these any more."""
         ...
 
 

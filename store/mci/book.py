@@ -16,11 +16,12 @@ from domain.mci.messages import (
     Leave,
     Survey,
     SurveyPlan,
+    Unanswered,
     Wants,
 )
 from domain.model import Chunk
 from store.engine import Database
-from store.mci import connections, enrolment, groups, surveys
+from store.mci import connections, enrolment, groups, surveys, unanswered
 
 
 class SqlBook:
@@ -73,3 +74,12 @@ class SqlBook:
 
     async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
         return await self._run(partial(surveys.correct, corrections=corrections, at=at))
+
+    async def unanswered_places(self) -> list[str]:
+        return await self._run(unanswered.places)
+
+    async def unanswered(self, place: str, after: Unanswered | None, limit: int) -> list[Unanswered]:
+        return await self._run(partial(unanswered.page, place=place, after=after, limit=limit))
+
+    async def forget(self, some: Sequence[Unanswered]) -> None:
+        await self._run(partial(unanswered.forget, some=some))

@@ -17,6 +17,7 @@ from domain.model import Claim, Grant, Outcome
 from domain.paths import name_of, parent_of, short
 from store.mci.connections import enter, forget, places_of, used_alone
 from store.mci.groups import highest_ever, vms_of
+from store.mci.unanswered import keep
 from store.riders import Extra, Found, Rider
 from store.schema import objects
 
@@ -100,5 +101,5 @@ _WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, Found], Extra]]
 }
 
 RIDER: Rider = Rider(admit=admit, ended=ended)
-VM_RIDER: Rider = Rider(admit=admit_vm)
+VM_RIDER: Rider = Rider(admit=admit_vm, gone=keep)
 ORPHAN_RIDER: Rider = Rider(admit=admit_orphan)

@@ -1,4 +1,4 @@
-"""Two tables of our own: connections, and which MCIs use them."""
+"""Tables of our own: connections, which MCIs use them, and orders for VMs that nobody answered."""
 
 from __future__ import annotations
 
@@ -26,4 +26,15 @@ uses = sa.Table(
     sa.Column("place", sa.String, primary_key=True),
     sa.Column("path", PathText, primary_key=True),
     sa.Index("connection_uses_of_path", "path"),
+)
+
+# VMs whose records went while no cloud had answered for them: the order to make them may be carried out yet. The token
+# of that order follows from path and generation.
+unanswered = sa.Table(
+    "unanswered",
+    metadata,
+    sa.Column("place", sa.String, primary_key=True),
+    sa.Column("path", PathText, primary_key=True),
+    sa.Column("generation", Number, primary_key=True, autoincrement=False),
+    sa.Column("since", Moment, nullable=False),  # when the record went
 )

@@ -13,6 +13,7 @@ depends_on = None
 
 Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+path_text = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 in_bin = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 machines = sa.text("kind = 'machine'")
 
@@ -38,6 +39,13 @@ def upgrade() -> None:
         sa.Column("since", sa.Double, nullable=False),
         sa.Column("until", sa.Double, nullable=False),
     )
+    op.create_table(
+        "unanswered",
+        sa.Column("place", sa.String, primary_key=True),
+        sa.Column("path", path_text, primary_key=True),
+        sa.Column("generation", Number, primary_key=True, autoincrement=False),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+    )
     _kernel()
 
 
@@ -58,6 +66,7 @@ def _kernel() -> None:
 
 
 def downgrade() -> None:
+    op.drop_table("unanswered")
     op.drop_table("permits")
     op.drop_index("objects_on_node", "objects")
     op.drop_index("objects_in_bin", "objects")

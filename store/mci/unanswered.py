@@ -1,0 +1,64 @@
+"""Orders for VMs that no cloud answered, kept when the records of the VMs go: they may be carried out yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.mci.messages import Unanswered
+from store.landings import ALIKE
+from store.mci.tables import unanswered
+from store.schema import Number, fact, objects
+
+_KEEP = sa.insert(unanswered).from_select(
+    ["place", "path", "generation", "since"],
+    sa.select(
+        objects.c.placement,
+        objects.c.path,
+        sa.cast(fact(objects.c.info, "generation"), Number),
+        sa.bindparam("gone_at", type_=unanswered.c.since.type),
+    ).where(*ALIKE, fact(objects.c.info, "cloud_id").is_(None), fact(objects.c.info, "generation").is_not(None)),
+)
+_PLACES = sa.select(unanswered.c.place).distinct().order_by(unanswered.c.place)
+_PAGE = (
+    sa.select(unanswered)
+    .where(
+        unanswered.c.place == sa.bindparam("at_place"),
+        sa.tuple_(unanswered.c.path, unanswered.c.generation)
+        > sa.tuple_(sa.bindparam("path", type_=sa.String), sa.bindparam("generation", type_=Number)),
+    )
+    .order_by(unanswered.c.path, unanswered.c.generation)
+    .limit(sa.bindparam("most"))
+)
+_FORGET = sa.delete(unanswered).where(
+    unanswered.c.place == sa.bindparam("at_place"),
+    unanswered.c.path == sa.bindparam("at_path"),
+    unanswered.c.generation == sa.bindparam("born_in"),
+)
+
+
+def keep(connection: sa.Connection, going: Mapping[str, Any], at: datetime) -> None:
+    """Of the records that are about to go, those that no cloud has answered for."""
+    connection.execute(_KEEP, {**going, "gone_at": at})
+
+
+def places(connection: sa.Connection) -> list[str]:
+    """Where there are any."""
+    return list(connection.execute(_PLACES).scalars())
+
+
+def page(connection: sa.Connection, place: str, after: Unanswered | None, limit: int) -> list[Unanswered]:
+    """Those of one place, in the order of their paths."""
+    last = {"path": after.path, "generation": after.generation} if after else {"path": "", "generation": 0}
+    rows = connection.execute(_PAGE, {"at_place": place, "most": limit, **last}).mappings()
+    return [Unanswered.model_validate(dict(row)) for row in rows]
+
+
+def forget(connection: sa.Connection, some: Sequence[Unanswered]) -> None:
+    """Nothing will come of these any more."""
+    named = [{"at_place": each.place, "at_path": each.path, "born_in": each.generation} for each in some]
+    if named:
+        connection.execute(_FORGET, named)
