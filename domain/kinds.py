@@ -42,6 +42,7 @@ class Kind:
     place: str = ""  # which part of its info says where it is, if it has no placement
     titled: bool = False  # its source system writes a TargetAction with a capital: `Create`
     absent: str = NONE  # its source system's word for an object that is not there
+    apart: bool = False  # people reach it by a command that its family made for it: its noun is not shown
     busy: str = ""  # what the source system says, besides, of an object that is under way
 
     @property

@@ -34,7 +34,7 @@ DEFAULT_LIMIT = 1_000
 
 def noun(kind: registry.Kind, group: Group) -> App:
     """The commands of one kind."""
-    app = App(name=kind.name, help=kind.help, group=group)
+    app = App(name=kind.name, help=kind.help, group=group, show=not kind.apart)
     for verb in kind.verbs:
         app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
     app.command(_status(kind), name="status")

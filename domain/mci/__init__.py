@@ -62,6 +62,7 @@ KINDS = (
         scope=("ns", "mci", "vm", "orphan"),
         verbs=(Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", RemoveStray),),
         help="VMs in a cloud that no record knows.",
+        apart=True,
     ),
 )
 # fmt: on

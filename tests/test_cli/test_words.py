@@ -11,6 +11,7 @@ from domain.machine import Ruling
 from domain.model import Admission, Grant, Outcome, Request, Result
 from starter import actions, families, naming
 from starter.answers import conflict
+from starter.app import build
 from starter.asking import Asking, Ticket
 from starter.errors import Exit
 from store.claims import _allowed
@@ -90,3 +91,12 @@ def test_examples_in_help_are_the_family_s_own() -> None:
         assert mine
     assert naming.example(registry.kind("machine")) == "acme/dev/db"
     assert naming.example(registry.kind("vm")) == "default/web/front-1"
+
+
+def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    build()(["--help"], exit_on_error=False)
+    shown = {line.split()[1] for line in capsys.readouterr().out.splitlines() if len(line.split()) > 2}
+    assert "orphans" in shown
+    assert "orphan" not in shown
