@@ -15,7 +15,7 @@ from domain.machine import NONE, Actor, Row, Ruling
 from domain.model import ACTION_NAME, Claim, Grant, Move, NewObject, Outcome, Step, Stepped
 from domain.paths import ancestors, parent_of
 from domain.systems.backend import Acceptance, Reversal, Work
-from domain.systems.definition import CreateSystem, DeployPart, Node, is_service, kept
+from domain.systems.definition import CreateSystem, DeployPart, Node, is_service, jobs_of, kept
 from domain.systems.rules import (
     FORMER,
     Facts,
@@ -88,8 +88,10 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
     if isinstance(spec, DeployPart):
         above = _kept(connection, parent_of(request.path))
         check_fits(request.path, spec.definition, backend, above, request.path == root)
-        if root != request.path:
-            known = {"spec": kept(spec.definition), "info": {FORMER: {"spec": found["spec"] if found else None}}}
+        known = {"spec": kept(spec.definition), "info": {FORMER: {"spec": found["spec"] if found else None}}}
+        if found and root == request.path:  # it keeps what it was made with; its parts have records of their own
+            made_with = {name: value for name, value in found["spec"].items() if name != "jobs"}
+            known["spec"] = made_with | jobs_of(known["spec"])
     name = f"{LETTERS[request.action]}{_next(connection, root, request.action)}"
     record = f"{request.path}::{request.action}:{name}"
     told = {"by": request.requested_by, "reason": request.reason}

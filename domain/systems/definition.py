@@ -14,6 +14,7 @@ from domain.model import Model
 
 MAX_PARTS = 5_000
 MAX_INSTANCES = 100
+MAX_JOBS = 100
 MAX_DEPTH = 12
 SHOWN = 5
 
@@ -42,6 +43,9 @@ Text = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_no_nu
 Command = Annotated[list[Annotated[Word, AfterValidator(_no_nul)]], Field(min_length=1, max_length=100)]
 
 
+Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
 class Health(Model):
     """How to tell whether an instance is well: one of http, tcp, command. Without any it is well while it runs."""
 
@@ -66,13 +70,32 @@ class Resources(Model):
     files: int | None = Field(None, ge=16, le=100_000, description="open files")
 
 
+class Job(Model):
+    """Something that a system can do, and that ends. It is kept with the definition and has no instances: what a
+    system is does not depend on its jobs."""
+
+    name: Name
+    command: Command | None = None
+    image: Image | None = None
+    directory: Text | None = None
+    environment: dict[Variable, Text] = Field(default={}, max_length=100)
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Self:
+        if (self.command is None) == (self.image is None):
+            raise ValueError("a job has a command or an image, one of the two")
+        return self
+
+
 class Node(Model):
     """A system, if it has parts, or a service, if it has a command or an image."""
 
     name: Name | None = None
+    jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="what a system can do besides its services")
     parts: list[Part] | None = Field(None, max_length=MAX_PARTS)
     command: Command | None = None
-    image: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
+    image: Image | None = None
     directory: Text | None = None
     instances: int = Field(1, ge=0, le=MAX_INSTANCES)
     environment: dict[Variable, Text] = Field(default={}, max_length=100)
@@ -93,8 +116,10 @@ class Node(Model):
         said = (self.parts is not None) + (self.command is not None) + (self.image is not None)
         if said != 1:
             raise ValueError("say exactly one of parts (a system), command and image (a service)")
-        if self.is_system and (extra := self.model_fields_set - {"name", "parts"}):
-            raise ValueError(f"a system has parts, not {', '.join(sorted(extra))}")
+        if self.is_system and (extra := self.model_fields_set - {"name", "parts", "jobs"}):
+            raise ValueError(f"a system has parts and jobs, not {', '.join(sorted(extra))}")
+        if self.jobs and not self.is_system:
+            raise ValueError("jobs are of a system, and this is a service: write them beside its parts")
         if not self.maxUnavailable and not self.maxSurge:
             raise ValueError("maxUnavailable and maxSurge cannot both be 0: nothing could ever be replaced")
         if self.health and not self.port and (self.health.http is not None or self.health.tcp):
@@ -103,9 +128,9 @@ class Node(Model):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
-        names = [part.name or "" for part in self.parts or ()]
+        names = [part.name or "" for part in (*(self.parts or ()), *self.jobs)]
         if twice := sorted({name for name in names if names.count(name) > 1})[:SHOWN]:
-            raise ValueError(f"names of parts must differ: {', '.join(twice)} occurs more than once")
+            raise ValueError(f"names of parts and jobs must differ: {', '.join(twice)} occurs more than once")
         order = {part.name or "": part.after for part in self.parts or ()}
         if unknown := sorted({name for after in order.values() for name in after if name not in order})[:SHOWN]:
             raise ValueError(f"after names parts beside it: there is no {', '.join(unknown)}")
@@ -163,6 +188,11 @@ def kept(node: Node) -> dict[str, Any]:
     """What is kept of one node: its own definition; its parts are kept as objects of their own."""
     own = node.model_dump(mode="json", exclude_defaults=True, exclude={"name", "parts"})
     return own | ({"parts": []} if node.is_system else {})
+
+
+def jobs_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """The jobs that are kept of a system, as they are written."""
+    return {"jobs": spec["jobs"]} if spec.get("jobs") else {}
 
 
 def is_service(spec: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from domain.systems.tables import BACKEND, State
 CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
-_NOT_OF_AN_INSTANCE = {"name", "parts", "instances", "after", "maxUnavailable", "maxSurge"}
+_NOT_OF_AN_INSTANCE = {"name", "parts", "jobs", "instances", "after", "maxUnavailable", "maxSurge"}
 FORMER = "former"  # in a part's info: what it was before the last deploy that changed it
 
 
@@ -218,12 +218,18 @@ def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, a
         raise Refused(
             Category.INVALID, f"the definition is named {definition.name}, the path ends in {name}", "make them agree"
         )
-    if backend == "process" and (images := [at for at, node in flatten(path, definition) if node.image]):
+    if backend == "process" and (images := _images(path, definition)):
         raise Refused(
             Category.INVALID,
             f"the process backend runs commands, not images: {images[0]}",
             "give it a command, or create the system with --backend simulated",
         )
+
+
+def _images(path: str, definition: Node) -> list[str]:
+    nodes = list(flatten(path, definition))
+    of_jobs = [f"job {job.name} of {at}" for at, node in nodes for job in node.jobs if job.image]
+    return [*(at for at, node in nodes if node.image), *of_jobs]
 
 
 def gone(path: str) -> Move:

@@ -14,7 +14,7 @@ from domain.locks import LocksView, Mode
 from domain.model import ObjectView, Query
 from domain.paths import kind_of, name_of, parent_of, short
 from domain.systems.backend import READ_SERVICES, ServicesView
-from domain.systems.definition import is_service
+from domain.systems.definition import is_service, jobs_of
 from domain.systems.rules import Facts, tree_path
 from starter import terminal
 from starter.errors import Exit
@@ -88,7 +88,9 @@ async def definition(path: str, output: Output) -> Exit:
     """The definition at a path, as it could be deployed again."""
     async with session() as asking:
         tree = await _tree(asking, path)
-    if path != tree.top.path or not (tree.parts or is_service(tree.top.spec) or "parts" in tree.top.spec):
+    if path != tree.top.path or not (
+        tree.parts or is_service(tree.top.spec) or tree.top.spec.keys() & {"parts", "jobs"}
+    ):
         raise Refused(Category.NOT_FOUND, f"nothing is deployed in {short(path)}", "starter system deploy --help")
     show(Sheet(_defined(tree, tree.top), ("PATH",), [(tree_path(path),)], [path]), output)
     return Exit.DONE
@@ -135,7 +137,8 @@ def _defined(tree: Tree, view: ObjectView) -> dict[str, Any]:
     """The definition of a node, its parts included, in the order in which they are kept."""
     if is_service(view.spec):
         return view.spec
-    return {"parts": [{"name": name_of(part.path), **_defined(tree, part)} for part in tree.below[view.path]]}
+    parts = [{"name": name_of(part.path), **_defined(tree, part)} for part in tree.below[view.path]]
+    return {"parts": parts, **jobs_of(view.spec)}
 
 
 def _drawn(tree: Tree, view: ObjectView, locks: Mapping[str, Sequence[str]], lead: str, branch: str) -> Iterator[str]:

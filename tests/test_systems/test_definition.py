@@ -39,7 +39,7 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
         ({}, "exactly one of parts"),
         ({"parts": [], "command": ["x"]}, "exactly one of parts"),
         ({"command": ["x"], "image": "y"}, "exactly one of parts"),
-        ({"parts": [], "instances": 2}, "a system has parts, not instances"),
+        ({"parts": [], "instances": 2}, "a system has parts and jobs, not instances"),
         ({"command": []}, "at least 1 item"),
         ({"command": ["a\0b"]}, "NUL"),
         ({"parts": [RUN]}, "name"),
@@ -162,3 +162,26 @@ def test_a_definition_that_fits_is_let_in() -> None:
     check_fits("system:shop", SYSTEM, "process", None, True)
     check_fits("system:shop:in:x", SERVICE.model_copy(update={"name": "x"}), "process", INNER, False)
     check_fits("system:shop:in:x", Node(image="nginx"), "simulated", INNER, False)
+
+
+JOBS = [{"name": "migrate", "command": ["migrate"], "environment": {"A": "1"}}]
+
+
+def test_jobs_of_a_system_can_be_written_and_are_kept() -> None:
+    node = Node.model_validate({"parts": [{"name": "web", **RUN}], "jobs": JOBS})
+    assert kept(node) == {"parts": [], "jobs": JOBS}
+    assert Node.model_validate(kept(node)).jobs == node.jobs
+
+
+@pytest.mark.parametrize(
+    ("definition", "complaint"),
+    [
+        ({**RUN, "jobs": JOBS}, "jobs are of a system"),
+        ({"parts": [], "jobs": [{"name": "a"}]}, "a command or an image"),
+        ({"parts": [{"name": "migrate", **RUN}], "jobs": JOBS}, "names of parts and jobs must differ: migrate"),
+        ({"parts": [], "jobs": [*JOBS, *JOBS]}, "names of parts and jobs must differ: migrate"),
+    ],
+)
+def test_bad_jobs_say_what_is_wrong(definition: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Node.model_validate(definition)

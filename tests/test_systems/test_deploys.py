@@ -320,3 +320,18 @@ async def test_a_teardown_that_is_cancelled_leaves_what_is_left_as_degraded(shop
     assert (await shop.states())["/b"] == "degraded"
     shop.let_go()
     assert (await shop.do("/", "teardown")).status == "stable"
+
+
+async def test_jobs_are_kept_with_their_system_and_do_not_change_what_it_is(shop: Shop) -> None:
+    jobs = [{"name": "migrate", "command": ["migrate"]}]
+    tree = {**system(service("web"), {**system(service("b"), name="a"), "jobs": jobs}), "jobs": jobs}
+    assert (await shop.deploy("/", tree)).status == "stable"
+    assert [(await shop.see(tree_path)).spec["jobs"] for tree_path in ("/", "/a")] == [jobs, jobs]
+    units = await shop.units("/web")
+    bad = {**system(service("web", **CRASH)), "jobs": []}
+    assert (await shop.deploy("/", bad, rollback=True)).result is Result.FAILED
+    assert (await shop.see("/")).spec["jobs"] == jobs  # they come back with the rest
+    assert (await shop.deploy("/", system(service("web")))).status == "stable"
+    assert "jobs" not in (await shop.see("/")).spec
+    assert (await shop.see("/")).spec["backend"] == "simulated"
+    assert len(await shop.units("/web")) == len(units)
