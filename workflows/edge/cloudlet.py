@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -237,8 +237,8 @@ class RekeyCloudlet(OnCloudlet):
             try:
                 again = CrmRequest(path=request.path, verb=Verb.RECONNECT, **self._address.connection())
                 await calls.send(self._address, again)
-            except ActivityError as error:
-                workflow.logger.warning("its CRM could not be told: %s", error.cause)
+            except FailureError as error:
+                workflow.logger.warning("its CRM could not be told: %s", error)
         return outcome
 
     async def perform(self, request: Request, grant: Grant) -> Done:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, FailureError
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import registry
@@ -73,8 +73,8 @@ class Talk:
         try:
             if await self._undo(verb, wanted):
                 return ""
-        except ActivityError as error:
-            why = error.cause.message if isinstance(error.cause, FailureError) else error
+        except FailureError as error:
+            why = error.cause.message if isinstance(error.cause, FailureError) else error.message
             return brief(f"the CRM could not be told to clean up: {why}")
         return f"the CRM did not confirm within {self._terms.patience.cleanup:g} s that it cleaned up"
 
