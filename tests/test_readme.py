@@ -99,7 +99,7 @@ def test_an_option_that_does_not_exist_would_be_found() -> None:
 def test_every_option_given_to_temporal_exists(page: str, command: str) -> None:
     _, *words = words_of(command)
     options = [word for word in words if word.startswith("--")]
-    verbs = words[: words.index(options[0])]
+    verbs = words[: words.index(options[0])] if options else words
     told = subprocess.run([embedded.find_binary(), *verbs, "--help"], capture_output=True, text=True, check=True)
     assert all(f"{option} " in told.stdout for option in options)
 
