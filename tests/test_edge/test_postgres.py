@@ -28,4 +28,5 @@ async def test_a_cloudlet_lives_its_life_on_postgresql(edge: Edge) -> None:
     assert {thing["nodes"] for thing in list(edge.platform().things().values())[1:]} == {2}
     await edge.until(path, "Ready")
     assert (await edge.user.do(clusters[1], "delete")).status == "None"
+    assert (await edge.user.do(clusters[0], "recreate")).status == "Ready"  # the one that was missing
     await edge.at_rest()
