@@ -15,6 +15,7 @@ from activities.companions import Companions, Missing
 from activities.leftovers import Leftovers, Search
 from activities.measuring import count
 from activities.pulse import pulse
+from activities.retention import Retention
 from activities.runs import RunState, state_of
 from domain import metrics, wire
 from domain.errors import RatchetError, brief
@@ -53,6 +54,7 @@ class Healing:
         inspectors: Mapping[str, Inspect] | None = None,
         companions: Companions | None = None,
         searches: Sequence[Search] = (),
+        retention: Retention | None = None,
     ) -> None:
         self._client = client
         self._inventory = inventory
@@ -60,6 +62,7 @@ class Healing:
         self._inspectors = inspectors or {}
         self._companions = companions or Companions(client)
         self._leftovers = Leftovers(client, inventory, self._limits, searches)
+        self._retention = retention
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:
@@ -91,9 +94,12 @@ class Healing:
                 *(self._leftovers.clear(each, order.dry_run, room) for each in left),
             )
             lost = await (self._companions.missing() if order.dry_run else self._companions.ensure(at))
+            pruned = await self._retention.prune(at, order.dry_run) if self._retention else None
         found = [*(each for each in looks if each), *(_missed(each, order.dry_run, at) for each in lost)]
         counts, looked = Counter(each.finding.value for each in found), len(looks)
-        report = HealReport(at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found)
+        report = HealReport(
+            at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
+        )
         return await self._inventory.keep_report(report)
 
     @activity.defn(name=wire.READ_REPORTS)

@@ -29,6 +29,8 @@ SETTINGS = {
     "max_vms": "the most VMs that one MCI may have here",
     "heal_interval": "seconds between sweeps of self-healing; 0: only when asked",
     "heal_limits": "seconds until an action is slow, or gone if unknown there: `kind.action`, `kind`, `*`; else 600",
+    "retention": "days for which ended actions and their history are kept, see docs/operations.md; 0: for ever",
+    "archive": "the folder to which they are exported before they go; if not said, `archive` in the home",
     "crash_file": "for tests: a file that names the point at which this worker dies",
     "simulated_journal": "for tests: a file in which the simulated clouds note when calls begin and end",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
@@ -74,7 +76,8 @@ TABLES = {
     "permits": "rate limits: which worker may have how many VMs of a region in flight, and until when",
     "heal_reports": "what sweeps of self-healing found and did",
     "store_identity": "which store this is: an id for life, and an incarnation that each restore from a backup raises",
-    "history": "every change, and every write that was ignored; lines are only ever added",
+    "history": "every change, and every write that was ignored; lines are only added, until their retention is over",
+    "pruned": "where the history of a path begins whose oldest lines are gone by the retention",
 }
 
 MCI_FIELDS = {

@@ -81,6 +81,15 @@ class Sweep(Model):
     grace: float | None = None  # seconds until leftovers go, instead of the worker's own limit for that action
 
 
+class Pruned(Model):
+    """What retention removed from the store, after it was exported."""
+
+    actions: int = 0
+    lines: int = 0  # of history
+    after: int = 0  # the epoch from which the next sweep goes on; 0: from the oldest
+    problem: str = ""
+
+
 class HealReport(Model):
     """What a sweep found and did."""
 
@@ -90,6 +99,7 @@ class HealReport(Model):
     looked: int = 0
     counts: dict[str, int] = {}
     found: list[Found] = []
+    pruned: Pruned | None = None
 
 
 class ReportQuery(Model):

@@ -110,6 +110,15 @@ def rest_is_stable(
 Judged = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
 
 
+class Reached(NamedTuple):
+    """Where a walk through a history has come to."""
+
+    status: str = NONE
+    came_from: str = NONE
+    doing: str = ""
+    epoch: int = 0
+
+
 class HistoryWalk:
     """I4: an object's history is one path through its table, ends where the object is, and its epochs only rise.
 
@@ -119,26 +128,35 @@ class HistoryWalk:
     def __init__(self, table: StateTable, path: str, judged: dict[Judged, bool] | None = None) -> None:
         self._table, self._path = table, path
         self._judged = {} if judged is None else judged  # what the table said before, for all objects of that kind
-        self._now, self._came_from, self._doing, self._epoch = NONE, NONE, "", 0
-        self._wrong = ""
+        self.wrong = ""
+        self.resume(Reached())
+
+    def resume(self, reached: Reached) -> None:
+        """Begin there: the lines before were pruned."""
+        self._now, self._came_from, self._doing, self._epoch = reached
+
+    @property
+    def reached(self) -> Reached:
+        """From where another walk can go on."""
+        return Reached(self._now, self._came_from, self._doing, self._epoch)
 
     def take(self, line: Line) -> None:
         """The next line. After one that is wrong the others say nothing."""
         table = self._table
-        if self._wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
+        if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
             return  # hidden work moves nothing, and stands in line with what does
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
-        self._wrong = self._complaint(line)
+        self.wrong = self._complaint(line)
         if line.source not in table.transitional:
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
     def end(self, status: str) -> list[Finding]:
         """What is wrong with it, if the object is this now."""
-        if not self._wrong and self._now != status:
-            self._wrong = f"is {status}, but its history ends in {self._now}"
-        return [Finding("I4", self._path, self._wrong)] if self._wrong else []
+        if not self.wrong and self._now != status:
+            self.wrong = f"is {status}, but its history ends in {self._now}"
+        return [Finding("I4", self._path, self.wrong)] if self.wrong else []
 
     def _complaint(self, line: Line) -> str:
         if line.source != self._now:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError, Superseded
-from domain.healing import HealReport, Leftover, Suspect
+from domain.healing import HealReport, Leftover, Pruned, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -101,6 +101,12 @@ class Inventory(Protocol):
 
     async def leftovers(self) -> list[Leftover]:
         """What actions that did not succeed may have left outside, and nobody has removed or taken up since."""
+        ...
+
+    async def prune(
+        self, before: datetime, after: int, busy: Set[str], export: Callable[[list[dict[str, Any]]], None]
+    ) -> Pruned:
+        """Remove a batch of what ended before that time, from the action after `after` on; `export` gets it first."""
         ...
 
     async def keep_report(self, report: HealReport) -> HealReport: ...

@@ -62,6 +62,15 @@ def _name(found: Found) -> str:
     return found.path if found.finding in (Finding.STARTED, Finding.WOULD_START) else short(found.path)
 
 
+def _pruned(report: HealReport) -> str:
+    """What retention removed, or why it could not."""
+    pruned = report.pruned
+    if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
+        return ""
+    told = f"; exported and removed {pruned.actions} old actions and {pruned.lines} lines of history"
+    return f"{told}; {pruned.problem}" if pruned.problem else told
+
+
 def _tell(reports: list[HealReport], output: Output) -> Exit:
     lines = [
         (_name(each), each.action, when(each.since), each.status, each.finding.value, each.to, each.provider)
@@ -71,7 +80,7 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
     for report in reports:
         counts = ", ".join(f"{number} {finding}" for finding, number in report.counts.items()) or "nothing to heal"
         dry = ", dry run" if report.dry_run else ""
-        terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}")
+        terminal.say(f"sweep {report.number} at {when(report.at)}{dry}: {counts}{_pruned(report)}")
     if not reports:
         terminal.say(terminal.command("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]

@@ -24,12 +24,13 @@ from domain.invariants import (
     Kept,
     Line,
     Overlaps,
+    Reached,
     ended_with_an_outcome,
     every_change_is_accounted_for,
 )
 from domain.machine import NONE
 from domain.paths import check_path, kind_of
-from store.schema import actions, history, locks, objects
+from store.schema import actions, history, locks, objects, pruned
 
 PAGE = 200  # rows
 SLICE = 0.0005  # seconds of work between rests
@@ -50,9 +51,10 @@ _ACTIONS = sa.select(
     (sa.func.coalesce(sa.cast(actions.c.outcome, sa.Text), "null") != "null").label("has_outcome"),
 )
 _HISTORY = sa.select(*(history.c[name] for name in Line._fields))
+_BEGINS = sa.select(pruned.c.path, *(pruned.c[name] for name in Reached._fields))
 _LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
 _EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.bindparam("these", expanding=True)))
-_OBJECT, _ACTION, _LINE = range(3)
+_OBJECT, _ACTION, _PRUNED, _LINE = range(4)
 
 
 def kept(connection: sa.Connection, prefix: str) -> Kept:
@@ -64,6 +66,7 @@ def kept(connection: sa.Connection, prefix: str) -> Kept:
     rows: Iterable[Tagged] = merge(
         ((row[0], _OBJECT, row) for row in reader.rows(_OBJECTS, "path")),
         ((row[0], _ACTION, row) for row in reader.rows(_ACTIONS, "path", "epoch")),
+        ((row[0], _PRUNED, row) for row in reader.rows(_BEGINS, "path")),
         _lines(reader, found),
         key=itemgetter(0, 1),
     )
@@ -86,7 +89,7 @@ class _Check:
         self._judged: defaultdict[str, dict[Judged, bool]] = defaultdict(dict)
 
     def take(self, path: str, about: Iterable[Tagged], found: Kept) -> None:
-        """The next object: what it is, its actions, its history, in this order."""
+        """The next object: what it is, its actions, where its history begins, its history, in this order."""
         kind = registry.KINDS.get(kind_of(path))
         status, walk = NONE, HistoryWalk(kind.table, path, self._judged[kind.name]) if kind else None
         mine: dict[tuple[int, str], ActionFacts] = {}
@@ -96,6 +99,9 @@ class _Check:
                 if walk:
                     walk.take(row)
                 _extend(mine, row)
+            elif what == _PRUNED:
+                if walk:
+                    walk.resume(Reached._make(row[1:]))
             elif what == _ACTION:
                 found.actions += 1
                 mine[row.epoch, row.action] = _facts(row)

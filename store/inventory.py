@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import partial
 
-from domain.healing import HealReport, Leftover, Suspect
+from domain.healing import HealReport, Leftover, Pruned, Suspect
 from domain.invariants import Kept
 from domain.locks import Hold
 from domain.model import (
@@ -34,6 +34,7 @@ from store import (
     lines,
     machines,  # noqa: F401  its riders
     reading,
+    retention,
     steps,
     takeover,
 )
@@ -89,6 +90,10 @@ class SqlInventory:
 
     async def leftovers(self) -> list[Leftover]:
         return await self.database.run(healing.leftovers)
+
+    async def prune(self, before: datetime, after: int, busy: Set[str], export: retention.Export) -> Pruned:
+        work = partial(retention.prune, before=before, after=after, busy=busy, export=export)
+        return await self.database.run(work)
 
     async def keep_report(self, report: HealReport) -> HealReport:
         return await self.database.run(partial(healing.keep_report, report=report))

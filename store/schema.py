@@ -109,7 +109,7 @@ locks = sa.Table(
     sa.Index("locks_of_run", "run"),
 )
 
-# Append-only.
+# Append-only, until retention removes the oldest lines of a path.
 # Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
 UNBORN = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
 
@@ -128,6 +128,18 @@ history = sa.Table(
     sa.Index("history_of_path", "path", "seq"),
     sa.Index("history_of_epoch", "epoch"),
     sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
+)
+
+# Where the history of a path begins whose oldest lines retention has removed: the last action that went, and the status
+# that it had come to, as `HistoryWalk` knows it.
+pruned = sa.Table(
+    "pruned",
+    metadata,
+    sa.Column("path", PathText, primary_key=True),
+    sa.Column("status", sa.String, nullable=False),
+    sa.Column("came_from", sa.String, nullable=False),
+    sa.Column("doing", sa.String, nullable=False),
+    sa.Column("epoch", Number, nullable=False),
 )
 
 # What sweeps of self-healing found. The oldest are forgotten.

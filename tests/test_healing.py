@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -12,8 +14,9 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities.healing import Healing
+from activities.retention import Archive, Retention
 from domain import wire
-from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Suspect, Sweep, limit_for
+from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Pruned, Suspect, Sweep, limit_for
 from domain.model import Result
 from domain.ports import Inventory
 from store.schema import actions, locks, objects
@@ -208,6 +211,47 @@ async def test_the_command_heals_and_shows_what_was_found(user: User, hung: str,
     told = await cli("heal report -n 2")
     assert (told.code, "healed" in told.out, "would heal" in told.out) == (0, True, True)
     assert (await cli("heal --older-than soon")).code == 2
+
+
+async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
+    user: User, cli: Cli, tmp_path: Path
+) -> None:
+    await user.do(user.mci(), "create", spec=spec(2, ["aws"]))
+    await user.do(user.vm("aws0-1"), "reboot")
+    await user.do(user.mci(), "suspend")
+    await user.do(user.mci(), "resume")
+    inventory, client = user.service.inventory, user.asking.client
+    retention = Retention(client, inventory, Archive(tmp_path), days=1e-9)
+    healing, order = Healing(client, inventory, retention=retention), Sweep(grace=10**6)
+    dry = await ActivityEnvironment().run(healing.sweep, order.model_copy(update={"dry_run": True}))
+    assert dry.pruned == Pruned()
+    async with asyncio.timeout(PATIENCE):  # Temporal's lists come a moment after what they tell of
+        while {line.action for line in await user.history(user.mci())} != {"resume"}:
+            report = await ActivityEnvironment().run(healing.sweep, order)
+    assert report.pruned
+    assert report.pruned.actions
+    assert "exported and removed" in (await cli("heal report")).err
+    told = [json.loads(line) for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    mine = [row["action"] for row in told if row["table"] == "actions" and row["path"].startswith(user.mci())]
+    assert mine == ["create", "reboot", "suspend"]
+    assert (await cli(f"verify {user.ns}/web")).code == 0
+    assert (await user.do(user.mci(), "reboot")).result is Result.SUCCEEDED
+    assert (await cli(f"verify {user.ns}/web")).code == 0
+
+
+async def test_an_archive_that_cannot_be_written_is_told_and_nothing_is_removed(user: User, tmp_path: Path) -> None:
+    await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+    await user.do(user.mci(), "suspend")
+    (file := tmp_path / "archive").write_text("no folder")
+    inventory, client = user.service.inventory, user.asking.client
+    healing = Healing(client, inventory, retention=Retention(client, inventory, Archive(file), days=1e-9))
+    async with asyncio.timeout(PATIENCE):
+        found = Pruned()
+        while not found.problem:
+            found = (await ActivityEnvironment().run(healing.sweep, Sweep(grace=10**6))).pruned or found
+    assert (found.actions, found.lines) == (0, 0)
+    assert "the archive cannot be written" in found.problem
+    assert {line.action for line in await user.history(user.mci())} == {"create", "suspend"}
 
 
 async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: User) -> None:

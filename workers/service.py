@@ -27,6 +27,7 @@ from activities.inventory import ActionWrites
 from activities.measuring import Measured
 from activities.permits import Permits
 from activities.reading import Reading
+from activities.retention import Archive, Retention
 from activities.simulation import Simulation
 from activities.verifying import Verifying
 from domain.errors import RatchetError, brief
@@ -193,6 +194,9 @@ class Service:
                 inspectors(self.parts),
                 self._companions,
                 searches(self.parts),
+                Retention(
+                    self.client, self.inventory, Archive(self.settings.archive_folder()), self.settings.retention
+                ),
             ),
             Reading(self.inventory, self._describe_store),
         )

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     max_vms: int = Field(MAX_VMS_PER_MCI, ge=1, le=MAX_VMS_PER_MCI)  # in one MCI
     heal_interval: float = Field(300.0, ge=0)  # seconds between sweeps; 0: only when asked
     heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
+    retention: float = Field(0.0, ge=0)  # days for which ended actions and their history are kept; 0: for ever
+    archive: Path | None = None  # where they go then; a folder in the home if not said
     crash_file: Path | None = None
     simulated_journal: Path | None = None  # of calls to simulated clouds, over all processes: for tests
     simulated_latency: float = Field(0.3, ge=0)
@@ -56,6 +58,10 @@ class Settings(BaseSettings):
     def cloud(self) -> str:
         """The simulated clouds' database: outside the inventory, as real clouds are."""
         return self.cloud_url or f"sqlite:///{self.home / 'cloud.db'}"
+
+    def archive_folder(self) -> Path:
+        """Where actions and history go that are older than the retention."""
+        return self.archive or self.home / "archive"
 
 
 def redacted(url: str) -> str:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from domain.mci import VM
 from domain.paths import name_of
-from store.schema import history, objects
+from store.schema import history, objects, pruned
 
 _OF_MCI = (
     sa.select(objects.c.path, objects.c.placement, objects.c.status)
@@ -32,7 +32,9 @@ def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMappi
 def highest_ever(connection: sa.Connection, path: str, group: str) -> int:
     """The highest number that a VM of the subgroup ever had, also if it is long gone."""
     first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' follows the digits
-    seen = sa.select(history.c.path).where(history.c.path >= first, history.c.path < last).distinct()
+    seen = sa.union(
+        *(sa.select(each.c.path).where(each.c.path >= first, each.c.path < last) for each in (history, pruned))
+    )
     return max((index(found, group) for found in connection.execute(seen).scalars()), default=0)
 
 

@@ -18,14 +18,26 @@ import sqlalchemy as sa
 
 from domain.errors import Refused
 from domain.healing import Suspect
+from domain.invariants import Reached
 from domain.model import Done, Ending, Grant, Holder, Landing, LineOrder, Move, Result, Step
-from store import claims, endings, healing, landings, lines, reading, steps, takeover
+from store import claims, endings, healing, landings, lines, reading, retention, steps, takeover
 from store.engine import Database
 from store.migrate import migrate
+from store.schema import pruned
 from tests.test_store.scene import NOON, NS, claim
 
 GROUPS, MEMBERS = 400, 100
-BIG = {"objects", "actions", "history", "locks", "mine", "other", "later", "groups"}  # and what queries call them
+BIG = {
+    "objects",
+    "actions",
+    "history",
+    "locks",
+    "mine",
+    "other",
+    "later",
+    "groups",
+    "all_actions",
+}  # and what queries call them
 PARTIAL = {"actions_open", "objects_under_way", "history_unborn"}  # small whatever the table's size
 Work = Callable[[sa.Connection], Any]
 
@@ -195,6 +207,24 @@ def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded:
     assert found == []
     assert admission.grant
     crowded.run_here(partial(takeover.bury, owner=mci(1), run="asks", at=NOON, message="over"))
+
+
+def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database) -> None:
+    first = GROUPS * MEMBERS // 2
+    begins = Reached(status="Running", came_from="Running")._asdict()
+    paths = [f"{mci(first // MEMBERS)}:vm:front-{n + 1}" for n in range(MEMBERS)]
+
+    def pruning(connection: sa.Connection) -> int:
+        """As if each VM's history had begun before its one line."""
+        with connection.begin_nested() as undone:
+            connection.execute(sa.insert(pruned), [{"path": path, **begins} for path in paths])
+            found = retention.prune(connection, NOON, first, frozenset(), lambda rows: None)
+            undone.rollback()
+        return found.actions
+
+    found, gone = scans(crowded, pruning)
+    assert found == []
+    assert gone == retention.ACTIONS
 
 
 def finishing(grant: Grant) -> Work:

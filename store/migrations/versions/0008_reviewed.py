@@ -61,12 +61,21 @@ def _kernel() -> None:
         sa.Column("incarnation", Number, nullable=False),
         sa.Column("since", sa.DateTime(timezone=True), nullable=False),
     )
+    op.create_table(
+        "pruned",
+        sa.Column("path", path_text, primary_key=True),
+        sa.Column("status", sa.String, nullable=False),
+        sa.Column("came_from", sa.String, nullable=False),
+        sa.Column("doing", sa.String, nullable=False),
+        sa.Column("epoch", Number, nullable=False),
+    )
     now = datetime.now(UTC)
     op.bulk_insert(identity, [{"id": uuid.uuid4().hex, "incarnation": 1, "since": now}])
 
 
 def downgrade() -> None:
     op.drop_table("unanswered")
+    op.drop_table("pruned")
     op.drop_table("permits")
     op.drop_index("objects_on_node", "objects")
     op.drop_index("objects_in_bin", "objects")

@@ -1,0 +1,76 @@
+"""Retention: a sweep removes what is old in bounded batches, and an archive keeps it as JSON lines."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+
+from domain.errors import brief
+from domain.healing import Pruned
+from domain.ports import Inventory
+
+BATCHES = 50  # in one sweep; the next one goes on
+
+
+class Archive:
+    """A folder with one file a day. A reader drops duplicates by `epoch` (actions) and `seq` (history)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def append(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Append rows. They are on disk when this returns."""
+        text = "".join(f"{json.dumps(row, default=datetime.isoformat)}\n" for row in rows)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
+        with open(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # workers of one machine share the file
+            size = file.seek(0, os.SEEK_END)
+            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # a write that was cut off
+            file.write((b"\n" if torn else b"") + text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the file's name, if it is new
+        finally:
+            os.close(folder)
+
+
+class Retention:
+    """What a sweep does about old actions; nothing if `days` is 0."""
+
+    def __init__(self, client: Client, inventory: Inventory, archive: Archive, days: float) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._archive = archive
+        self._days = days
+
+    async def prune(self, at: datetime, dry_run: bool) -> Pruned | None:
+        """Go on where the last sweep stopped. If the archive cannot be written, nothing is removed."""
+        if not self._days:
+            return None
+        last = await self._inventory.reports(1)
+        done = last[0].pruned if last else None
+        if dry_run:
+            return Pruned(after=done.after if done else 0)
+        busy = {each.id async for each in self._client.list_workflows("CloseTime IS NULL", page_size=1_000)}
+        before, total = at - timedelta(days=self._days), Pruned(after=done.after if done else 0)
+        for _ in range(BATCHES):
+            try:
+                part = await self._inventory.prune(before, total.after, busy, self._archive.append)
+            except OSError as error:
+                activity.logger.error("the archive cannot be written, so nothing is pruned: %s", error)
+                return total.model_copy(update={"problem": brief(f"the archive cannot be written: {error}", 300)})
+            total = Pruned(actions=total.actions + part.actions, lines=total.lines + part.lines, after=part.after)
+            if not part.after:
+                break
+        return total

@@ -1,0 +1,164 @@
+"""Retention: removes ended actions and their history lines once they are old enough, after an export.
+
+A path loses only its oldest lines, and those of one action all at once. The table `pruned` says where its history then
+begins: `verify` goes on from there. An action goes when its last line has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.healing import Pruned
+from domain.invariants import IGNORED, HistoryWalk, Line, Reached
+from domain.paths import kind_of, parent_of
+from store.healing import leftovers
+from store.schema import actions, history, locks, objects, pruned
+
+ACTIONS = 100  # looked at in one transaction
+STRAYS = 1_000  # lines of no action, in one transaction
+
+Rows = list[dict[str, Any]]
+Export = Callable[[Rows], None]  # must have them on disk when it returns
+
+_LOCK = sa.select(locks.c.path).where(locks.c.run == sa.bindparam("by")).limit(1)
+_CURRENT = (
+    sa.select(objects.c.path).where(objects.c.path == actions.c.path, objects.c.epoch == actions.c.epoch).exists()
+)
+# An epoch is at least the microsecond at which its action began, so an old action has a low one: a range of the key.
+# The highest one stays: the next number is reckoned from it if the clock was set back.
+_OLD = (
+    sa.select(actions)
+    .where(
+        actions.c.epoch > sa.bindparam("after"),
+        actions.c.epoch <= sa.bindparam("newest"),
+        actions.c.epoch < sa.select(sa.func.max(actions.alias("all_actions").c.epoch)).scalar_subquery(),
+        actions.c.ended_at <= sa.bindparam("before"),
+    )
+    .order_by(actions.c.epoch)
+    .limit(sa.bindparam("most"))
+    .with_for_update()  # of two sweeps the later one sees what the earlier one left
+)
+_mine = history.alias("mine")
+
+
+def _end(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+    """The epoch of a path's first or last line that tells of a change."""
+    told = sa.select(_mine.c.epoch).where(_mine.c.path == history.c.path, ~_mine.c.message.startswith(IGNORED))
+    return told.order_by(column).limit(1).scalar_subquery()
+
+
+_LINES = (
+    sa.select(
+        history,
+        objects.c.epoch.label("current"),
+        _end(_mine.c.seq).label("oldest"),
+        _end(_mine.c.seq.desc()).label("latest"),
+        *(pruned.c[name].label(f"was_{name}") for name in Reached._fields),
+    )
+    .outerjoin(objects, objects.c.path == history.c.path)
+    .outerjoin(pruned, pruned.c.path == history.c.path)
+    .where(history.c.epoch == sa.bindparam("number"))
+    .order_by(history.c.path, history.c.seq)
+)
+_STRAYS = (
+    sa.select(history)
+    .where(history.c.epoch == 0, history.c.at <= sa.bindparam("before"), history.c.message.startswith(IGNORED))
+    .limit(sa.bindparam("most"))
+)
+_REMOVE_LINE = sa.delete(history).where(history.c.seq == sa.bindparam("number"))
+_REMOVE_ACTION = sa.delete(actions).where(actions.c.epoch == sa.bindparam("number"), ~_CURRENT)
+_THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
+_FORGET = sa.delete(pruned).where(pruned.c.path == sa.bindparam("at_path"))
+_FORGET_BELOW = sa.delete(pruned).where(pruned.c.path > sa.bindparam("low"), pruned.c.path < sa.bindparam("high"))
+
+
+def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str], export: Export) -> Pruned:
+    """One batch, from the action after `after` on. Nothing of objects that are `busy`, by the ID of their workflow.
+
+    The rows are exported before this transaction commits: a crash between the two exports them again, and loses none.
+    """
+    which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS}
+    old = connection.execute(_OLD, which).mappings().all()
+    kept = {leftover.path for leftover in leftovers(connection)} if old else set[str]()
+    strays = connection.execute(_STRAYS, {"before": before, "most": STRAYS}).mappings().all()
+    lines, ended = [dict(row) for row in strays], list[dict[str, Any]]()
+    _remove(connection, lines)
+    for action in old:
+        owner = registry.owner_of(action["path"], action["action"])
+        if owner in busy or connection.execute(_LOCK, {"by": action["run"]}).first():
+            continue
+        gone, whole = _prune_lines(connection, action["epoch"], kept)
+        lines += gone
+        if whole and connection.execute(_REMOVE_ACTION, {"number": action["epoch"]}).rowcount:
+            ended.append(dict(action))
+    if lines or ended:
+        export([{"table": "history", **row} for row in lines] + [{"table": "actions", **row} for row in ended])
+    return Pruned(actions=len(ended), lines=len(lines), after=old[-1]["epoch"] if len(old) == ACTIONS else 0)
+
+
+def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[Rows, bool]:
+    """Remove an action's lines from each path whose oldest they are. Returns them, and whether none is left."""
+    gone, whole = Rows(), True
+    begins: dict[str, Reached] = {}
+    vanished: list[str] = []
+    found = connection.execute(_LINES, {"number": epoch}).mappings().all()
+    for path, about in groupby(found, key=itemgetter("path")):
+        rows = list(about)
+        walk = None if path in kept else _walked(path, rows, epoch)
+        if walk is None:
+            whole = False
+            continue
+        gone += [{column.name: row[column.name] for column in history.columns} for row in rows]
+        begins[path] = walk
+        if rows[0]["current"] is None and rows[0]["latest"] in (None, epoch):
+            vanished.append(path)
+    _remove(connection, gone)
+    _begin_at(connection, begins, vanished)
+    return gone, whole
+
+
+def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> Reached | None:
+    """Where the history stands after these lines; nothing if they must stay: in use, not the oldest, or wrong."""
+    first = rows[0]
+    changes = [row for row in rows if not row["message"].startswith(IGNORED)]
+    if first["current"] == epoch or (changes and first["oldest"] != epoch):
+        return None
+    was = Reached(*(first[f"was_{name}"] for name in Reached._fields)) if first["was_status"] else Reached()
+    kind = registry.KINDS.get(kind_of(path))
+    if kind is None:
+        return was
+    walk = HistoryWalk(kind.table, path)
+    walk.resume(was)
+    for row in rows:
+        walk.take(Line._make(row[name] for name in Line._fields))
+    return None if walk.wrong else walk.reached
+
+
+def _remove(connection: sa.Connection, lines: Rows) -> None:
+    if lines:
+        connection.execute(_REMOVE_LINE, [{"number": row["seq"]} for row in lines])
+
+
+def _begin_at(connection: sa.Connection, begins: dict[str, Reached], vanished: Sequence[str]) -> None:
+    """Remember where histories begin. Of what is gone with its whole history, only as long as its parent lives: an MCI
+    never gives a VM's number twice."""
+    if not begins:
+        return
+    living = {above: _lives(connection, above) for above in {parent_of(path) or "" for path in vanished}}
+    forgotten = {path for path in vanished if not living[parent_of(path) or ""]}
+    connection.execute(_FORGET, [{"at_path": path} for path in begins])
+    if kept := [{"path": path, **begin._asdict()} for path, begin in begins.items() if path not in forgotten]:
+        connection.execute(sa.insert(pruned), kept)
+    if forgotten:
+        connection.execute(_FORGET_BELOW, [{"low": f"{path}:", "high": f"{path};"} for path in sorted(forgotten)])
+
+
+def _lives(connection: sa.Connection, path: str) -> bool:
+    return connection.execute(_THERE, {"at_path": path}).first() is not None
