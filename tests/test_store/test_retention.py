@@ -16,7 +16,7 @@ from domain.healing import Pruned
 from domain.mci.messages import Enrol
 from domain.model import Result
 from store import retention
-from store.schema import actions, history
+from store.schema import actions, history, locks
 from tests.test_store.scene import FRONT_1, FRONT_2, NS, WEB, Scene, group
 
 SOON = datetime.now(UTC) + timedelta(days=1)  # everything has ended before
@@ -129,14 +129,20 @@ async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(scene: Sc
     assert await wrong(scene) == []
 
 
-async def test_an_action_that_still_has_a_lock_stays(scene: Scene, shelf: Shelf) -> None:
+async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(scene: Scene, shelf: Shelf) -> None:
     await scene.make()
-    grant = await scene.grant(WEB, "suspend")
-    ended = sa.update(actions).where(actions.c.epoch == grant.epoch).values(ended_at=scene.now())
-    await scene.database.run(lambda connection: connection.execute(ended).rowcount)
-    await scene.make(f"{NS}:mci:other")
+    await cycle(scene, times=2)
+    created, *rest = (await kept(scene))["actions"]
+
+    def lock(connection: sa.Connection) -> None:
+        run = connection.execute(sa.select(actions.c.run).where(actions.c.epoch == rest[0])).scalar_one()
+        left = {"path": WEB, "owner": WEB, "mode": "X", "run": run, "action": "suspend", "since": scene.now()}
+        connection.execute(sa.insert(locks).values(left))
+
+    await scene.database.run(lock)
     await prune(scene, shelf)
-    assert grant.epoch in (await kept(scene))["actions"]
+    assert (await kept(scene)) == {"actions": rest, "history": rest}
+    assert shelf.of("actions", "epoch") == [created]
 
 
 async def test_of_what_is_gone_nothing_is_left_but_the_last_number(scene: Scene, shelf: Shelf) -> None:
