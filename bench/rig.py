@@ -22,6 +22,7 @@ from bench import bare
 from bench.instant import InstantCloud
 from domain.limits import CLOUDS
 from domain.model import Outcome, Request
+from domain.wire import ACTIONS_QUEUE
 from starter.asking import Asking
 from workers import embedded, logs
 from workers.connection import connect
@@ -81,6 +82,30 @@ async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -
     async with service.serve(), baseline:
         yield Rig(client, service, Asking(client))
     await service.close()
+
+
+@asynccontextmanager
+async def more_workers(rig: Rig, number: int) -> AsyncIterator[None]:
+    """Workers in processes of their own, which serve the same queues."""
+    settings = rig.service.settings
+    environment = os.environ | {
+        "RATCHET_HOME": str(settings.home),
+        "TEMPORAL_ADDRESS": rig.client.service_client.config.target_host,
+        "RATCHET_SIMULATED_LATENCY": str(settings.simulated_latency),
+        "RATCHET_SIMULATED_JITTER": str(settings.simulated_jitter),
+        "RATCHET_LOG_LEVEL": "error",
+    }
+    command = (sys.executable, "-m", "workers")
+    there = await rig.asking.pollers(ACTIONS_QUEUE)
+    started = [await asyncio.create_subprocess_exec(*command, env=environment) for _ in range(number)]
+    try:
+        while await rig.asking.pollers(ACTIONS_QUEUE) < there + number:  # noqa: ASYNC110  another process
+            await asyncio.sleep(0.1)
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+            await process.wait()
 
 
 def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:
