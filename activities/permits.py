@@ -9,6 +9,7 @@ again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,14 +17,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-import structlog
-
 from activities.fence import Right, boot_time
 from domain.errors import StoreUnavailable
 from domain.limits import RateLimits
 from domain.permits import SECONDS, Lease, Limits, Office, Share, Terms, Wish, settle
 
 Wanted = TypeVar("Wanted")
+_log = logging.getLogger("ratchet.permits")
 
 RENEW_SECONDS = 1.0
 CONTESTED_SECONDS = 0.25  # while somebody waits for more
@@ -307,7 +307,7 @@ class _Cloud:
         try:
             terms = await self._office.exchange(self._csp, self._worker, wishes, self.limits)
         except StoreUnavailable as error:
-            structlog.get_logger("permits").warning("permits cannot be renewed", cloud=self._csp, reason=str(error))
+            _log.warning("permits of %s cannot be renewed: %s", self._csp, error)
             return CONTESTED_SECONDS
         self._until = asked + SECONDS
         for region, place in self.places.items():

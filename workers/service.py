@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from typing import Any
 
-import structlog
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -65,6 +65,7 @@ from workers.telemetry import span
 from workflows.shield import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
+_log = logging.getLogger("ratchet.companions")
 ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 
 
@@ -124,12 +125,11 @@ class Service:
         """Start those that are missing, beside whatever else is done; what cannot be done now a sweep does."""
 
         async def ensure() -> None:
-            log = structlog.get_logger("companions")
             try:
                 for each in await self._companions.ensure(datetime.now(UTC)):
-                    log.warning("started a companion that was missing", title=each.title, id=each.id)
+                    _log.warning("started a companion that was missing: %s (%s)", each.title, each.id)
             except (RatchetError, RPCError) as error:
-                log.warning("companions could not be looked at; a sweep will", why=brief(error))
+                _log.warning("companions could not be looked at; a sweep will: %s", brief(error))
 
         task = asyncio.create_task(ensure())
         try:
