@@ -55,14 +55,15 @@ class Healing:
         companions: Companions | None = None,
         searches: Sequence[Search] = (),
         retention: Retention | None = None,
+        order_life: float = 0.0,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits or {}
         self._inspectors = inspectors or {}
         self._companions = companions or Companions(client)
-        self._leftovers = Leftovers(client, inventory, self._limits, searches)
         self._retention = retention
+        self._leftovers = Leftovers(client, inventory, self._limits, searches, order_life)
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:

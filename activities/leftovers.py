@@ -12,7 +12,7 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 from activities.launching import launch
 from domain import registry
 from domain.errors import brief
-from domain.healing import ANY, Finding, Found, Leftover, Sweep, limit_for
+from domain.healing import Finding, Found, Leftover, Sweep, limit_for
 from domain.machine import NONE
 from domain.model import Request
 from domain.paths import kind_of
@@ -26,27 +26,40 @@ Search = Callable[[datetime, bool], Awaitable[list[Leftover]]]
 
 
 class Leftovers:
-    """Only what the history or a family's books tell of is looked for: what others have made outside is theirs."""
+    """Only what the history or a family's books tell of is looked for: what others have made outside is theirs.
+
+    Nothing is removed within `order_life` seconds: so long an order to make it may be on its way.
+    """
 
     def __init__(
-        self, client: Client, inventory: Inventory, limits: Mapping[str, float], searches: Sequence[Search] = ()
+        self,
+        client: Client,
+        inventory: Inventory,
+        limits: Mapping[str, float],
+        searches: Sequence[Search] = (),
+        order_life: float = 0.0,
     ) -> None:
         self._client = client
         self._inventory = inventory
         self._limits = limits
         self._searches = searches
+        self._order_life = order_life
 
     async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
         """Those that were left alone for so long that no call of the action that made them can be on its way."""
-        limits = self._limits if order.grace is None else {ANY: order.grace}
         found = {
             each.path: each
             for each in await self._inventory.leftovers()
-            if (at - each.since).total_seconds() >= limit_for(limits, each.path, _discard(each.path))
+            if (at - each.since).total_seconds() >= self._grace(order, each.path)
         }
         for some in await asyncio.gather(*(search(at, order.dry_run) for search in self._searches)):
             found |= {each.path: each for each in some}
         return list(found.values())
+
+    def _grace(self, order: Sweep, path: str) -> float:
+        if order.grace is not None:
+            return order.grace
+        return max(limit_for(self._limits, path, _discard(path)), self._order_life)
 
     async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> Found:
         """By a normal action: whoever acts there, or comes first, keeps it out, and nobody gets in between."""

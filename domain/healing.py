@@ -78,7 +78,7 @@ class Sweep(Model):
     dry_run: bool = False
     at: datetime | None = None  # the workflow's clock; empty in a request
     limits: dict[str, float] | None = None  # instead of the worker's own
-    grace: float | None = None  # seconds until leftovers go, instead of the worker's own limit for that action
+    grace: float | None = None  # seconds until leftovers go, instead of the worker's own: its limit, or an order's life
 
 
 class Pruned(Model):

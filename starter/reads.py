@@ -56,7 +56,7 @@ async def get(path: str, output: Output) -> Exit:
     async with session() as asking:
         view = await _view(asking, path)
     if output != "table":
-        show(_sheet([view], path, view.model_dump(mode="json", exclude={"members"})), output)
+        show(_sheet([view], path, as_data(view)), output)
         return Exit.DONE
     facts = view.model_dump(mode="json", exclude={"members", "counts", "spec", "info"})
     for line in aligned([(name.replace("_", " "), str(value)) for name, value in facts.items()]):
@@ -98,7 +98,7 @@ async def list_objects(kind: registry.Kind, where: str, limit: int, output: Outp
                 terminal.say(f"cut at {limit}: there are more; raise --limit or narrow --prefix")
                 break
             found.append(view)
-    data = [view.model_dump(mode="json", exclude={"members"}) for view in found]
+    data = [as_data(view) for view in found]
     lines = [_line(view, short(view.path)) for view in found]
     show(Sheet(data, HEADINGS, lines, [view.path for view in found]), output)
     return Exit.DONE
@@ -129,6 +129,12 @@ async def locks(path: str, output: Output) -> Exit:
     data, names = [lock.model_dump(mode="json") for lock in held], [lock.path for lock in held]
     show(Sheet(data, ("PATH", "MODE", "ACTION", "OWNER", "SINCE"), cells, names, "nothing is locked"), output)
     return Exit.DONE
+
+
+def as_data(view: ObjectView) -> dict[str, Any]:
+    """One object of a list, as JSON."""
+    shown = {"target_action": registry.kind(view.kind).target_action(view.target_action)}
+    return view.model_dump(mode="json", exclude={"members"}) | shown
 
 
 async def _view(asking: Asking, path: str) -> ObjectView:

@@ -239,7 +239,8 @@ class Tui(App[None]):
 
 
 def _object(view: ObjectView) -> tuple[str, ...]:
-    return (view.kind, short(view.path), view.status, view.target_action, _when(view.changed_at), view.error)
+    doing = registry.kind(view.kind).target_action(view.target_action)
+    return (view.kind, short(view.path), view.status, doing, _when(view.changed_at), view.error)
 
 
 def _when(at: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
@@ -20,8 +21,10 @@ from domain.mci import (
     Status,
 )
 from domain.mci.tables import ASKED, RECONCILED
-from domain.model import Request
+from domain.model import ObjectView, Request
 from domain.ports import VmState
+from starter.reads import as_data
+from starter.tui import _object as tui_row
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -207,6 +210,24 @@ def test_a_target_action_is_shown_as_the_document_writes_it(kind: str) -> None:
     words = [word for word, _, _ in lines(TARGETS)]
     assert [registry.kind(kind).target_action(word.lower()) for word in words] == words
     assert registry.kind(kind).target_action(NONE) == "None"
+
+
+@pytest.mark.parametrize(("kind", "path"), [("mci", "ns:a:mci:b"), ("vm", "ns:a:mci:b:vm:c")])
+def test_lists_and_the_full_screen_show_a_target_action_alike(kind: str, path: str) -> None:
+    now = datetime.now(UTC)
+    under_way = {"target_action": "suspend", "target_status": "Suspended", "previous_status": "Running"}
+    view = ObjectView(
+        path=path,
+        kind=kind,
+        status="Suspending",
+        phase="Suspending",
+        epoch=1,
+        created_at=now,
+        changed_at=now,
+        **under_way,
+    )
+    assert as_data(view)["target_action"] == "Suspend"
+    assert tui_row(view)[3] == "Suspend"
 
 
 @pytest.mark.parametrize("status", VM.stable)

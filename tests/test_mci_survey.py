@@ -188,7 +188,7 @@ async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> Non
     await user.do(user.mci(), "create", spec=user.groups())
     cloud = user.service.simulated["aws"]
     await cloud.perform("create", user.region(), [Order(user.vm("stray-1"), "stray")])
-    await cloud.perform("create", user.region(), [Order(user.vm("aws-1"), "a second one", epoch=2**40)])
+    await cloud.perform("create", user.region(), [Order(user.vm("aws-1"), "a second one", epoch=2**60)])
     report = await reconcile(user)
     assert report.orphans_found == 2
     assert sorted(line.split(":")[0] for line in report.orphans) == [f"{user.ns}/web/aws-1", f"{user.ns}/web/stray-1"]

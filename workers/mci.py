@@ -54,7 +54,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
 
 def searches(parts: Parts) -> list[Search]:
     """For self-healing: VMs that a cloud made after their records had gone."""
-    longest = parts.settings.patience + parts.settings.call_timeout  # that an order can be on its way
+    longest = parts.settings.order_life()
     return [LateVms(SqlBook(parts.database), parts.clouds, parts.permits, longest).search]
 
 

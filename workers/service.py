@@ -197,6 +197,7 @@ class Service:
                 Retention(
                     self.client, self.inventory, Archive(self.settings.archive_folder()), self.settings.retention
                 ),
+                self.settings.order_life(),
             ),
             Reading(self.inventory, self._describe_store),
         )

@@ -51,6 +51,10 @@ class Settings(BaseSettings):
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)
 
+    def order_life(self) -> float:
+        """Seconds after which no order of an action is on its way: all tries, and the last call of them."""
+        return self.patience + self.call_timeout
+
     def store(self) -> str:
         """The inventory's database."""
         return self.store_url or f"sqlite:///{self.home / 'inventory.db'}"

@@ -26,6 +26,7 @@ ONCE = {
     "wait": "it waits by itself, and shows how far the action is",
     "attach": "as wait",
     "states": "the law does not change",
+    "orphans list": "it asks every cloud, twice where something is found",
     "system show": "what was deployed, to be written into a file",
 }
 ACTING = {"cancel", "cloud fault add", "cloud fault clear", "cloud fault set", "mci continue", "mci withdraw"}

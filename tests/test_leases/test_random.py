@@ -152,7 +152,8 @@ class Site:
         self._finish(admission.grant, [])
 
     def _finish(self, grant: Grant, moves: list[dict[str, str]]) -> None:
-        told = {"epoch": grant.epoch, "path": grant.path, "result": Result.SUCCEEDED, "at": NOON, "moves": moves}
+        told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "result": Result.SUCCEEDED, "at": NOON}
+        told["moves"] = moves
         self.database.run_here(partial(endings.finish, ending=Ending.model_validate(told)))
 
 

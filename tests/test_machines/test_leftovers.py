@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.healing import Healing
+from activities.leftovers import Leftovers
 from domain import wire
 from domain.healing import ANY, Finding, Found, HealReport, Leftover, Suspect, Sweep
 from domain.machines.port import Order
 from domain.model import Query, Result, Verification
 from tests.test_machines.estate import Estate, left_node
+from workers.settings import Settings
 
 NOW = Sweep(limits={ANY: 0})
 CLEAR = Sweep(limits={ANY: 0}, grace=0)
@@ -186,3 +188,27 @@ class Outdated:
 
     async def keep_report(self, report: HealReport) -> HealReport:
         return report
+
+
+class _OneLeft:
+    """An inventory that tells of one node, left at a time."""
+
+    def __init__(self, since: datetime) -> None:
+        self._left = Leftover(path="node:late", action="enlist", since=since)
+
+    async def leftovers(self) -> list[Leftover]:
+        return [self._left]
+
+
+@pytest.mark.parametrize(
+    ("limit", "age", "due"), [(600.0, 601, False), (600.0, 1201, True), (1300.0, 1201, False), (1300.0, 1301, True)]
+)
+async def test_nothing_is_removed_while_an_order_to_make_it_may_be_on_its_way(
+    limit: float, age: float, due: bool
+) -> None:
+    at = datetime.now(UTC)
+    life = Settings().order_life()
+    assert life == 1200.0, "by default: all tries, and the last call"
+    inventory = _OneLeft(at - timedelta(seconds=age))
+    leftovers = Leftovers(None, inventory, {ANY: limit}, order_life=life)  # type: ignore[arg-type]
+    assert bool(await leftovers.due(Sweep(), at)) is due

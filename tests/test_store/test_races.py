@@ -21,6 +21,7 @@ from domain.ports import SHARED
 from store import claims, endings, landings, lines, takeover
 from store.mci import connections, enrolment, surveys
 from store.migrate import migrate
+from store.schema import actions
 from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Scene, blocked, claim, group
 
 T = TypeVar("T")
@@ -57,7 +58,8 @@ async def test_fifty_runs_on_one_free_object_leave_one_holder_and_one_open_actio
     last = max(grants, key=lambda grant: grant.epoch)
     dump = await scene.dump()
     assert len(dump["locks"]) == 3
-    assert [row for row in dump["actions"] if row[9] is None] == [dump["actions"][-1]]  # all others have ended
+    ended_at = list(actions.c.keys()).index("ended_at")
+    assert [row for row in dump["actions"] if row[ended_at] is None] == [dump["actions"][-1]]  # all others have ended
     assert (await scene.inventory.get(FRONT_1)).epoch == last.epoch
     told = await scene.told(FRONT_1)
     assert told[2:] == [("suspend", "Running", "Suspending"), ("heal", "Suspending", "Running")] * (MANY - 1) + [

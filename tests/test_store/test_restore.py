@@ -51,10 +51,12 @@ def _sqlite(folder: Path) -> Site:
 
     def copy() -> None:
         scene.database.run_here(lambda connection: connection.execute(sa.text("SELECT 1")))
-        with Database(f"sqlite:///{file}").engine.connect() as connection:  # as `.backup` does it: the log included
+        other = Database(f"sqlite:///{file}")
+        with other.engine.connect() as connection:  # as `.backup` does it: the log included
             connection.exec_driver_sql("COMMIT")
             connection.exec_driver_sql(f"VACUUM INTO '{backup}'")
             connection.exec_driver_sql("BEGIN")
+        other.close()
 
     def restore() -> None:
         scene.database.engine.dispose()
