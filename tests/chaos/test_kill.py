@@ -27,9 +27,20 @@ TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
+# A probe changes nothing by itself; a run that hears nothing is ended for whoever takes over (tests/test_takeover.py);
+# a teardown is settled only when it was cut off (tests/test_systems/test_deploys.py).
+APART = {"crm_probe", "make_way", "settle_removal"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
-    *("mci rollback", "mci reconcile", "mci delete by force", "leases slow start", "leases delete"),
+    *(
+        "mci orphan removed",
+        "machines machine expires",
+        "mci rollback",
+        "mci reconcile",
+        "mci delete by force",
+        "leases slow start",
+        "leases delete",
+    ),
     *("healing sweep", "systems create", "systems takeover", "systems roll back", "edge CRM comes back"),
     *("edge cluster cancel", "edge CRM with a token comes back", "edge maintenance", "edge late answer"),
     *("edge policy create", "machines line stopped", "machines machine takeover", "machines node maintain"),
@@ -57,7 +68,7 @@ async def test_a_story_passes_through_every_activity(places: list[World], stack:
         ends = await asyncio.gather(*map(tell, stories))
     assert not any(ends), [end for end in ends if end]
     passed = {point.split(":")[0] for point in points}
-    forgotten = {name for name in stack.activity_names() if not is_read(name)} - passed
+    forgotten = {name for name in stack.activity_names() if not is_read(name)} - passed - APART
     assert not forgotten, f"no story passes through {forgotten}: tell one"
 
 

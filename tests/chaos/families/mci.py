@@ -11,6 +11,7 @@ from temporalio.service import RPCError
 from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
 from domain.model import Outcome, Result
+from domain.ports import Order, VmFacts
 from starter.mci import steering
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
@@ -103,6 +104,14 @@ async def reconciled(world: World, path: str) -> Outcome:
     return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
 
 
+async def orphan_removed(world: World, path: str) -> Outcome:
+    """A VM that no record knows, as an order was on the way for long: it is ended by an action of its own."""
+    region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:late-1"
+    (made,) = await world.cloud.perform("create", region, [Order(vm, f"late {vm}", epoch=1)])
+    assert isinstance(made, VmFacts)
+    return await world.do(f"{vm}:orphan:{made.cloud_id}", "remove", spec={"place": f"aws/{region}"})
+
+
 ENDING = ((ROOT, "delete", None), (f"{ROOT}-too", "delete", None))
 
 
@@ -127,5 +136,6 @@ STORIES = (
     story("withdraw", withdrawn, status="None"),
     story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
     story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
+    story("orphan removed", orphan_removed, (created,), plain=False),
     story("reconcile", reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )
