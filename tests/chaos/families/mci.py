@@ -104,6 +104,15 @@ async def reconciled(world: World, path: str) -> Outcome:
     return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
 
 
+async def forgotten(world: World, path: str) -> Outcome:
+    """Only the records go; what is left in the cloud is ended by hand, as the outcome says."""
+    outcome = await world.do(path, "delete", force=True)
+    for vm in await world.books(path):
+        by_hand = Order(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
+        await world.cloud.perform("terminate", vm.region, [by_hand])
+    return outcome
+
+
 async def orphan_removed(world: World, path: str) -> Outcome:
     """A VM that no record knows, as an order was on the way for long: it is ended by an action of its own."""
     region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:late-1"
@@ -127,7 +136,7 @@ STORIES = (
     story("terminate", act("terminate"), (created,), effects=2, status="Terminated:6 (R:0/6)"),
     story("refine", act("refine"), (partly_failed,), effects=1, status="Running:5 (R:5/5)"),
     story("delete", act("delete"), (created,), effects=2, status="None"),
-    story("delete by force", act("delete", force=True), (created,), status="None"),
+    story("delete by force", forgotten, (created,), status="None"),
     story("suspend of one VM", act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"),
     story("cancel", cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
     story("takeover", preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
