@@ -9,14 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import timers
 from bench.rig import Rig, head, memory, rig, row, run
 from domain.leases.dates import stamp
-from domain.model import Result
-from store import endings
+from domain.model import Ending, Outcome, Result
 
 PENDING, TOGETHER = 5_000, 500
 AT_ONCE = 50  # requests in flight
@@ -75,15 +75,18 @@ async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
     await _each(range(number), lambda n: _create(site, names[n], due, due + timedelta(hours=1)))
     ended: dict[str, float] = {}
 
-    def watch(work: Any, moment: str) -> None:
-        if moment == "after-commit" and getattr(work, "func", None) is endings.finish:
-            ended[work.keywords["ending"].path] = (datetime.now(UTC) - due).total_seconds()
+    inventory = site.service.inventory
+    plain = inventory.finish
 
-    site.service.database.watch = watch
-    async with asyncio.timeout(120):
-        while len(ended) < number:  # noqa: ASYNC110  there is no event for it
-            await asyncio.sleep(0.2)
-    site.service.database.watch = None
+    async def finish(ending: Ending) -> Outcome:
+        outcome = await plain(ending)
+        ended[ending.path] = (datetime.now(UTC) - due).total_seconds()
+        return outcome
+
+    with mock.patch.object(inventory, "finish", finish):
+        async with asyncio.timeout(120):
+            while len(ended) < number:  # noqa: ASYNC110  there is no event for it
+                await asyncio.sleep(0.2)
     for name in names:
         assert (await site.service.inventory.get(f"project:bench:lease:{name}")).status == "ACTIVE"
     await _each(range(number), lambda n: _forget(site, names[n]))

@@ -31,7 +31,6 @@ SETTINGS = {
     "heal_limits": "seconds until an action is slow, or gone if unknown there: `kind.action`, `kind`, `*`; else 600",
     "retention": "days for which ended actions and their history are kept, see docs/operations.md; 0: for ever",
     "archive": "the folder to which they are exported before they go; if not said, `archive` in the home",
-    "crash_file": "for tests: a file that names the point at which this worker dies",
     "simulated_journal": "for tests: a file in which the simulated clouds note when calls begin and end",
     "simulated_latency": "seconds that a call to a simulated cloud takes",
     "simulated_jitter": "by how much that varies, as a part of it",

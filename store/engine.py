@@ -22,7 +22,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from domain.errors import Category, Refused, StoreUnavailable, brief
 
 T = TypeVar("T")
-Watch = Callable[[Callable[..., Any], str], None]  # a transaction, and the moment that it has come to
 
 BUSY_SECONDS = 5  # how long SQLite waits for another process's write
 _JSON: dict[str, Any] = {  # faster than the standard library's, and here anyway
@@ -63,7 +62,6 @@ class Database:
         self.url = url
         parsed = _checked(url)
         self.sqlite = parsed.get_backend_name() == "sqlite"
-        self.watch: Watch | None = None
         self.engine = _sqlite(url) if self.sqlite else _postgres(parsed, pool)
         # One thread for SQLite: it has one writer at a time anyway, and waiting in Python is cheaper than in SQLite.
         self._threads = ThreadPoolExecutor(1 if self.sqlite else pool, thread_name_prefix="store")
@@ -76,7 +74,8 @@ class Database:
         """The same in the caller's own thread."""
         for attempt in range(1, TRIES + 1):
             try:
-                return self._once(work)
+                with self.engine.begin() as connection:
+                    return work(connection)
             except (DBAPIError, PoolTimeout) as error:
                 if _state(error) not in LOST_RACES or attempt == TRIES:
                     raise _ours(error) from error
@@ -97,15 +96,6 @@ class Database:
                 return work(connection)
         except (DBAPIError, PoolTimeout) as error:
             raise _ours(error) from error
-
-    def _once(self, work: Callable[[sa.Connection], T]) -> T:
-        with self.engine.begin() as connection:
-            result = work(connection)
-            if self.watch:
-                self.watch(work, "before-commit")
-        if self.watch:
-            self.watch(work, "after-commit")
-        return result
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -1,7 +1,7 @@
 """Record a history of every workflow type in every outcome: python -m tests.record [FAMILY]
 
-The recorded files are the promise that a newer version goes on with actions that an older one began. Record again only
-when a change of behaviour is meant, and then keep the old files beside the new ones until no such action can be open.
+The recorded files are the promise that a newer version goes on with actions that a released one began. Until the first
+release, record again whatever does not replay any more; after it, keep the old files until no such action can be open.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def decoded(data: str) -> Any:
 async def _told(address: str, home: Path, family: str, most: int) -> Compared:
     """So many of a family's stories, told and replayed."""
     client = await Client.connect(address, plugins=[plugin(sandbox=True)], identity="guard")
-    running = Service(client, Settings(home=home, simulated_latency=0, call_timeout=2, patience=2))
+    settings = Settings(home=home, simulated_latency=0, call_timeout=2, patience=2)
+    running = Service(client, settings, interceptors=[Shuffle(random.Random(SEED))])
     running.prepare()
     compared = Compared(client, family, most)
     async with running.serve(), asyncio.timeout(400):
@@ -150,7 +151,6 @@ async def test_a_story_ends_the_same_when_every_task_replays(
     print(f"RATCHET_CHAOS_SEED={SEED}")  # noqa: T201  shown when it fails
     forgetful = partial(Worker, max_cached_workflows=cache)
     monkeypatch.setattr(service, "Worker", forgetful)
-    monkeypatch.setattr(Service, "_crashing", lambda _self: [Shuffle(random.Random(SEED))])
     server = await embedded.start(tmp_path)
     try:
         compared = await _told(server.address, tmp_path, family, 1_000 if chaos else SHORT)

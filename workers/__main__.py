@@ -6,14 +6,14 @@ import asyncio
 import os
 import sys
 
-from workers.process import work
-from workers.service import ALL_QUEUES
+from workers.process import Make, work
+from workers.service import ALL_QUEUES, Service
 from workers.settings import Settings
 
 
-def main() -> None:
+def main(make: Make = Service) -> None:
     """Serve every queue until SIGTERM or SIGINT."""
-    asyncio.run(work(Settings(), ALL_QUEUES))
+    asyncio.run(work(Settings(), ALL_QUEUES, make))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a normal exit may abort while the SDK's threads still run

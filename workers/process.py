@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -25,6 +25,8 @@ from workers.plugin import plugin
 from workers.service import ALL_QUEUES, Service
 from workers.settings import Settings, redacted
 
+Make = Callable[[Client, Settings], Service]
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -36,14 +38,14 @@ class Stack:
     http: str
 
 
-async def work(settings: Settings, queues: Sequence[str]) -> None:
+async def work(settings: Settings, queues: Sequence[str], make: Make = Service) -> None:
     """Serve these queues until SIGTERM or SIGINT."""
     check_queues(queues)
     check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
     client = await connect(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
-    async with _service(client, settings) as service:
+    async with _service(client, settings, make) as service:
         stop = stopped()
         async with service.serve(queues):
             log.info("serving", queues=list(queues), store=redacted(settings.store()))
@@ -119,8 +121,8 @@ def _plugins(settings: Settings) -> list[Plugin]:
 
 
 @asynccontextmanager
-async def _service(client: Client, settings: Settings) -> AsyncIterator[Service]:
-    service = Service(client, settings)
+async def _service(client: Client, settings: Settings, make: Make = Service) -> AsyncIterator[Service]:
+    service = make(client, settings)
     try:
         service.prepare()
         found = await service.database.run(identity)

@@ -33,7 +33,7 @@ from activities.verifying import Verifying
 from domain.errors import RatchetError, brief
 from domain.limits import CLOUDS, RateLimits
 from domain.model import StoreView
-from domain.ports import AtOnce, Cloud
+from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
@@ -45,7 +45,6 @@ from store.migrate import migrate, newest, version
 from store.permits import SqlOffice
 from workers import policies
 from workers.connections import Inspection, clouds_of, load
-from workers.crash import Crashing, CrashPoints
 from workers.families import (
     QUEUES,
     WORKFLOWS,
@@ -72,7 +71,13 @@ ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
 class Service:
     """What this process knows: made once, shared by all its workers."""
 
-    def __init__(self, client: Client, settings: Settings, clouds: Mapping[str, Cloud] | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: Settings,
+        clouds: Mapping[str, Cloud] | None = None,
+        interceptors: Sequence[Interceptor] = (),
+    ) -> None:
         self.client = client
         self.settings = settings
         self.connections = load(settings.connections)
@@ -97,8 +102,8 @@ class Service:
         self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
         self._activities = activities(self.parts)
         self._companions = Companions(client, companions(self.parts), schedules(client, settings.heal_interval))
-        self._points = CrashPoints(settings.crash_file) if settings.crash_file else None
-        self._interceptors = self._crashing()
+        self.at_once = at_once(self.parts)
+        self._interceptors = interceptors
 
     def prepare(self) -> None:
         """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
@@ -186,7 +191,7 @@ class Service:
 
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
-            ActionWrites(self.inventory, self._allowed, self._at_once(), self.connections.places()),
+            ActionWrites(self.inventory, self._allowed, self.at_once, self.connections.places()),
             Healing(
                 self.client,
                 self.inventory,
@@ -221,21 +226,10 @@ class Service:
             ),
         ]
 
-    def _at_once(self) -> Mapping[tuple[str, str], AtOnce]:
-        works = at_once(self.parts)
-        return self._points.at_once(works) if self._points else works
-
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""
         offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
-
-    def _crashing(self) -> list[Interceptor]:
-        """Only for tests that kill a worker at every step."""
-        if not self._points:
-            return []
-        self.database.watch = self.cloud_database.watch = self._points.transaction
-        return [Crashing(self._points)]
 
     async def _describe_store(self) -> StoreView:
         found = await asyncio.to_thread(version, self.database)

@@ -46,7 +46,6 @@ class Settings(BaseSettings):
     heal_limits: dict[str, Annotated[float, Field(ge=0)]] = {}  # seconds by kind.action, by kind, or for all as *
     retention: float = Field(0.0, ge=0)  # days for which ended actions and their history are kept; 0: for ever
     archive: Path | None = None  # where they go then; a folder in the home if not said
-    crash_file: Path | None = None
     simulated_journal: Path | None = None  # of calls to simulated clouds, over all processes: for tests
     simulated_latency: float = Field(0.3, ge=0)
     simulated_jitter: float = Field(0.5, ge=0, le=1)

@@ -110,7 +110,7 @@ class Action(ABC):
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
         """End what runs here, let it clean up, then go on as this request under the same ID."""
-        if workflow.patched("permit-preempt") and (refusal := await calls.permit(request)):
+        if refusal := await calls.permit(request):
             raise refused(refusal)
         self._refuse_a_second()
         self._successor = request
@@ -220,8 +220,7 @@ class Action(ABC):
     def _was_told_to_end(self, error: BaseException) -> bool:
         """A worker that dies with the cancel in its hands cannot confirm it: Temporal only misses it after a while."""
         assert self._work
-        told = self._work.cancelling() > 0 and not isinstance(error, Failed)
-        return told and workflow.patched("missed-is-cancelled")
+        return self._work.cancelling() > 0 and not isinstance(error, Failed)
 
     async def _in_turn(self, request: Request, grant: Grant) -> Done:
         if grant.behind:
@@ -231,7 +230,8 @@ class Action(ABC):
         return await self.perform(request, grant)
 
     async def _settle(self, request: Request, grant: Grant, cut_off: bool) -> Done:
-        if self._line.waiting or (cut_off and await _is_over()):
+        # A cancel can come just when finish has written the end: the step is taken back, but not what was written.
+        if self._line.waiting or (cut_off and await calls.has_ended()):
             return Done()
         try:
             return await self.settle(request, grant)
@@ -276,11 +276,6 @@ class Action(ABC):
         if workflow.info().typed_search_attributes.get(PATH) is None:  # somebody started us plainly
             news += [PATH.value_set(seen.path), KIND.value_set(kind_of(seen.path)), ACTION.value_set(seen.action)]
         workflow.upsert_search_attributes(news)
-
-
-async def _is_over() -> bool:
-    """A cancel can come just when finish has written the end: the step is taken back, but not what was written."""
-    return workflow.patched("over-already") and await calls.has_ended()
 
 
 def _continue_as(request: Request) -> NoReturn:

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from domain.invariants import IGNORED
 from store.engine import Database
+from tests.chaos.crash import STOP, TELL
 from tests.chaos.killing import AFTERWARDS, Score, see_the_end, told
 from tests.chaos.stories import Story
 from tests.chaos.trouble import everything_goes
@@ -26,7 +27,6 @@ from tests.chaos.wire import wire_to
 from tests.chaos.world import World
 from tests.patience import PATIENCE
 from tests.test_platform.nursery import Child
-from workers.crash import STOP, TELL
 from workers.settings import Settings
 
 LOOK = 0.02  # seconds between looks at a process

@@ -1,4 +1,4 @@
-"""A worker whose wall clock a test can set.
+"""A worker whose wall clock a test can set, and which has crash points.
 
 Everything of ours that asks for the time of day gets it with as many seconds more as the file CLOCK_FILE says.
 Temporal's own code is left alone: timers are the server's, and that clock is right.
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 from domain import model  # noqa: F401  its models keep the real type
+from tests.chaos.crash import CrashingService
 from workers import __main__, service  # noqa: F401  everything that a worker imports
 
 OURS = ("store", "providers", "activities", "workers")
@@ -46,4 +47,4 @@ def shift() -> int:
 def main() -> None:
     if not shift():
         sys.exit("nothing of ours asks for the time any more: what is this for?")
-    __main__.main()
+    __main__.main(CrashingService)

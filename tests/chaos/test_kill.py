@@ -9,13 +9,12 @@ from math import inf
 
 from temporalio.api.enums.v1 import EventType
 
+from tests.chaos.crash import at_once_name
 from tests.chaos.families import STORIES
 from tests.chaos.killing import Death, Score, in_worlds, kill_at, points_of, seed, time_for, told
 from tests.chaos.stories import Story
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.crash import at_once_name
-from workers.families import at_once
 from workers.service import Service
 
 SAMPLE = 6
@@ -114,7 +113,7 @@ async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
 ) -> None:
     """After begin's commit, before and after what is done outside, before and after finish's commit: one step of its
     workflow, which another worker takes again from the start."""
-    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in at_once(stack.parts)}, "tell a story of each"
+    assert set(AT_ONCE_IN) == {at_once_name(*which) for which in stack.at_once}, "tell a story of each"
     number, score = seed(), Score("worker killed in work that is done at once")
     scores.append(score)
     chance, deaths = random.Random(number), list[Death]()

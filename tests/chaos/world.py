@@ -26,12 +26,12 @@ from providers.simulated import SimulatedCloud, Vm
 from starter.asking import Asking, Ticket
 from starter.errors import NoWorker, Unanswered
 from store.engine import Database
+from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.nursery import Child, Nursery
 from workers import embedded
 from workers.connection import connect
-from workers.crash import TRACE
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -165,7 +165,7 @@ class World:
         """`address`: where it finds Temporal, if not at the server itself."""
         environment = os.environ | {
             "RATCHET_HOME": str(self.home),
-            "RATCHET_CRASH_FILE": str(self.crash_file),
+            "CRASH_FILE": str(self.crash_file),
             "CLOCK_FILE": str(self.home / "clock"),
             "TEMPORAL_ADDRESS": address or self.server.address,
             "RATCHET_SIMULATED_LATENCY": "0.05",

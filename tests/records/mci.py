@@ -1,7 +1,4 @@
-"""MCIs and VMs: every action, in every way that it can end.
-
-The histories that end in `-unprepared` were recorded before there was a preparation, and are not recorded any more.
-"""
+"""MCIs and VMs: every action, in every way that it can end."""
 
 from __future__ import annotations
 

@@ -241,14 +241,12 @@ async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again
     await cycle(scene, times=2)
     before, archive = await scene.dump(), Archive(tmp_path / "archive")
 
-    def crash(_work: object, moment: str) -> None:
-        if moment == "before-commit":
-            raise KeyboardInterrupt
+    def crash(connection: sa.Connection) -> None:
+        retention.prune(connection, SOON, 0, frozenset(), archive.append)
+        raise KeyboardInterrupt
 
-    scene.database.watch = crash
     with pytest.raises(KeyboardInterrupt):
-        scene.database.run_here(lambda c: retention.prune(c, SOON, 0, frozenset(), archive.append))
-    scene.database.watch = None
+        scene.database.run_here(crash)
     assert await scene.dump() == before
     [file] = (tmp_path / "archive").iterdir()
     with file.open("a") as torn:

@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases.views import Due, DueList, DueQuery, Wake
     from workflows.leases import calls
 
-CHUNK, LARGER_CHUNK = 50, 500  # events fired by one activity, formerly and now: each has to be dispatched first
+CHUNK = 500  # events fired by one activity: each has to be dispatched first
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
 LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the year 2199
 LONG_HISTORY = 4_000
@@ -58,9 +58,8 @@ class LeaseClock:
     def _fire(self, due: list[Due]) -> None:
         """In the background: one slow start must not make the others late."""
         self._tasks = [task for task in self._tasks if not task.done()]
-        size = LARGER_CHUNK if len(due) > CHUNK and workflow.patched("larger-chunks") else CHUNK
-        for first in range(0, len(due), size):
-            chunk = due[first : first + size]
+        for first in range(0, len(due), CHUNK):
+            chunk = due[first : first + CHUNK]
             self._firing.update({each.lease: each for each in chunk})
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 

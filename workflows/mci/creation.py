@@ -22,8 +22,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.mci.reach import told, validated
     from workflows.mci.vms import OnVms
 
-PREPARES = "mci-prepares"  # actions that began before there was a preparation go on without one
-
 
 @workflow.defn(name=wire.CREATE_MCI)
 class CreateMci(OnVms):
@@ -66,8 +64,6 @@ class CreateMci(OnVms):
 
     async def examine(self, request: Request) -> Request | Refusal:
         """What is wrong in itself is refused, also if only a cloud can tell. Connections are looked up."""
-        if not workflow.patched(PREPARES):
-            return request
         found = await locally(RecordActivities.examine_mci, request)
         if found.refusal:
             return found.refusal
@@ -77,8 +73,6 @@ class CreateMci(OnVms):
         return request.model_copy(update={"spec": _located(request, found)})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        if grant.chunks:  # it began before there was a preparation
-            return await super().perform(request, grant)
         self._grant, spec = grant, MciSpec.model_validate(request.spec)
         await self.prepare(grant, wants(spec))
         if spec.option and await self._decided(grant) == WITHDRAW:
@@ -89,7 +83,7 @@ class CreateMci(OnVms):
         return await self._judge(spec, grant)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        if grant.chunks or self._acting:
+        if self._acting:
             return await super().settle(request, grant)
         if self._left:
             return Done()

@@ -1,4 +1,4 @@
-"""Die or freeze on purpose, at a named point: for tests that hit a worker at every step. Off unless a setting says so.
+"""A worker that dies or freezes on purpose, at a named point: for tests that hit a worker at every step.
 
 The points are where something has just become true, or is just about to: the start and the end of every activity, each
 heartbeat, each transaction just before and just after its commit, and the start and the end of work done at once.
@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
+import sqlalchemy as sa
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -24,7 +26,11 @@ from temporalio.worker import (
 
 from domain.model import Done, Grant
 from domain.ports import AtOnce
+from store.engine import Database
+from workers.service import Service
+from workers.settings import Settings
 
+T = TypeVar("T")
 Reach = Callable[[str], None]
 TRACE = "trace"
 STOP = "!stop"  # behind a point: the process is frozen there, as by SIGSTOP
@@ -59,10 +65,24 @@ class CrashPoints:
         else:
             os.kill(os.getpid(), signal.SIGSTOP if armed.endswith(STOP) else signal.SIGKILL)
 
-    def transaction(self, work: Callable[..., Any], moment: str) -> None:
-        """Called by a database, just before and just after a commit."""
-        plain = work.func if isinstance(work, partial) else work
-        self.reach(f"{plain.__module__.rsplit('.', 1)[-1]}.{plain.__name__}:{moment}")
+    def watch(self, database: Database) -> None:
+        """Each of its transactions has a point just before and just after its commit."""
+        run_here = database.run_here
+
+        def watched(work: Callable[[sa.Connection], T]) -> T:
+            plain = work.func if isinstance(work, partial) else work
+            name = f"{plain.__module__.rsplit('.', 1)[-1]}.{plain.__name__}"
+
+            def to_its_commit(connection: sa.Connection) -> T:
+                result = work(connection)
+                self.reach(f"{name}:before-commit")
+                return result
+
+            result = run_here(to_its_commit)
+            self.reach(f"{name}:after-commit")
+            return result
+
+        setattr(database, "run_here", watched)  # noqa: B010  a method, as far as mypy knows
 
     def at_once(self, works: Mapping[tuple[str, str], AtOnce]) -> dict[tuple[str, str], AtOnce]:
         """The same works, which tell of their start and their end."""
@@ -81,6 +101,17 @@ class CrashPoints:
 def at_once_name(kind: str, action: str) -> str:
     """What points of such work begin with."""
     return f"at_once {kind} {action}"
+
+
+class CrashingService(Service):
+    """A worker with crash points, which the file CRASH_FILE arms."""
+
+    def __init__(self, client: Client, settings: Settings) -> None:
+        points = CrashPoints(Path(os.environ["CRASH_FILE"]))
+        super().__init__(client, settings, interceptors=[Crashing(points)])
+        self.at_once = points.at_once(self.at_once)
+        points.watch(self.database)
+        points.watch(self.cloud_database)
 
 
 class Crashing(Interceptor):
