@@ -1,24 +1,28 @@
 """Ending a run that does not make way for a forced action: by a worker, after the policy was asked, not by the client.
 
-The run is named: whatever runs there by now under the same workflow ID is left alone.
+The run is named: whatever runs there by now under the same workflow ID is left alone. Whether it had its minute is
+judged here, by what Temporal has on record of it: who asks cannot shorten it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from temporalio import activity
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.reading import answer
+from activities.runs import described
 from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.model import Request
 from domain.requests import MakeWay
 
-LONGEST = 60.0  # seconds that a run is given to clean up, whoever asks
+GRACE = 60.0  # seconds in which a run may make way, whoever asks
 
 
 class Clearing:
@@ -30,7 +34,7 @@ class Clearing:
 
     @activity.defn(name=wire.MAKE_WAY)
     async def make_way(self, order: MakeWay) -> MakeWay:
-        """Cancel the run and wait, if it is to clean up; then terminate it. One that has ended is left as it is."""
+        """Cancel the run and give it its minute, unless it had it; then terminate it. One that has ended is left."""
         return await answer(self._make_way(order))
 
     async def _make_way(self, order: MakeWay) -> MakeWay:
@@ -41,9 +45,9 @@ class Clearing:
             self._allowed(request)
         run: WorkflowHandle[object, object] = self._client.get_workflow_handle(request.path, run_id=order.run)
         try:
-            if order.seconds:
+            if (left := GRACE - await self._had(run)) > 0:
                 await run.cancel()
-                await _ended(run, min(order.seconds, LONGEST))
+                await _ended(run, left)
             await run.terminate(
                 reason=f"did not make way for {request.action} by {request.requested_by or 'nobody named'}"
             )
@@ -51,6 +55,19 @@ class Clearing:
             if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it has ended
                 raise
         return order
+
+    async def _had(self, run: WorkflowHandle[object, object]) -> float:
+        """Seconds that the run has had: since its task cannot be done, or since it has accepted to make way."""
+        found = await described(self._client, run.id, run.run_id or "")
+        since: list[datetime] = []
+        if found and found.pending_workflow_task.HasField("original_scheduled_time"):
+            since.append(found.pending_workflow_task.original_scheduled_time.ToDatetime(UTC))
+        async for event in run.fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
+                accepted = event.workflow_execution_update_accepted_event_attributes
+                if accepted.accepted_request.input.name == wire.PREEMPT:
+                    since.append(event.event_time.ToDatetime(UTC))
+        return (datetime.now(UTC) - min(since)).total_seconds() if since else 0.0
 
 
 async def _ended(run: WorkflowHandle[object, object], seconds: float) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -46,6 +46,12 @@ async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
     return RunState.CLOSED if asked else RunState.UNKNOWN
 
 
+async def reset_to(client: Client, workflow_id: str, run: str | None) -> str:
+    """The run in which a run that was reset goes on; empty if it was not, or if that run is forgotten."""
+    found = await described(client, workflow_id, run or "")
+    return found.workflow_extended_info.reset_run_id if found else ""
+
+
 async def is_open(client: Client, workflow_id: str) -> bool:
     """Does anything run under this ID?"""
     newest = await _describe(client, workflow_id, "")
@@ -53,13 +59,17 @@ async def is_open(client: Client, workflow_id: str) -> bool:
 
 
 async def _describe(client: Client, workflow_id: str, run: str) -> WorkflowExecutionInfo | None:
+    found = await described(client, workflow_id, run)
+    return found.workflow_execution_info if found else None
+
+
+async def described(client: Client, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse | None:
     """The raw answer: the SDK's own description fails on a status that it does not know, such as paused."""
     which = WorkflowExecution(workflow_id=workflow_id, run_id=run)
     asked = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=which)
     try:
-        found = await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=PATIENCE)
+        return await client.workflow_service.describe_workflow_execution(asked, retry=True, timeout=PATIENCE)
     except RPCError as error:
         if error.status in _NO_SUCH_RUN:
             return None
         raise
-    return found.workflow_execution_info

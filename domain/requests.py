@@ -10,11 +10,10 @@ from domain.model import Model, Refusal, Request
 
 
 class MakeWay(Model):
-    """End this run, for a request that takes over. `seconds`: to clean up after a cancel; 0: it had its time."""
+    """End this run, for a request that takes over. How long it has to make way is not for whoever asks to say."""
 
     request: Request
     run: str
-    seconds: float = 0
 
 
 def spec_digest(request: Request) -> str:

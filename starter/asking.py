@@ -16,10 +16,11 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateFailedError,
 )
-from temporalio.exceptions import TemporalError, WorkflowAlreadyStartedError
+from temporalio.exceptions import TemporalError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_in
+from activities.runs import reset_to
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
@@ -85,11 +86,13 @@ class Asking(Questions):
         return await self.read(wire.READ_CHECK, request, Admission)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
-        """Wait for the end of an action. Failed and cancelled actions have outcomes too."""
+        """Wait for the end of an action, also if its run is reset. Failed and cancelled actions have outcomes too."""
         handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(path, run_id=run, result_type=Outcome)
         try:
             return await handle.result(follow_runs=False)
         except WorkflowFailureError as failure:
+            if isinstance(failure.cause, TerminatedError) and (later := await reset_to(self.client, path, run)):
+                return await self.outcome(path, later)
             cut_off = failed(path, failure.cause)
         except WorkflowContinuedAsNewError:
             cut_off = ended(path, Result.CANCELLED, "preempted by a forced action")

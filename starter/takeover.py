@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starter.asking import Asking
 
 PREEMPT_SECONDS = 60.0  # to make way
-CLEAN_UP_SECONDS = 30.0  # for a run that can only be cancelled
+END_SECONDS = 75.0  # for a worker to end it: a run that was never asked has its minute then
 PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
 PAUSE = 0.5
 
@@ -66,12 +66,12 @@ async def _continued(asking: Asking, request: Request, run: str) -> Ticket | Non
             if error.status is RPCStatusCode.NOT_FOUND:  # it has ended, or is ours already
                 return await _found(asking, request)
             if said(error, USED_UP):
-                await _end(asking, request, run, CLEAN_UP_SECONDS)
+                await _end(asking, request, run)
                 return None
             if not said(error, *DEAF):
                 raise
         await asyncio.sleep(PAUSE)  # its task was thrown away, and our question with it: it may get well
-    await _end(asking, request, run, 0)
+    await _end(asking, request, run)
     return None
 
 
@@ -95,7 +95,6 @@ async def _found(asking: Asking, request: Request) -> Ticket | None:
     return None
 
 
-async def _end(asking: Asking, request: Request, run: str, seconds: float) -> None:
-    """A worker ends the run, if whoever asks may do that. Refused if not."""
-    order = MakeWay(request=request, run=run, seconds=seconds)
-    await asking.read(wire.MAKE_WAY, order, MakeWay, seconds=2 * seconds + 10)
+async def _end(asking: Asking, request: Request, run: str) -> None:
+    """A worker ends the run, if whoever asks may do that, and when it had its minute by the worker's clock."""
+    await asking.read(wire.MAKE_WAY, MakeWay(request=request, run=run), MakeWay, seconds=END_SECONDS)

@@ -68,6 +68,7 @@ async def test_an_action_that_was_reset_is_left_alone_and_ends_well(
     mci, run = hung
     epoch = (await user.see(mci)).epoch
     client = user.asking.client
+    waiting = asyncio.create_task(user.asking.outcome(mci, run))  # for the run that was asked for
     second = await reset(client, mci, run, task)
     again = await reset(client, mci, second, 0)  # and once more
     assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.OPEN] * 3
@@ -77,6 +78,8 @@ async def test_an_action_that_was_reset_is_left_alone_and_ends_well(
     assert found.findings == []
     await user.heal_faults()
     assert (await user.asking.outcome(mci, again)).result is Result.SUCCEEDED
+    assert (await waiting).result is Result.SUCCEEDED  # and hears of it, however often that was reset
+    assert (await user.asking.outcome(mci, second)).result is Result.SUCCEEDED
     assert [line for line in await user.history(mci) if line.action == "heal"] == []
     assert (await user.see(mci)).epoch == epoch  # the same action, not another one
     await user.books_agree()
@@ -105,6 +108,18 @@ async def test_force_from_above_reaches_an_action_that_was_reset(user: User) -> 
     await reset(user.asking.client, vm, ticket.run, -1)
     await user.heal_faults()
     assert (await user.do(user.mci(), "suspend", force=True)).result is Result.SUCCEEDED
+
+
+async def test_who_waits_for_an_action_that_was_reset_and_then_preempted_hears_that_and_not_the_other_s_outcome(
+    user: User, hung: tuple[str, str]
+) -> None:
+    mci, run = hung
+    await reset(user.asking.client, mci, run, -1)
+    await user.heal_faults()
+    assert (await user.do(mci, "terminate", force=True)).result is Result.SUCCEEDED
+    outcome = await user.asking.outcome(mci, run)
+    assert outcome.action == "reboot"
+    assert "terminated" not in outcome.message
 
 
 class Slow:

@@ -11,6 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities import clearing
 from activities.clearing import Clearing
 from activities.refusals import refusal_in
 from domain import wire
@@ -59,6 +60,7 @@ async def test_a_run_whose_task_fails_is_ended_after_its_time_and_ours_goes_on(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "PREEMPT_SECONDS", 2.0)
+    monkeypatch.setattr(clearing, "GRACE", 2.0)
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
     assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
@@ -118,7 +120,10 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
     await run.terminate(reason="the test is over")
 
 
-async def test_only_the_run_that_was_looked_at_is_ended(user: User, client: Client) -> None:
+async def test_only_the_run_that_was_looked_at_is_ended(
+    user: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clearing, "GRACE", 0.1)
     first = await stuck(user)
     await first.terminate(reason="an operator")
     second = await stuck(user)
@@ -126,6 +131,29 @@ async def test_only_the_run_that_was_looked_at_is_ended(user: User, client: Clie
     assert await status(second) is WorkflowExecutionStatus.RUNNING
     await Clearing(client).make_way(order(user, second))
     assert await status(second) is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_whoever_asks_at_once_does_not_shorten_the_minute_of_a_run_that_works(user: User, client: Client) -> None:
+    """The client's own minute was all that stood between a forced request and the end of a run without clean-up."""
+    first = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    run: WorkflowHandle[Any, Any] = client.get_workflow_handle(first.path, run_id=first.run)
+    await Clearing(client).make_way(order(user, run))
+    assert await status(run) is WorkflowExecutionStatus.CANCELED  # it was asked to end, and could clean up
+    assert (await user.asking.outcome(first.path, first.run)).result == "cancelled"
+
+
+async def test_a_run_that_cannot_make_way_is_left_until_its_minute_is_over_by_the_worker_s_clock(
+    user: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await stuck(user)
+    early = asyncio.create_task(Clearing(client).make_way(order(user, run)))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(early, timeout=3)
+    assert await status(run) is WorkflowExecutionStatus.RUNNING
+    monkeypatch.setattr(clearing, "GRACE", 1.0)  # which it has had by now: its task has failed for longer
+    await asyncio.wait_for(Clearing(client).make_way(order(user, run)), PATIENCE)
+    assert await status(run) is WorkflowExecutionStatus.TERMINATED
 
 
 async def test_one_request_id_asked_many_times_uses_up_two_updates(user: User) -> None:
