@@ -13,13 +13,13 @@ from activities.launching import launch
 from domain import registry
 from domain.errors import brief
 from domain.healing import Finding, Found, Leftover, Sweep, limit_for
+from domain.kinds import Program
 from domain.machine import NONE
 from domain.model import Request
 from domain.paths import kind_of
 from domain.ports import Inventory
 
 REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal; it goes on by itself
-SELF = "self-healing"  # who asks for removals
 
 # A family's own search, at a time, for what was seen outside and may go now. In a dry run it writes nothing.
 Search = Callable[[datetime, bool], Awaitable[list[Leftover]]]
@@ -67,7 +67,9 @@ class Leftovers:
         if dry_run:
             return Found(**told, finding=Finding.WOULD_REMOVE, message="looked for outside, and removed")
         reason = f"{left.action} did not succeed, and may have left it outside"
-        request = Request(path=left.path, action=_discard(left.path), requested_by=SELF, reason=reason, spec=left.spec)
+        request = Request(
+            path=left.path, action=_discard(left.path), requested_by=Program.SELF_HEALING, reason=reason, spec=left.spec
+        )
         async with room:
             finding, said = await self._removed(request)
         return Found(**told, finding=finding, message=said, provider=said)

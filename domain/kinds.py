@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +12,14 @@ from pydantic import BaseModel
 from domain.errors import Category, Refused
 from domain.machine import NONE, StateTable
 from domain.model import NewObject
+
+
+class Program(StrEnum):
+    """Programs of ours that ask for actions, and the names that they sign with. Objects sign with paths."""
+
+    CLOCK = "clock"
+    RECYCLE_BIN = "recycle bin"
+    SELF_HEALING = "self-healing"
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,7 @@ class Verb:
     named: bool = False  # each of its actions has a name of its own, which the grant's details tell
     alone: bool = False  # it is about the object itself: which members go along, it decides later
     hidden: bool = False  # a program of ours asks for it when its time has come; not offered to people
+    programs: tuple[str, ...] = ()  # programs of ours, and kinds of objects, that ask for it by a right of their own
     preempts: bool = False  # it takes over whatever runs on the object, and cancels what runs below, without force
 
 

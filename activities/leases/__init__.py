@@ -17,6 +17,7 @@ from activities.pulse import pulse
 from activities.reading import answer
 from domain import wire
 from domain.errors import ProviderError, Rejected, brief
+from domain.kinds import Program
 from domain.leases import ends, names
 from domain.leases.dates import stamp
 from domain.leases.tables import BEFORE_END, END, START
@@ -221,7 +222,7 @@ class Firing:
             path=path,
             action=ACTIONS[due.name],
             spec={"due": stamp(due.due)},
-            requested_by="clock",
+            requested_by=Program.CLOCK,
             reason=f"{due.name} was due at {stamp(due.due)}",
         )
         try:

@@ -36,7 +36,8 @@ KINDS: tuple[Kind, ...] = (
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet lost.", OverrideSpec),
     ), "Cluster instances on cloudlets.", absent=NOT_PRESENT),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
-        Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec),
+        Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec,
+             programs=("cloudlet",)),
         Verb("update",            wire.CHANGE_INSTANCE,   "Change an app; what is not said stays.", AppSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet lost.", OverrideSpec),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Program, Verb
 from domain.leases import names
 from domain.leases.spec import Firing, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
+
+_BY_CLOCK = (Program.CLOCK,)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -14,8 +16,15 @@ KINDS: tuple[Kind, ...] = (
         verbs=(
             Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI from when to when.", LeaseSpec),
             Verb("update", names.UPDATE_LEASE, "Change the name, the dates or the sizes of a lease.", LeaseChange),
-            Verb("start", names.START_LEASE, "For the clock: start a lease whose time has come.", Firing, hidden=True),
-            Verb("end", names.END_LEASE, "End a lease now, before its time.", Firing),
+            Verb(
+                "start",
+                names.START_LEASE,
+                "For the clock: start a lease whose time has come.",
+                Firing,
+                hidden=True,
+                programs=_BY_CLOCK,
+            ),
+            Verb("end", names.END_LEASE, "End a lease now, before its time.", Firing, programs=_BY_CLOCK),
             Verb("delete", names.DELETE_LEASE, "Release everything and forget the lease.", preempts=True),
         ),
         help="Leases of hosts, instances and MCIs.",
@@ -26,7 +35,12 @@ KINDS: tuple[Kind, ...] = (
         scope=("project", "lease", "event"),
         verbs=(
             Verb(
-                "announce", names.ANNOUNCE_END, "For the clock: announce that the lease will end.", Firing, hidden=True
+                "announce",
+                names.ANNOUNCE_END,
+                "For the clock: announce that the lease will end.",
+                Firing,
+                hidden=True,
+                programs=_BY_CLOCK,
             ),
         ),
         help="Parts of a lease: when something happens.",

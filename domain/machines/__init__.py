@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Program, Verb
 from domain.machines import specs
 from domain.machines.tables import (
     ACCOUNT,
@@ -34,15 +34,16 @@ MACHINES_ON = "machines_on"
 
 BUSY = "Cannot execute action at this time"  # the source document's words
 
+_BY_BIN, _BY_NODE = (Program.RECYCLE_BIN,), ("node",)
 _BIN = (
     Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.Delete),
     Verb("restore", OPERATE, "Back from the recycle bin."),
-    Verb("destroy", OPERATE, "For good.", specs.Destroy),
+    Verb("destroy", OPERATE, "For good.", specs.Destroy, programs=_BY_BIN),
 )
 _BIN_WITH_CONTENTS = (
     Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.DeleteAll),
     Verb("restore", OPERATE, "Back from the recycle bin; what was in it stays there."),
-    Verb("destroy", OPERATE, "For good.", specs.DestroyAll),
+    Verb("destroy", OPERATE, "For good.", specs.DestroyAll, programs=_BY_BIN),
 )
 _DEPLOY = Verb("deploy", OPERATE, "Make real what is only modelled.")
 _ABLE = (
@@ -50,7 +51,13 @@ _ABLE = (
     Verb("enable", OPERATE, "Into use again."),
 )
 
-_DISCARD = Verb("discard", OPERATE, "For self-healing: remove outside what is not known here.", hidden=True)
+_DISCARD = Verb(
+    "discard",
+    OPERATE,
+    "For self-healing: remove outside what is not known here.",
+    hidden=True,
+    programs=(Program.SELF_HEALING,),
+)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -89,16 +96,16 @@ KINDS: tuple[Kind, ...] = (
         verbs=(
             Verb("create", OPERATE, "A new machine, running.", specs.NewMachine),
             _DEPLOY,
-            Verb("start", OPERATE, "Start a halted machine."),
+            Verb("start", OPERATE, "Start a halted machine.", programs=_BY_NODE),
             Verb("pause", OPERATE, "Hold it, in memory."),
             Verb("resume", OPERATE, "Go on after a pause."),
-            Verb("stop", OPERATE, "Shut it down."),
+            Verb("stop", OPERATE, "Shut it down.", programs=_BY_NODE),
             Verb("reboot", OPERATE, "Shut it down and start it."),
             Verb("reset", OPERATE, "Switch it off and on."),
             Verb("add-disk", OPERATE, "Make a new disk and attach it.", specs.AddDisk),
             Verb("attach-disk", OPERATE, "Attach a disk that is there.", specs.WithDisk),
             Verb("detach-disk", OPERATE, "Detach a disk.", specs.WithDisk),
-            Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate),
+            Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate, programs=_BY_NODE),
             *_BIN,
         ),
         busy=BUSY,

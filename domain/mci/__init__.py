@@ -5,7 +5,7 @@ An MCI's stored status is only its phase: what it is shown as is computed from i
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Program, Verb
 from domain.mci.messages import REMOVE_ORPHAN, SCALE_GROUP
 from domain.mci.spec import MciSpec, RemoveStray, Scale, SubGroup
 from domain.mci.status import EMPTY, aggregate, status_count
@@ -60,7 +60,10 @@ KINDS = (
     Kind(
         table=ORPHAN,
         scope=("ns", "mci", "vm", "orphan"),
-        verbs=(Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", RemoveStray),),
+        verbs=(
+            Verb("remove",    REMOVE_ORPHAN, "Terminate a VM that no record knows.", RemoveStray,
+                 programs=(Program.SELF_HEALING,)),
+        ),
         help="VMs in a cloud that no record knows.",
         apart=True,
     ),

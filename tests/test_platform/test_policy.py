@@ -9,6 +9,7 @@ import pytest
 
 from domain import registry
 from domain.errors import Category, Refused
+from domain.kinds import Program
 from domain.model import Request
 from domain.policy import Policy
 from tests.test_platform.site import ROOT
@@ -55,6 +56,69 @@ def test_pausing_a_cloudspace_is_for_administrators_in_the_example() -> None:
         mine = {action for action in offered if _allowed(policy, "acme-desk", path, action, False)}
         assert offered - mine == ({"migrate"} if kind == "machine" else set())
     assert not _allowed(policy, "acme-desk", "account:other:cloudspace:dev", "delete", False)
+
+
+SPACE = "account:acme:cloudspace:dev"
+AT = {  # a path of each kind that programs of ours ask something of
+    "orphan": f"{WEB}:vm:a-1:orphan:aws-i-1",
+    "app": "org:acme:cloudlet:berlin:cluster:c1:app:shop",
+    "cluster": "org:acme:cloudlet:berlin:cluster:c1",
+    "account": "account:acme",
+    "cloudspace": SPACE,
+    "machine": f"{SPACE}:machine:db",
+    "disk": "account:acme:disk:d1",
+    "image": "image:ubuntu",
+    "node": "node:cpu-01",
+    "lease": "project:p1:lease:l1",
+    "event": "project:p1:lease:l1:event:before_end_lease",
+    "mci": WEB,
+}
+SIGNED = {"node": "node:cpu-01", "cloudlet": "org:acme:cloudlet:berlin"}  # objects sign with their paths
+BY_RIGHT = [
+    (SIGNED.get(program, program), kind.name, verb.action)
+    for kind in registry.KINDS.values()
+    for verb in kind.verbs
+    for program in verb.programs
+]
+ON_BEHALF = [
+    *(("lease", "mci", action) for action in ("create", "resume", "suspend", "terminate", "delete")),
+    *(("policy follow", "app", action) for action in ("create", "delete")),
+    ("policy scale", "cluster", "update"),
+]
+SHIPPED = [file for file in (ROOT / "examples").glob("*.yaml") if "\nusers:" in file.read_text()]
+NOBODY = Policy.model_validate({"roles": {}, "users": {}})
+
+
+def test_every_program_of_ours_has_something_that_it_may_do() -> None:
+    assert EXAMPLE in SHIPPED
+    assert {name for name, _, _ in BY_RIGHT} == {*Program, *SIGNED.values()}
+    assert {(Program.CLOCK, "lease", "start"), (Program.CLOCK, "event", "announce")} <= set(BY_RIGHT)
+    assert (Program.SELF_HEALING, "orphan", "remove") in BY_RIGHT
+    binned = {kind for name, kind, action in BY_RIGHT if (name, action) == (Program.RECYCLE_BIN, "destroy")}
+    assert binned == {"account", "cloudspace", "machine", "disk", "image"}
+    discarding = {kind.name for kind in registry.KINDS.values() if kind.table.discard}
+    assert {kind for name, kind, _ in BY_RIGHT if name == Program.SELF_HEALING} == discarding
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: str(file.name))
+def test_every_policy_that_is_shipped_lets_our_own_programs_do_their_work(file: Path) -> None:
+    policy = load(str(file))
+    refused = [each for each in BY_RIGHT + ON_BEHALF if not _allowed(policy, each[0], AT[each[1]], each[2], False)]
+    assert refused == []
+
+
+def test_programs_of_ours_may_do_what_they_are_there_for_and_no_more_whatever_a_policy_forgot() -> None:
+    for name in dict.fromkeys(name for name, _, _ in BY_RIGHT):
+        for kind, path in AT.items():
+            for verb in registry.KINDS[kind].verbs:
+                wanted = (name, kind, verb.action) in BY_RIGHT
+                assert _allowed(NOBODY, name, path, verb.action, False) is wanted, (name, path, verb.action)
+                assert not _allowed(NOBODY, name, path, verb.action, True)
+
+
+def test_a_policy_that_names_a_program_of_ours_decides_what_it_may_do() -> None:
+    policy = Policy.model_validate({"roles": {}, "users": {"recycle bin": []}})
+    assert not _allowed(policy, "recycle bin", AT["disk"], "destroy", False)
 
 
 def _allowed(policy: Policy, user: str, path: str, action: str, force: bool) -> bool:

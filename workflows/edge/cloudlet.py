@@ -200,7 +200,10 @@ class MaintainCloudlet(OnCloudlet):
         """Returns why not, if not. The app is made by the same action that a user would ask for."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name, and not the app"
-        request = Request(path=app.to, action="create", spec=app.spec, reason=f"failover of {app.path}")
+        by = workflow.info().workflow_id
+        request = Request(
+            path=app.to, action="create", spec=app.spec, requested_by=by, reason=f"failover of {app.path}"
+        )
         if why := await act(request):
             return f"{app.path}: {why}"
         self.show(done=self._progress.done + 1)

@@ -16,6 +16,7 @@ from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedErro
 with workflow.unsafe.imports_passed_through():
     from activities.machines.bin import BinActivities
     from domain import machines
+    from domain.kinds import Program
     from domain.limits import TASK_TIMEOUT
     from domain.machines.model import Bin, BinEntry, BinList, BinQuery
     from domain.machines.rules import tenant_of
@@ -111,7 +112,7 @@ async def _destroyed(entry: BinEntry) -> bool:
         path=entry.path,
         action="destroy",
         spec={"bin": entry.number},
-        requested_by="recycle bin",
+        requested_by=Program.RECYCLE_BIN,
         reason="its retention is over",
     )
     try:
