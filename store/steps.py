@@ -43,6 +43,7 @@ class _Object:
     table: StateTable
     kept: dict[str, Any]
     existed: bool
+    been_through: bool = False  # this very step, in an attempt whose answer was lost
     touched: bool = False
 
     @property
@@ -66,7 +67,7 @@ class _Walk:
         thing = self.objects[move.path]
         if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
             self.refusals.append((move, NOT_OURS))
-        elif thing.status == move.to:
+        elif thing.been_through or thing.status == move.to:
             self._tell(thing, move)  # found already made, or nothing but news
         elif (row := _row(thing, move)) is None:
             self.refusals.append((move, NO_ROW))
@@ -134,13 +135,16 @@ def _row(thing: _Object, move: Move) -> Row | None:
 
 
 def _objects(connection: sa.Connection, step: Step) -> dict[str, _Object]:
-    names = list(dict.fromkeys(move.path for move in step.moves))
+    last = {move.path: move.to for move in step.moves}
+    names = list(last)
     rows = {row["path"]: row for row in connection.execute(_FOUND, {"names": names}).mappings()}
     found: dict[str, _Object] = {}
     for name in names:
         row = rows.get(name)
         kept = {key: row[key] for key in _KEPT} if row else _unborn()
-        found[name] = _Object(name, registry.kind_at(name).table, kept, existed=row is not None)
+        # Several moves may lead an object through statuses that no row leads back to: the last one tells.
+        been_through = kept["status"] == last[name] and (row is None or row["epoch"] == step.epoch)
+        found[name] = _Object(name, registry.kind_at(name).table, kept, row is not None, been_through)
     return found
 
 

@@ -68,6 +68,26 @@ async def test_a_step_taken_twice_is_found_made(scene: Scene) -> None:
     assert (await scene.told(FRONT_1), again.model_copy(update={"changed_at": before[1].changed_at})) == before
 
 
+@pytest.mark.parametrize("last", ["Suspended", "Terminating", NONE])
+async def test_a_step_of_several_moves_of_one_object_taken_twice_is_found_made(scene: Scene, last: str) -> None:
+    grant = await refining(scene)
+    moves = [suspending(FRONT_1), Move(path=FRONT_1, to="Suspended", action="suspend", info={"why": "asked"})]
+    if last != "Suspended":
+        moves.append(Move(path=FRONT_1, to="Terminating", action="terminate"))
+    if last == NONE:
+        moves += [
+            Move(path=FRONT_1, to=to, action=action)
+            for action, to in (("terminate", "Failed"), ("refine", "Terminating"), ("refine", NONE))
+        ]
+    first = await take(scene, grant, *moves)
+    assert first.made, first.refusals
+    before = await scene.told(FRONT_1)
+    again = await take(scene, grant, *moves)
+    assert again.made, again.refusals
+    assert await scene.told(FRONT_1) == before
+    assert (await scene.statuses()).get("front-1", NONE) == last
+
+
 async def test_an_object_may_come_into_being_and_go_by_moves(scene: Scene) -> None:
     grant = await refining(scene)
     born = Move(path=GUEST, to="Creating", action="create", info={"a": 1, "b": 2}, spec={"size": "small"})
