@@ -20,6 +20,7 @@ from domain.edge.facts import (
     Connected,
     ConnectFact,
     Fact,
+    KeptPolicy,
     LostFact,
     PolicyQuestion,
     Refuges,
@@ -122,6 +123,10 @@ class EdgeActivities:
     @activity.defn(name=wire.FAILOVER_PLAN)
     async def failover_plan(self, cloudlet: str) -> Refuges:
         return await self._inventory.refuges(cloudlet)
+
+    @activity.defn(name=wire.POLICY_KEPT)
+    async def policy_kept(self, path: str) -> KeptPolicy:
+        return await self._inventory.policy(path)
 
     @activity.defn(name=wire.POLICY_FACTS)
     async def policy_facts(self, asked: PolicyQuestion) -> Facts:

@@ -12,6 +12,7 @@ from domain.companions import Companion, CompanionRow
 from domain.edge import messages
 from domain.edge.ports import Crm
 from domain.edge.specs import PolicySpec
+from domain.edge.tables import S
 from domain.machine import NONE
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.edge.posts import QueueCrm, WebhookCrm
@@ -43,15 +44,15 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         edge.crm_lost,
         edge.crm_rejoined,
     ]
-    return {ACTIONS_QUEUE: [*ours, edge.crm_ignored, edge.failover_plan, edge.policy_facts]}
+    return {ACTIONS_QUEUE: [*ours, edge.crm_ignored, edge.failover_plan, edge.policy_kept, edge.policy_facts]}
 
 
 def companions(parts: Parts) -> list[CompanionRow]:
-    """A loop for each policy, and a link for each cloudlet that a CRM is connected to."""
+    """A loop for each policy that is Active, and a link for each cloudlet that a CRM is connected to."""
 
     async def loops() -> AsyncIterator[Companion]:
         async for policy in every(parts.inventory, "policy", ""):
-            if policy.target_action == NONE:
+            if (policy.status, policy.target_action) == (S.ACTIVE, NONE):
                 state = LoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
                 yield Companion(companion(policy.path, messages.LOOP), policy.path, state)
 

@@ -89,6 +89,10 @@ class Action(ABC):
         """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
         return Done()
 
+    async def announce(self, request: Request, outcome: Outcome) -> None:
+        """The end is written: tell whoever follows the object. A worker may be killed before: nobody may rely on it."""
+        return
+
     @workflow.update(name=wire.ADMIT)
     async def admit(self, request: Request) -> Admission:
         """Admitted or refused? The answer to the request that this run carries out."""
@@ -178,6 +182,7 @@ class Action(ABC):
         self._providers = telling.providers(grant)
         result, done = await self._run(request, grant)
         outcome, _ = await calls.to_its_end(calls.finish(grant, result, done))
+        await calls.to_its_end(self.announce(request, outcome))
         return await self._close(measuring.ended(outcome))
 
     def show(self, **seen: Any) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse, Reconnected, Reported
-from domain.edge.specs import AutoProvision, AutoScale, Patience
+from domain.edge.specs import AutoProvision, AutoScale, Patience, PolicySpec
 from domain.model import Model
 
 
@@ -135,6 +135,13 @@ class Refuges(Model):
     """The apps of a cloudlet that goes into maintenance, each with where it can go."""
 
     apps: list[Refuge]
+
+
+class KeptPolicy(Model):
+    """A policy as it is in the inventory."""
+
+    spec: PolicySpec | None = None  # None: there is none that is to be followed
+    changing: bool = False  # an action on it has not ended
 
 
 class PolicyQuestion(Model):

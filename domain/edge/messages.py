@@ -56,6 +56,7 @@ CRM_EVERYTHING = "crm_everything"
 CRM_PROBE = "crm_probe"
 FAILOVER_PLAN = "failover_plan"
 POLICY_FACTS = "policy_facts"
+POLICY_KEPT = "policy_kept"
 CRM_REQUESTS = "crm_requests"
 CRM_SESSION = "crm_session"
 

@@ -11,6 +11,7 @@ from domain.edge.facts import (
     Connected,
     ConnectFact,
     Inventoried,
+    KeptPolicy,
     LostFact,
     PolicyQuestion,
     Refuges,
@@ -53,5 +54,7 @@ class EdgeInventory(Protocol):
         ...
 
     async def refuges(self, cloudlet: str) -> Refuges: ...
+
+    async def policy(self, path: str) -> KeptPolicy: ...
 
     async def facts(self, asked: PolicyQuestion) -> Facts: ...

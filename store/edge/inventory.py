@@ -11,6 +11,7 @@ from domain.edge.facts import (
     Connected,
     ConnectFact,
     Inventoried,
+    KeptPolicy,
     LostFact,
     PolicyQuestion,
     Refuges,
@@ -50,6 +51,9 @@ class SqlEdge:
 
     async def refuges(self, cloudlet: str) -> Refuges:
         return await self._database.run(partial(views.refuges, cloudlet=cloudlet))
+
+    async def policy(self, path: str) -> KeptPolicy:
+        return await self._database.run(partial(views.policy, path=path))
 
     async def facts(self, asked: PolicyQuestion) -> Facts:
         return await self._database.run(partial(views.facts, asked=asked))

@@ -6,10 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.edge.facts import Inventoried, Item, PolicyQuestion, Refuge, Refuges
+from domain.edge.facts import Inventoried, Item, KeptPolicy, PolicyQuestion, Refuge, Refuges
 from domain.edge.policies import Facts, Place
-from domain.edge.specs import AutoProvision
+from domain.edge.specs import AutoProvision, PolicySpec
 from domain.edge.tables import S, refuses_changes
+from domain.machine import NONE
 from domain.paths import name_of, parent_of
 from store.edge.admission import address_of, cloudlet_of, find
 from store.reading import below
@@ -71,6 +72,16 @@ def _cloudlets(connection: sa.Connection, org: str) -> list[sa.RowMapping]:
 
 def _able(cloudlet: sa.RowMapping) -> bool:
     return not refuses_changes(cloudlet["status"], address_of(cloudlet) is not None)
+
+
+def policy(connection: sa.Connection, path: str) -> KeptPolicy:
+    """A policy: what it says if it is Active, and whether an action is about to change it."""
+    row = find(connection, path)
+    if row is None:
+        return KeptPolicy()
+    if row["target_action"] != NONE:
+        return KeptPolicy(changing=True)
+    return KeptPolicy(spec=PolicySpec.model_validate(row["spec"]) if row["status"] == S.ACTIVE else None)
 
 
 def facts(connection: sa.Connection, asked: PolicyQuestion) -> Facts:

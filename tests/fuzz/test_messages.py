@@ -25,7 +25,6 @@ from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
 from domain.edge import messages as edge_wire
-from domain.healing import Sweep
 from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.model import Query, Verification
 from domain.registry import KINDS
@@ -169,7 +168,6 @@ async def test_no_message_moves_a_workflow_that_does_not_understand_it(
         ]
         assert [each for each in failed if "UnhandledCommand" not in each and each] == [], path
     assert await objects(user) == before
-    await user.asking.heal(Sweep())  # `policy_changed` without a spec means that it is over: a sweep knows better
     found = await user.asking.read(VERIFY, Query(path=f"org:{user.ns}"), Verification, seconds=50)
     assert found.findings == []
 

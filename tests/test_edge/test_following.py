@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from domain.edge import messages as wire
 from domain.healing import Finding, Sweep
@@ -147,3 +148,31 @@ async def told_demand(edge: Edge, app: str) -> None:
     """Clients come, and the app follows them."""
     await told(edge, {"cloudlet": "berlin", "clients": 50})
     await edge.until(app, "Ready")
+
+
+async def test_whoever_says_that_a_policy_has_changed_neither_ends_nor_changes_its_loop(edge: Edge) -> None:
+    """Its interval goes on as well: else a word each second would keep it from ever acting."""
+    await two_sites(edge)
+    path, app = policy_of(edge), edge.at("berlin", "c1", "shop")
+    rule = {"app": "shop", "cloudlets": SITES, "interval": 2, "min_active": 0, "max": 1, "deploy_client_count": 10}
+    await edge.user.do(path, "create", spec={"auto_provision": rule})
+    loop = edge.client.get_workflow_handle(companion(path, wire.LOOP))
+    run = (await loop.describe()).run_id
+    other = {"auto_provision": {**rule, "app": "other", "min_active": 1}}
+    words: list[list[Any]] = [[], ["junk"], [None], [{}], [{"spec": None}], [{"spec": other}], [1, 2]]
+
+    async def forge() -> None:
+        while True:
+            for args in words:
+                await loop.signal(wire.POLICY_CHANGED, args=args)
+            await asyncio.sleep(0.3)
+
+    forging = asyncio.create_task(forge())
+    await told_demand(edge, app)
+    forging.cancel()
+    found = await loop.describe()
+    assert (found.run_id, found.status) == (run, WorkflowExecutionStatus.RUNNING)
+    assert await edge.status(edge.at("berlin", "c1", "other")) == "None"
+    assert await edge.broken_promises() == []
+    await edge.user.do(path, "delete")
+    await loop.result()

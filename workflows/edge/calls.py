@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
         AnswerFact,
         Connected,
         ConnectFact,
+        KeptPolicy,
         LostFact,
         PolicyQuestion,
         Refuges,
@@ -134,6 +135,11 @@ async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
 async def refuges(cloudlet: str) -> Refuges:
     """For each Ready app of a cloudlet: where else it can run, if anywhere."""
     return await locally(EdgeActivities.failover_plan, cloudlet)
+
+
+async def policy_kept(path: str) -> KeptPolicy:
+    """A policy as it is in the inventory."""
+    return await locally(EdgeActivities.policy_kept, path)
 
 
 async def facts(asked: PolicyQuestion) -> Facts:

@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.policies import ON_BEHALF, Demand, Facts, Memory, Place, counted, failed, heard, provision, scale
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
-    from domain.model import Done, Grant, Model, Outcome, Request
+    from domain.model import Done, Grant, Model, Outcome, Request, Result
     from domain.paths import name_of, parent_of, short
     from domain.wire import companion
     from workflows.action import Action
@@ -36,12 +36,6 @@ class LoopState(Model):
     budget: Budget = Budget()
 
 
-class Changed(Model):
-    """The policy has another spec now; without one it is over."""
-
-    spec: PolicySpec | None = None
-
-
 @workflow.defn(name=wire.KEEP_POLICY)
 class KeepPolicy(Action):
     """Create, update and delete a policy. The work is done by the workflow beside it."""
@@ -52,17 +46,19 @@ class KeepPolicy(Action):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         if request.action == "delete":
-            await self._tell(grant.path, Changed())
             return Done(message="what it made stays")
         spec = PolicySpec.model_validate(request.spec or {})
-        if request.action == "create" or not await self._tell(grant.path, Changed(spec=spec)):
-            await self._start(grant.path, spec)
         return Done(spec=spec.model_dump(mode="json", exclude_none=True))
 
-    async def _tell(self, path: str, news: Changed) -> bool:
+    async def announce(self, request: Request, outcome: Outcome) -> None:
+        """The loop asks the inventory what the policy is now, so it hears of a change that is written."""
+        if outcome.result is not Result.SUCCEEDED or await self._tell(request.path) or request.action == "delete":
+            return
+        await self._start(request.path, PolicySpec.model_validate(request.spec or {}))
+
+    async def _tell(self, path: str) -> bool:
         try:
-            loop = workflow.get_external_workflow_handle(companion(path, wire.LOOP))
-            await loop.signal(wire.POLICY_CHANGED, news)
+            await workflow.get_external_workflow_handle(companion(path, wire.LOOP)).signal(wire.POLICY_CHANGED)
         except FailureError:
             return False
         return True
@@ -77,8 +73,8 @@ class KeepPolicy(Action):
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"follows demand for {short(path)}",
             )
-        except WorkflowAlreadyStartedError:  # of a policy that was deleted a moment ago
-            await self._tell(path, Changed(spec=spec))
+        except WorkflowAlreadyStartedError:  # by a sweep, a moment ago
+            await self._tell(path)
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
@@ -93,6 +89,7 @@ class FollowDemand(Informed):
         self._spec: PolicySpec | None = state.spec
         self._memory = state.memory
         self._until = state.until
+        self._told = state.until is None  # may the policy be another one than we know?
         self._changed = False
         self._budget = state.budget
         self._junk: list[Ignored] = []
@@ -100,24 +97,37 @@ class FollowDemand(Informed):
 
     @workflow.run
     async def run(self, state: LoopState) -> None:
-        while self._spec:
+        while spec := await self._followed():
             if self._until is None:
                 self._changed = False
-                await self._look(self._spec)
-                self._until = workflow.now() + timedelta(seconds=self._rule().interval) if self._spec else None
-            if await self._wait() and self._until:
+                await self._look(spec)
+                self._until = workflow.now() + timedelta(seconds=_rule(spec).interval)
+            if await self._wait():
                 self._end_interval()
-            self._until = None
+            self._until, self._told = None, True
+
+    async def _followed(self) -> PolicySpec | None:
+        """The policy as the inventory has it; None if it is over. Asked whenever it may have changed.
+
+        Whoever can signal can say that it has: nothing is done by that word alone."""
         await self._keep_junk()
+        while self._told:
+            self._told = False
+            kept = await calls.policy_kept(self._path)
+            if kept.changing:  # whoever changes it tells us when that is written
+                break
+            self._changed = self._changed or kept.spec != self._spec
+            self._spec = kept.spec
+        return self._spec
 
     async def _look(self, spec: PolicySpec) -> None:
         """What it does may take long, and demand goes on: a run that is full leaves the rest to its actions."""
         look = asyncio.ensure_future(self._tick(spec))
         while not look.done():
             await workflow.wait_condition(
-                lambda: look.done() or bool(self._junk) or bool(self._spec and self._is_full())
+                lambda: look.done() or self._told or bool(self._junk) or bool(self._spec and self._is_full())
             )
-            await self._keep_junk()
+            await self._followed()
             await self._unless_full()
         look.result()
 
@@ -129,13 +139,13 @@ class FollowDemand(Informed):
                 return True
             try:
                 await workflow.wait_condition(
-                    lambda: self._changed or bool(self._junk) or self._is_full(),
+                    lambda: self._told or bool(self._junk) or self._is_full(),
                     timeout=left,
                     timeout_summary="until the next look",
                 )
             except TimeoutError:
                 return True
-            await self._keep_junk()
+            await self._followed()
             await self._unless_full()
         return False
 
@@ -180,24 +190,18 @@ class FollowDemand(Informed):
             kept, self._budget = self._budget.spend(workflow.now().timestamp())
             self._junk += [Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if kept else []
 
-    @workflow.signal(name=wire.POLICY_CHANGED)
-    def policy_changed(self, news: Changed) -> None:
+    @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
+    def policy_changed(self, raw: Any = None) -> None:
         self._heard += 1
-        self._spec, self._changed = news.spec, True
+        self._told = True
 
     @workflow.query
     def memory(self) -> Memory:
         """What the policy has seen so far."""
         return self._memory
 
-    def _rule(self) -> AutoProvision | AutoScale:
-        assert self._spec
-        rule = self._spec.auto_provision or self._spec.auto_scale
-        assert rule
-        return rule
-
     def _sites(self) -> list[str]:
-        rule = self._rule() if self._spec else None
+        rule = _rule(self._spec) if self._spec else None
         return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
 
     def _end_interval(self) -> None:
@@ -214,17 +218,17 @@ class FollowDemand(Informed):
         """First take away, then deploy: what is over the maximum makes room. After a failure the next site is tried."""
         while True:
             before = self._memory.failed
-            plan = provision(policy, self._memory, await self._facts())
+            plan = provision(policy, self._memory, await self._facts(auto_provision=policy))
             await asyncio.gather(*(self._place(policy, place, "delete") for place in plan.undeploy))
             await asyncio.gather(*(self._place(policy, place, "create") for place in plan.deploy))
-            if set(self._memory.failed) <= set(before):
+            if self._changed or set(self._memory.failed) <= set(before):
                 return
 
     async def _place(self, policy: AutoProvision, place: Place, action: str) -> None:
         """Still meant? The world may have changed since the plan was made."""
         if not self._spec or self._spec.auto_provision != policy:
             return
-        now = provision(policy, self._memory, await self._facts())
+        now = provision(policy, self._memory, await self._facts(auto_provision=policy))
         wanted = now.deploy if action == "create" else now.undeploy
         if place.cloudlet not in [each.cloudlet for each in wanted]:
             return
@@ -235,7 +239,7 @@ class FollowDemand(Informed):
             await calls.ignore(Ignored(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy"))
 
     async def _scale(self, policy: AutoScale) -> None:
-        facts = await self._facts()
+        facts = await self._facts(auto_scale=policy)
         if facts.cluster != S.READY:
             return  # not there, or something else is happening to it: look again next time
         nodes, self._memory = scale(policy, facts.nodes, self._memory, workflow.now().timestamp())
@@ -249,12 +253,15 @@ class FollowDemand(Informed):
         signed = f"{ON_BEHALF}{name_of(self._path)}"
         return await act(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
 
-    async def _facts(self) -> Facts:
-        assert self._spec
-        question = PolicyQuestion(
-            policy=self._path, auto_provision=self._spec.auto_provision, auto_scale=self._spec.auto_scale
-        )
-        return await calls.facts(question)
+    async def _facts(self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None) -> Facts:
+        asked = PolicyQuestion(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
+        return await calls.facts(asked)
 
     def _org(self) -> str:
         return str(parent_of(self._path))
+
+
+def _rule(spec: PolicySpec) -> AutoProvision | AutoScale:
+    rule = spec.auto_provision or spec.auto_scale
+    assert rule
+    return rule
