@@ -1,4 +1,8 @@
-"""Reads, as standalone activities: a user needs one address and one credential, Temporal's."""
+"""Reads, as standalone activities: a user needs one address and one credential, Temporal's.
+
+Readers get the words of the source system: of an instance at the edge that is gone, `NotPresent`. The inventory and the
+workflows have one word for it in every family.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,15 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import refusals
-from domain import wire
+from domain import registry, wire
 from domain.errors import Refused, StoreUnavailable
 from domain.locks import LocksView, LockView
+from domain.machine import NONE
 from domain.model import (
     Admission,
     Claim,
+    Grant,
+    HistoryLine,
     HistoryView,
     ObjectsView,
     ObjectView,
@@ -40,7 +47,7 @@ class Reading:
 
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
-        return await answer(self._inventory.get(query.path))
+        return _worded(await answer(self._inventory.get(query.path)))
 
     @activity.defn(name=wire.READ_TREE)
     async def read_tree(self, query: Query) -> TreeView:
@@ -53,11 +60,12 @@ class Reading:
     @activity.defn(name=wire.READ_OBJECTS)
     async def read_objects(self, query: Query) -> ObjectsView:
         found = await answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
-        return ObjectsView(objects=found)
+        return ObjectsView(objects=[_worded(view) for view in found])
 
     @activity.defn(name=wire.READ_HISTORY)
     async def read_history(self, query: Query) -> HistoryView:
-        return HistoryView(lines=await answer(self._inventory.history(query.path, query.limit)))
+        lines = await answer(self._inventory.history(query.path, query.limit))
+        return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
 
     @activity.defn(name=wire.READ_LOCKS)
     async def read_locks(self, query: Query) -> LocksView:
@@ -68,12 +76,30 @@ class Reading:
     async def read_check(self, request: Request) -> Admission:
         """What begin would answer now. Nothing is changed."""
         claim = Claim(request=request, run=f"check-{activity.info().activity_id}", at=datetime.now(UTC))
-        return await answer(self._inventory.check(claim))
+        found = await answer(self._inventory.check(claim))
+        return found.model_copy(update={"grant": _worded_grant(found.grant)}) if found.grant else found
 
     @activity.defn(name=wire.READ_STORE)
     async def read_store(self, query: Query) -> StoreView:
         """Which store this is, and the version of its schema."""
         return await answer(self._describe_store())
+
+
+def _worded(view: ObjectView) -> ObjectView:
+    kind = registry.kind(view.kind)
+    words = {"previous_status": kind.shown(view.previous_status)}
+    if view.target_action != NONE:  # at rest there is no target: that is another `None`
+        words["target_status"] = kind.shown(view.target_status)
+    return view.model_copy(update=words)
+
+
+def _worded_line(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
+    return line.model_copy(update={"source": kind.shown(line.source), "to": kind.shown(line.to)})
+
+
+def _worded_grant(grant: Grant) -> Grant:
+    kind = registry.kind_at(grant.path)
+    return grant.model_copy(update={"came_from": kind.shown(grant.came_from), "then": kind.shown(grant.then)})
 
 
 async def answer(work: Awaitable[T]) -> T:

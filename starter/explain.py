@@ -71,7 +71,7 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
         last = changes[-1]
         # Where a group came to is in the message: its own status says only that its members speak for it.
         over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable)
-        what = "ended" if over else f"took it from {kind.shown(last.source)} to {kind.shown(last.to)}"
+        what = "ended" if over else f"took it from {last.source} to {last.to}"
         by = f", asked for by {last.requested_by}" if last.requested_by else ""
         why = f": {last.message}" if last.message else ""
         told.append(("because", f"{last.action} {what}{by}{why}"))

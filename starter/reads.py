@@ -85,7 +85,7 @@ async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
 
 def _headline(view: ObjectView) -> str:
     doing = registry.kind(view.kind).target_action(view.target_action)
-    going = f"  {doing} to {registry.kind(view.kind).shown(view.target_status)}" if doing != NONE else ""
+    going = f"  {doing} to {view.target_status}" if doing != NONE else ""
     return f"{short(view.path)}  {view.status}{going}" + (f"  ({view.error})" if view.error else "")
 
 
@@ -110,8 +110,6 @@ async def history(path: str, limit: int, output: Output) -> Exit:
         lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
         if not lines:
             await _view(asking, path)  # not found is not the same as nothing happened
-    kind = registry.kind_at(path)
-    lines = [line.model_copy(update={"source": kind.shown(line.source), "to": kind.shown(line.to)}) for line in lines]
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
     cells = [
         (when(line.at), line.actor, line.action, line.source, line.to, line.requested_by, line.message or line.reason)

@@ -136,6 +136,9 @@ class Edge:
                         return line
                 await asyncio.sleep(0.02)
 
+    async def listed(self, kind: str) -> list[ObjectView]:
+        return await self.user.service.inventory.list_objects(kind, f"org:{self.user.ns}")
+
     async def see(self, path: str) -> ObjectView:
         return await self.user.see(path)
 

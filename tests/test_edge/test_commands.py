@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from domain.edge.faults import CrmFaults
 from domain.edge.specs import CloudletSpec, Patience, PolicySpec
 from starter.command import run
 from starter.edge import demo
-from tests.test_edge.kit import Edge
+from tests.test_edge.kit import Edge, fault
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -101,3 +102,33 @@ async def test_the_demo_plays_to_its_end(
     for words in ("409 Conflict", "kill -9", "(CRMv2)", "UpdateError", "no capacity for nine nodes", "Done."):
         assert words in told.out + told.err, words
     assert edge.crms == {}
+
+
+async def test_no_json_of_an_instance_says_none_for_what_is_not_present(
+    edge: Edge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await edge.up()
+    org, cluster = edge.user.ns, edge.at("berlin", "c1")
+
+    async def told(*words: str) -> Any:
+        capsys.readouterr()
+        assert await run([*words, "-o", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    would = await told("check", cluster, "create")
+    assert (would["came_from"], would["then"]) == ("NotPresent", "Ready")
+    edge.set_faults(fault("silent", "create"))
+    ticket = await edge.begun(cluster, "create", spec={})
+    (view,) = await told("cluster", "list", "--prefix", org)
+    assert (view["previous_status"], view["target_status"]) == ("NotPresent", "Ready")
+    await edge.say(cluster, "Ready")
+    await edge.end(ticket)
+    assert (await told("get", cluster))["target_status"] == "None"  # nothing is wanted of it
+    edge.set_faults(fault("silent", "delete"))
+    ticket = await edge.begun(cluster, "delete")
+    assert (await told("get", cluster))["target_status"] == "NotPresent"
+    await edge.say(cluster, "NotPresent")
+    await edge.end(ticket)
+    lines = await told("history", cluster)
+    assert (lines[0]["source"], lines[-1]["to"]) == ("NotPresent", "NotPresent")
+    assert "None" not in {line[word] for line in lines for word in ("source", "to")}

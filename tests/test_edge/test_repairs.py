@@ -13,22 +13,57 @@ from tests.test_edge.kit import QUICK, Edge, fault, words
 FORCED = {"override": "ignore-crm-and-transient-state", "cascade": True}
 
 
-@pytest.mark.parametrize("stuck", ["nothing", "app", "cluster", "running"])
-async def test_a_cluster_that_is_repaired_away_takes_its_apps_along(edge: Edge, stuck: str) -> None:
-    await edge.up()
-    cluster, app = edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+async def cluster_with_apps(edge: Edge) -> tuple[str, list[str]]:
+    cluster, apps = edge.at("berlin", "c1"), [edge.at("berlin", "c1", name) for name in ("blog", "shop")]
     await edge.user.do(cluster, "create", spec={})
-    await edge.user.do(app, "create", spec={})
+    for app in apps:
+        await edge.user.do(app, "create", spec={})
+    return cluster, apps
+
+
+@pytest.mark.parametrize("stuck", ["nothing", "app", "app at work", "app not created", "cluster", "cluster at work"])
+async def test_a_cluster_that_is_repaired_away_takes_its_apps_along(edge: Edge, stuck: str) -> None:
+    """Afterwards the names are free: nothing is left that nobody can delete."""
+    await edge.up(cleanup=1)
+    cluster, (blog, shop) = await cluster_with_apps(edge)
     if stuck != "nothing":
         edge.set_faults(fault("silent"))
-        path, action = (app, "update") if stuck == "app" else (cluster, "delete")
-        await edge.begun(path, action, spec={"replicas": 2} if stuck == "app" else {"cascade": True})
-        await edge.until(app, "UpdateRequested" if stuck == "app" else "DeleteRequested")
-        if stuck != "running":
+        path, action, spec = {
+            "app": (shop, "update", {"replicas": 2}),
+            "app at work": (shop, "update", {"replicas": 2}),
+            "app not created": (edge.at("berlin", "c1", "third"), "create", {}),
+        }.get(stuck, (cluster, "delete", {"cascade": True}))
+        await edge.begun(path, action, spec=spec)
+        await edge.until(path if path != cluster else shop, f"{action.title()}Requested")
+        if "at work" not in stuck:
             await edge.client.get_workflow_handle(path).terminate()
     outcome = await edge.user.do(cluster, "delete", spec=FORCED, force=True)
     assert outcome.result is Result.SUCCEEDED, outcome
-    assert (await edge.status(cluster), await edge.status(app)) == ("None", "None")
+    there = [view.path for kind in ("cluster", "app") for view in await edge.listed(kind)]
+    assert there == []
+    await edge.at_rest()
+    edge.set_faults()
+    await cluster_with_apps(edge)
+    for path in (blog, shop, cluster):
+        assert (await edge.user.do(path, "delete")).status == "None"
+    await edge.at_rest()
+
+
+@pytest.mark.parametrize("override", ["none", "ignore-crm", "ignore-crm-errors", "ignore-transient-state"])
+async def test_every_override_of_a_delete_takes_the_apps_along_or_leaves_all(edge: Edge, override: str) -> None:
+    await edge.up(cleanup=1)
+    cluster, apps = await cluster_with_apps(edge)
+    edge.set_faults(fault("fail", "delete", apps[0], message="it is in use"))
+    forced = override == "ignore-transient-state"
+    outcome = await edge.user.do(cluster, "delete", spec={"override": override, "cascade": True}, force=forced)
+    found = [await edge.status(path) for path in (cluster, *apps)]
+    if override in ("ignore-crm", "ignore-crm-errors"):
+        assert (outcome.result, found) == (Result.SUCCEEDED, ["None", "None", "None"])
+    else:
+        assert (outcome.result, found) == (Result.FAILED, ["Ready", "Ready", "None"])
+        assert "it is in use" in outcome.message
+        edge.set_faults()
+        assert (await edge.user.do(apps[0], "delete")).status == "None"
     await edge.at_rest()
 
 

@@ -117,6 +117,11 @@ class ChangeInstance(Mail):
             said = await talk.bring_about(Verb.DELETE, terms.patience.delete)
         except CrmFailed as failed:
             why = brief(str(failed))
+            if terms.tolerant:
+                note = brief(f"the CRM's error was ignored: {failed}")
+                await move(grant, [Move(path=app, to=NONE, actor=Party.CRM, message=note)])
+                del self._apps[app]
+                return ""
             await move(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
             talk.status = failed.to
             await self._put_back(grant, app, talk, why)
