@@ -36,7 +36,8 @@ _OVER = (
     .where(IN_INDEX, _UNTIL <= _AT, objects.c.status.in_(IN_BIN))
     .order_by(_UNTIL, objects.c.path)
 )
-_ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(objects.c.path)
+# In the order of the index: in that of the paths, SQLite would read everything that is not in the bin, too.
+_ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(_UNTIL, objects.c.path)
 
 
 class SqlBin:
@@ -80,4 +81,4 @@ def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[st
 
 def tenants(connection: sa.Connection) -> list[str]:
     """Whoever has something in the bin, or on its way there."""
-    return list(dict.fromkeys(rules.tenant_of(path) for path in connection.execute(_ALL).scalars()))
+    return sorted({rules.tenant_of(path) for path in connection.execute(_ALL).scalars()})

@@ -78,7 +78,9 @@ def kept(connection: sa.Connection, prefix: str) -> Kept:
 
 def begun_since(connection: sa.Connection, epoch: int) -> list[str]:
     """The objects on which an action has begun after the one with this number."""
-    return list(connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch).distinct()).scalars())
+    # Not DISTINCT: SQLite would read all actions in the order of their paths.
+    paths = connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch)).scalars()
+    return list(dict.fromkeys(paths))
 
 
 class _Check:

@@ -14,7 +14,7 @@ from domain.machines import rules, specs
 from domain.machines.tables import GONE, IN_BIN, S
 from domain.model import Claim, Grant, Outcome, Request, Result
 from domain.paths import ancestors, name_of
-from store.reading import below
+from store.reading import inside
 from store.recording import merged
 from store.riders import Extra, Found, Rider
 from store.schema import MACHINES, actions, fact, history, objects
@@ -163,10 +163,8 @@ def _admit_account(connection: sa.Connection, claim: Claim, spec: BaseModel | No
 def _admit_image(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
     request = claim.request
     if request.action in ("delete", "destroy"):
-        made_from = objects.c.spec["image"].as_string() == name_of(request.path)
-        users = sa.select(objects.c.path).where(
-            objects.c.kind == "machine", objects.c.status.notin_([*GONE, S.VIRTUAL]), made_from
-        )
+        made_from = fact(objects.c.spec, "image") == name_of(request.path)
+        users = sa.select(objects.c.path).where(MACHINES, made_from, objects.c.status.notin_([*GONE, S.VIRTUAL]))
         rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
     return _binnable(connection, claim, spec, found, row, {})
 
@@ -188,10 +186,10 @@ def _check_parents(connection: sa.Connection, request: Request) -> None:
 
 
 def _check_contents(connection: sa.Connection, request: Request, spec: BaseModel | None, kinds: Sequence[str]) -> None:
-    inside = sa.select(objects.c.path, objects.c.status).where(
-        below(objects.c.path, request.path), objects.c.kind.in_(kinds)
+    query = sa.select(objects.c.path, objects.c.status).where(
+        inside(objects.c.path, request.path), objects.c.kind.in_(kinds)
     )
-    contents = {path: status for path, status in connection.execute(inside)}  # noqa: C416  rows, not pairs
+    contents = {path: status for path, status in connection.execute(query)}  # noqa: C416  rows, not pairs
     rules.check_contents(request.path, request.action, bool(getattr(spec, "cascade", False)), contents)
 
 

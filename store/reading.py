@@ -162,8 +162,13 @@ def shown_status(connection: sa.Connection, path: str) -> str:
 
 def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
     """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
+    return (column == prefix) | inside(column, prefix)
+
+
+def inside(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+    """Everything under the path, and not the path itself: one range, which an index can be read by."""
     check_path(prefix)
-    return (column == prefix) | ((column > f"{prefix}:") & (column < f"{prefix};"))
+    return (column > f"{prefix}:") & (column < f"{prefix};")
 
 
 def _members(connection: sa.Connection, path: str) -> list[ObjectView]:

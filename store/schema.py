@@ -39,7 +39,7 @@ class Moment(TypeDecorator[datetime]):
 
 # Machines and their neighbours: what is in the recycle bin or on its way there, by when its time is over.
 IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
-# What runs where: a machine that takes none of its node's memory is in no one's way.
+# What runs where, and what is made from which image: a machine that takes none of its node's memory is in no one's way.
 MACHINES = sa.text("kind = 'machine'")
 # Conditions of partial indexes. A query must have them word for word, or the index is not used.
 OPEN = sa.text("ended_at IS NULL")
@@ -69,6 +69,7 @@ objects = sa.Table(
     sa.Index(
         "objects_on_node", sa.text("(info ->> 'node')"), "status", sqlite_where=MACHINES, postgresql_where=MACHINES
     ),
+    sa.Index("objects_of_image", sa.text("(spec ->> 'image')"), sqlite_where=MACHINES, postgresql_where=MACHINES),
     sa.Index("objects_under_way", "changed_at", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
 )
 

@@ -13,7 +13,7 @@ from domain.edge.tables import S, refuses_changes
 from domain.machine import NONE
 from domain.paths import name_of, parent_of
 from store.edge.admission import address_of, cloudlet_of, find
-from store.reading import below
+from store.reading import inside
 from store.schema import objects
 
 ITEMS_AT_ONCE = 2_000
@@ -23,8 +23,8 @@ def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> Inv
     """Every instance that should be on a cloudlet, from after a path on."""
     query = (
         sa.select(objects.c.path, objects.c.spec)
-        .where(below(objects.c.path, cloudlet), objects.c.path > (after or cloudlet))
-        .where(objects.c.path != cloudlet, objects.c.status == S.READY.value)
+        .where(objects.c.path > (after or f"{cloudlet}:"), objects.c.path < f"{cloudlet};")
+        .where(objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     )
     rows = connection.execute(query.limit(ITEMS_AT_ONCE + 1)).all()
@@ -36,7 +36,7 @@ def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
     """For each app of a cloudlet: another one without that app, which has a Ready cluster of the same name."""
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.spec)
-        .where(below(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
+        .where(inside(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
     others = [row["path"] for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
@@ -61,12 +61,12 @@ def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: l
 
 
 def _apps_of(connection: sa.Connection, org: str) -> list[str]:
-    query = sa.select(objects.c.path).where(below(objects.c.path, org), objects.c.kind == "app")
+    query = sa.select(objects.c.path).where(inside(objects.c.path, org), objects.c.kind == "app")
     return list(connection.execute(query).scalars())
 
 
 def _cloudlets(connection: sa.Connection, org: str) -> list[sa.RowMapping]:
-    query = sa.select(objects).where(objects.c.kind == "cloudlet", objects.c.parent == org).order_by(objects.c.path)
+    query = sa.select(objects).where(objects.c.kind == "cloudlet", inside(objects.c.path, org)).order_by(objects.c.path)
     return list(connection.execute(query).mappings())
 
 
@@ -121,7 +121,7 @@ def _elsewhere(connection: sa.Connection, path: str, policy: AutoProvision) -> l
     sites = {site.cloudlet for site in policy.cloudlets}
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.status, objects.c.info)
-        .where(below(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
+        .where(inside(objects.c.path, str(parent_of(path))), objects.c.kind == "app")
         .order_by(objects.c.path)
     ).all()
     found = []

@@ -43,7 +43,11 @@ _OVERLAPPING = (
 
 # Built once: building a statement costs more than running it.
 _FREE = sa.select(hosts.c.host).where(
-    hosts.c.pool == sa.bindparam("of_pool"), hosts.c.working, ~sa.exists().where(_OVERLAPPING)
+    hosts.c.pool == sa.bindparam("of_pool"),
+    hosts.c.host > sa.bindparam("first"),  # of that pool, too: PostgreSQL would read all hosts for their order
+    hosts.c.host < sa.bindparam("last"),
+    hosts.c.working,
+    ~sa.exists().where(_OVERLAPPING),
 )
 _FREE_ANYWHERE = _FREE.order_by(hosts.c.host).limit(sa.bindparam("most", type_=sa.Integer))
 _OF_LEASE = (
@@ -68,6 +72,7 @@ def find(connection: sa.Connection, wish: Wish, prefer: Sequence[str] = ()) -> d
     """Hosts with room for up to that many units: host -> units. Those in `prefer` come first."""
     if wish.whole and not wish.wants and not prefer:
         asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
+        asked |= {"first": f"pool:{wish.pool}:", "last": f"pool:{wish.pool};"}
         return dict.fromkeys(connection.execute(_FREE_ANYWHERE, asked).scalars(), 1)
     candidates = _candidates(connection, wish)
     if wish.whole:

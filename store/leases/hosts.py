@@ -101,17 +101,15 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
 
     Not while their lease is updated: what they will miss is not known before its end.
     """
-    have = (
-        sa.select(allocations.c.reservation, sa.func.sum(allocations.c.units).label("units"))
-        .where(allocations.c.phase != RETURNING)
-        .group_by(allocations.c.reservation)
-        .subquery()
+    have = (  # of each booking: together, those of all pools would be counted
+        sa.select(sa.func.coalesce(sa.func.sum(allocations.c.units), 0))
+        .where(allocations.c.reservation == bookings.c.reservation, allocations.c.phase != RETURNING)
+        .scalar_subquery()
     )
-    short_of = bookings.c.units - sa.func.coalesce(have.c.units, 0)
+    short_of = bookings.c.units - have
     query = (
         sa.select(bookings, short_of.label("missing"))
         .join(objects, objects.c.path == bookings.c.lease)
-        .outerjoin(have, have.c.reservation == bookings.c.reservation)
         .where(bookings.c.pool == pool, bookings.c.ends > at, ~bookings.c.closing, short_of > 0)
         .where(objects.c.status != Lease.UPDATING.value)
         .order_by(bookings.c.starts, bookings.c.reservation)

@@ -47,7 +47,9 @@ class LeaseReads:
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]:
         which = objects.c.path > after
-        which = which & below(objects.c.path, prefix) if prefix else which
+        if prefix:  # bounds on both sides, as `below` alone is two ranges: from one of them all leases would be read
+            first = which if after >= prefix else objects.c.path >= prefix
+            which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
         return await self.database.run(partial(_leases, which=which, limit=limit))
 
     async def stretches(self, prefix: str) -> list[HostLine]:

@@ -78,6 +78,19 @@ _LATER = (
     .order_by(timers.c.due)
     .limit(1)
 )
+# From pool to pool: grouped, every timer of each would be read.
+_NEXT_POOL = (
+    sa.select(timers.c.pool, timers.c.due)
+    .where(timers.c.pool > sa.bindparam("after"))
+    .order_by(timers.c.pool, timers.c.due)
+    .limit(1)
+)
+_LATE = (
+    sa.select(timers.c.lease, timers.c.name, timers.c.due)
+    .where(timers.c.due < sa.bindparam("before", type_=timers.c.due.type))
+    .order_by(timers.c.due)
+    .limit(OVERDUE_LISTED)
+)
 
 
 class SqlLeases:
@@ -134,15 +147,21 @@ def due(connection: sa.Connection, query: DueQuery) -> DueList:
 
 def pools(connection: sa.Connection) -> dict[str, datetime]:
     """Pools with events to come, and the time of the first."""
-    query = sa.select(timers.c.pool, sa.func.min(timers.c.due)).group_by(timers.c.pool)
-    return {pool: due for pool, due in connection.execute(query)}  # noqa: C416  rows are not pairs to the checker
+    found: dict[str, datetime] = {}
+    last = ""
+    while row := connection.execute(_NEXT_POOL, {"after": last}).one_or_none():
+        last, found[row.pool] = row.pool, row.due
+    return found
 
 
 def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
     """Whose start waits for somebody else's end is not late itself."""
-    query = sa.select(timers.c.lease, timers.c.name, timers.c.due).where(timers.c.due < before).order_by(timers.c.due)
-    query = query.where(below(timers.c.lease, prefix)) if prefix else query
-    rows = connection.execute(query.limit(OVERDUE_LISTED)).all()
+    if prefix:
+        rows = list(connection.execute(_LATE.where(below(timers.c.lease, prefix)), {"before": before}))
+    else:  # pool by pool: their index has no other order
+        late = {pool for pool, first in pools(connection).items() if first < before}
+        each = (connection.execute(_LATE.where(timers.c.pool == pool), {"before": before}) for pool in sorted(late))
+        rows = sorted((row for some in each for row in some), key=lambda row: row.due)[:OVERDUE_LISTED]
     held_up = _held_up(connection, [row.lease for row in rows if row.name == START])
     return {row.lease: f"{stamp(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
 

@@ -8,9 +8,9 @@ from domain.mci import VM
 from domain.paths import name_of
 from store.schema import history, objects, pruned
 
-_OF_MCI = (
+_OF_MCI = (  # by a range of paths: by their parent, SQLite would read all VMs for their order
     sa.select(objects.c.path, objects.c.placement, objects.c.status)
-    .where(objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind)
+    .where(objects.c.kind == VM.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last"))
     .order_by(objects.c.path)
     .with_for_update()
 )
@@ -24,7 +24,7 @@ def size(connection: sa.Connection, path: str) -> int:
 
 def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
     """The VMs of a subgroup, in the order of their numbers; locked, as whoever asks is about to decide by them."""
-    rows = connection.execute(_OF_MCI, {"which": path}).mappings()
+    rows = connection.execute(_OF_MCI, {"first": f"{path}:", "last": f"{path};"}).mappings()
     found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
     return sorted(found, key=lambda row: index(row["path"], group))
 

@@ -13,6 +13,7 @@ from store.engine import Database
 from store.migrate import migrate
 from store.schema import metadata
 from tests.premises import fresh_database
+from tests.test_store.crowd import fill
 from tests.test_store.scene import Scene
 
 
@@ -20,6 +21,18 @@ from tests.test_store.scene import Scene
 def empty_postgres(postgres_url: str) -> Callable[[], str]:
     """Makes databases without tables."""
     return lambda: fresh_database(postgres_url)
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def crowded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A store with 40,000 lines in each table that grows with use; the database was told nothing about them."""
+    file = tmp_path_factory.mktemp("crowded") / "inventory.db"
+    url = f"sqlite:///{file}" if request.param == "sqlite" else request.getfixturevalue("empty_postgres")()
+    database = Database(url)
+    migrate(database)
+    database.run_here(fill)
+    yield database
+    database.close()
 
 
 @pytest.fixture(scope="session")

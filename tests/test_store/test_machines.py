@@ -170,15 +170,6 @@ async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(scene:
     await filled(scene, 5_000)
     asked = {"node": "n7", "statuses": list(map(str, machines._USING_MEMORY))}
     assert await scene.database.run(lambda connection: connection.execute(machines._USED, asked).scalar_one()) == 18
-    assert "objects_on_node" in await scene.database.run(lambda connection: plan(connection, machines._USED, asked))
-
-
-async def test_what_is_due_in_a_bin_is_found_without_reading_what_is_in_use(scene: Scene) -> None:
-    await filled(scene, 5_000)
-    tenant = {"within": "account:a0:", "at": stamp(NOON), "most": 20}
-    for query in (bins._DUE, bins._NEXT):
-        found = await scene.database.run(lambda connection, query=query: plan(connection, query, tenant))  # type: ignore[misc]
-        assert "objects_in_bin" in found
 
 
 async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_put_off(scene: Scene) -> None:

@@ -29,6 +29,8 @@ def upgrade() -> None:
     until, node = sa.text("(info ->> 'until')"), sa.text("(info ->> 'node')")
     op.create_index("objects_in_bin", "objects", [until, "path"], sqlite_where=in_bin, postgresql_where=in_bin)
     op.create_index("objects_on_node", "objects", [node, "status"], sqlite_where=machines, postgresql_where=machines)
+    image = sa.text("(spec ->> 'image')")
+    op.create_index("objects_of_image", "objects", [image], sqlite_where=machines, postgresql_where=machines)
     op.create_table(
         "permits",
         sa.Column("cloud", sa.String, primary_key=True),
@@ -77,6 +79,7 @@ def downgrade() -> None:
     op.drop_table("unanswered")
     op.drop_table("pruned")
     op.drop_table("permits")
+    op.drop_index("objects_of_image", "objects")
     op.drop_index("objects_on_node", "objects")
     op.drop_index("objects_in_bin", "objects")
     op.drop_index("lease_allocations_of_reservation", "lease_allocations")
