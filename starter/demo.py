@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from domain.model import Outcome, Request, Result
+from domain.errors import Category, Refused
+from domain.model import Outcome, Result
 from starter import terminal
+from starter.naming import compose
 from starter.progress import changes, watch
 from starter.session import load_settings, session
 
@@ -38,18 +40,29 @@ def what_next(commands: Iterable[str], done: str = "Done. What happened is kept.
         terminal.story(f"   {terminal.command(line)}")
 
 
-def free_name(names: Iterable[str]) -> str:
+async def free_name(asking: Asking, kind: str, below: str = "") -> str:
     """demo-1, or the number after the highest that is in use."""
+    names = [word async for view in asking.everything(kind, below) for word in view.path.split(":")[1::2]]
     taken = [int(name[5:]) for name in names if name.startswith("demo-") and name[5:].isdecimal()]
     return f"demo-{max(taken, default=0) + 1}"
 
 
-async def admitted(asking: Asking, request: Request) -> Ticket:
+async def admitted(asking: Asking, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
     """An action that must be let in."""
-    ticket = await asking.ask(request)
+    ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
         raise ticket.admission.refusal.error()
     return ticket
+
+
+async def refused(
+    asking: Asking, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
+) -> None:
+    """An action that must not be let in: it comes too late, or too early. `wrong`: what it would mean if it were."""
+    asked = await asking.ask(compose(path, action, spec=spec, reason=f"demo: too {when}"))
+    if asked.admission.refusal is None:
+        raise Refused(Category.CONFLICT, wrong, "starter doctor")
+    terminal.story(f"   refused   {asked.admission.refusal.message}", "yellow")
 
 
 async def see(

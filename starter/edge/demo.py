@@ -16,10 +16,9 @@ from domain.model import HistoryView, ObjectView, Outcome, Query
 from domain.paths import make, name_of, short
 from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
-from starter.demo import admitted, clock, heading, somewhere, what_next
+from starter.demo import admitted, clock, heading, refused, somewhere, what_next
 from starter.edge import tree
 from starter.errors import Exit
-from starter.naming import compose
 from starter.session import load_settings
 
 if TYPE_CHECKING:
@@ -27,6 +26,13 @@ if TYPE_CHECKING:
 
 LATENCY = 0.9  # of the CRM's work: slow enough to watch
 GLANCE = 0.15
+NEXT = (
+    "starter up    # the same stack, to stay; then in two other terminals:",
+    "starter crm run --cloudlet acme/berlin",
+    "starter cloudlet create acme/berlin",
+    "starter cluster create acme/berlin/c1 --nodes 2",
+    "starter cloudlet status acme/berlin",
+)
 
 
 async def demo() -> Exit:
@@ -35,19 +41,19 @@ async def demo() -> Exit:
         path = make(("org", "cloudlet"), ("demo", await _free_name(asking)))
         terminal.story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
         async with _crm(asking, path, "v1") as crm:
-            await _bring_up(asking, path)
+            heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
+            await _play(asking, path, "create")
             await _create(asking, path)
             await _crash(asking, path, crm)
-            await _upgrade(asking, path)
+            heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
+            await _until(asking, path, "Ready")  # the CRM that was started again has gathered
+            await _play(asking, path, "upgrade", {"version": "v2"})
             await _fail(asking, path)
-            await _end(asking, path)
-        _what_next(path)
+            heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
+            await _play(asking, f"{path}:cluster:c1", "delete", {"cascade": True})
+            await _play(asking, path, "delete")
+        what_next((*NEXT, f"starter history {path}    # the story that you just saw"))
     return Exit.DONE
-
-
-async def _bring_up(asking: Asking, path: str) -> None:
-    heading(1, "create the cloudlet", "its CRM connects, is acknowledged, gathers, and is Ready")
-    await _play(asking, path, "create")
 
 
 async def _create(asking: Asking, path: str) -> None:
@@ -55,10 +61,8 @@ async def _create(asking: Asking, path: str) -> None:
     heading(2, "create a cluster", "and an app in it at the same time: that is refused")
     running = asyncio.create_task(_play(asking, cluster, "create", {"nodes": 2}))
     await asyncio.sleep(0.2)
-    early = (await asking.ask(compose(f"{cluster}:app:shop", "create", spec={}, reason="demo: too early"))).admission
-    if early.refusal is None:
-        raise Refused(Category.CONFLICT, "an app was let into a cluster that does not exist yet", "starter doctor")
-    terminal.story(f"   refused   {early.refusal.message}", "yellow")
+    wrong = "an app was let into a cluster that does not exist yet"
+    await refused(asking, f"{cluster}:app:shop", "create", wrong, "early", {})
     await running
 
 
@@ -72,12 +76,6 @@ async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> 
     terminal.story("   kill -9   the CRM is gone", "yellow")
     await _start_crm(asking, path, "v1")
     await running
-
-
-async def _upgrade(asking: Asking, path: str) -> None:
-    heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
-    await _until(asking, path, "Ready")  # the CRM that was started again has gathered
-    await _play(asking, path, "upgrade", {"version": "v2"})
 
 
 async def _fail(asking: Asking, path: str) -> None:
@@ -94,18 +92,12 @@ async def _fail(asking: Asking, path: str) -> None:
         terminal.story(f"   {line}")
 
 
-async def _end(asking: Asking, path: str) -> None:
-    heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
-    await _play(asking, f"{path}:cluster:c1", "delete", {"cascade": True})
-    await _play(asking, path, "delete")
-
-
 async def _play(
     asking: Asking, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
 ) -> Outcome:
     """One action, with every status that its object passes through."""
     began = time.monotonic()
-    ticket = await admitted(asking, compose(path, action, spec=spec, reason="demo"))
+    ticket = await admitted(asking, path, action, spec)
     ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
     while not ending.done():
         await asyncio.wait({ending}, timeout=GLANCE)
@@ -162,19 +154,6 @@ async def _start_crm(asking: Asking, path: str, version: str) -> asyncio.subproc
         os.close(log)
     terminal.story(f"   process   starter {' '.join(words[:6])}", "cyan")
     return process
-
-
-def _what_next(path: str) -> None:
-    what_next(
-        (
-            "starter up    # the same stack, to stay; then in two other terminals:",
-            "starter crm run --cloudlet acme/berlin",
-            "starter cloudlet create acme/berlin",
-            "starter cluster create acme/berlin/c1 --nodes 2",
-            "starter cloudlet status acme/berlin",
-            f"starter history {path}    # the story that you just saw",
-        )
-    )
 
 
 async def _free_name(asking: Asking) -> str:

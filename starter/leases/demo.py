@@ -7,17 +7,14 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from domain.errors import Category, Refused
 from domain.leases import names
 from domain.leases.dates import stamp
 from domain.leases.views import CalendarQuery, CalendarView, LeaseView
 from domain.model import Outcome, Query
-from domain.paths import short
 from starter import terminal
-from starter.demo import admitted, clock, free_name, heading, somewhere, what_next
+from starter.demo import admitted, clock, free_name, heading, refused, somewhere, what_next
 from starter.errors import Exit
 from starter.leases.calendar import drawn
-from starter.naming import compose
 
 if TYPE_CHECKING:
     from starter.asking import Asking
@@ -30,13 +27,22 @@ GLANCE = 0.05
 async def demo() -> Exit:
     """Two leases live, side by side and one after the other, while a host fails and comes back."""
     async with somewhere() as asking:
-        story = _Story(asking, await _free_name(asking))
+        story = _Story(asking, await free_name(asking, "host"))
         terminal.story(f"\nThree hosts in the pool {story.pool}, and two leases that want them")
         await story.book()
         await story.lose_a_host()
         await story.watch()
         await story.forget()
-        _what_next(story.pool)
+        what_next(
+            (
+                "starter up    # a stack that stays; then in another terminal:",
+                "starter host add main/h1",
+                "starter lease create p1/mine --hosts 1 --start now --end +2h",
+                "starter lease calendar",
+                f"starter history {story.lease('two')}",
+            ),
+            "Done. What to try next:",
+        )
     return Exit.DONE
 
 
@@ -61,10 +67,7 @@ class _Story:
         end = (await self._see("one")).end
         await self._do(self.lease("two"), "create", self._spec(hosts=3, start=stamp(end), end=stamp(end + SECOND)))
         too_much = self._spec(hosts=2, start="+1s", end="+3s")
-        refusal = (await self.asking.ask(compose(self.lease("three"), "create", spec=too_much))).admission.refusal
-        if refusal is None:
-            raise Refused(Category.CONFLICT, "a host was booked twice", "starter doctor")
-        terminal.story(f"   refused   {refusal.message}", "yellow")
+        await refused(self.asking, self.lease("three"), "create", "a host was booked twice", spec=too_much)
         query = CalendarQuery(pool=self.pool, start=stamp(end - FIRST), end=stamp(end + SECOND))
         view = await self.asking.read(names.READ_CALENDAR, query, CalendarView)
         for line in drawn(view, 80):
@@ -91,8 +94,7 @@ class _Story:
             await self._do(self.host(name), "remove")
 
     async def _do(self, path: str, action: str, spec: dict[str, object] | None = None) -> Outcome:
-        ticket = await admitted(self.asking, compose(path, action, spec=spec, reason="demo"))
-        return await self.asking.outcome(path, ticket.run)
+        return await self.asking.outcome(path, (await admitted(self.asking, path, action, spec)).run)
 
     def _spec(self, **what: object) -> dict[str, object]:
         return {"pool": self.pool, "before_end": what["end"], **what}
@@ -120,20 +122,3 @@ def _told(lease: LeaseView) -> str:
     flags = [word for word in ("missing_resources", "resources_changed") if getattr(held, word)]
     words = [lease.status, ", ".join(held.hosts), " ".join(["degraded:", *flags]) if lease.degraded else ""]
     return "  ".join(filter(None, words))
-
-
-def _what_next(pool: str) -> None:
-    what_next(
-        (
-            "starter up    # a stack that stays; then in another terminal:",
-            "starter host add main/h1",
-            "starter lease create p1/mine --hosts 1 --start now --end +2h",
-            "starter lease calendar",
-            f"starter history project:{pool}:lease:two",
-        ),
-        "Done. What to try next:",
-    )
-
-
-async def _free_name(asking: Asking) -> str:
-    return free_name([short(view.path).split("/")[0] async for view in asking.everything("host")])

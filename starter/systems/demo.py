@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from domain import wire
 from domain.errors import Refused
 from domain.model import ObjectView, Outcome, Query, Result
-from domain.paths import make, name_of, short
+from domain.paths import make, short
 from domain.systems.rules import at
 from starter import terminal
-from starter.demo import GLANCE, admitted, clock, free_name, heading, see, somewhere, what_next
+from starter.demo import GLANCE, admitted, clock, free_name, heading, refused, see, somewhere, what_next
 from starter.errors import Exit
 from starter.kinds import spec_in
-from starter.naming import compose
 from starter.progress import changes
 
 if TYPE_CHECKING:
@@ -30,12 +29,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "examples" / "system-demo.yaml"
+NEXT = (
+    "starter system create shop --backend process",
+    "starter system deploy shop -f examples/system-demo.yaml",
+    "starter system graph shop",
+    "starter system deploys shop",
+)
 
 
 async def systems() -> Exit:
     """Deploy, update under load, lose a process, fail and roll back, tear down."""
     async with somewhere() as asking:
-        demo = Demo(asking, make(("system",), [await _free_name(asking)]), _definition())
+        demo = Demo(asking, make(("system",), [await free_name(asking, "system")]), _definition())
         terminal.story(f"\nThree services, real processes of this machine, one system: {demo.path}")
         try:
             for play in (demo.create, demo.deploy, demo.update, demo.lose, demo.fail, demo.tear_down):
@@ -46,7 +51,7 @@ async def systems() -> Exit:
         finally:
             with suppress(Refused):
                 await demo.act("/", "delete", None, quiet=True)
-        _what_next()
+        what_next(NEXT, "Done, and deleted. What to try next, with `starter up` running in this folder:")
     return Exit.DONE
 
 
@@ -80,10 +85,8 @@ class Demo:
         heading(3, "deploy /back/api", "a new version under load, while somebody wants to tear everything down")
         async with _load(self.port) as seen:
             ticket = await self.ask("/back/api", "deploy", {"definition": self._api("2")})
-            rival = (await self.asking.ask(compose(self.path, "teardown", reason="demo: too early"))).admission.refusal
-            if rival is None:
-                raise Failure("the teardown was let in while the deploy was running")
-            terminal.story(f"   refused   {rival.message}", "yellow")
+            wrong = "the teardown was let in while the deploy was running"
+            await refused(self.asking, self.path, "teardown", wrong, "early")
             await self.see(ticket, Result.SUCCEEDED)
         versions = ", ".join(f"{number} by version {version}" for version, number in sorted(seen.items()) if version)
         terminal.story(f"   requests  {versions}; dropped: {seen['']}", "bold green" if not seen[""] else "bold red")
@@ -132,7 +135,7 @@ class Demo:
         await self.see(await self.ask(tree, action, spec), Result.SUCCEEDED, quiet)
 
     async def ask(self, tree: str, action: str, spec: dict[str, Any] | None) -> Ticket:
-        return await admitted(self.asking, compose(at(self.path, tree), action, spec=spec, reason="demo"))
+        return await admitted(self.asking, at(self.path, tree), action, spec)
 
     async def see(self, ticket: Ticket, wanted: Result, quiet: bool = False) -> Outcome:
         """Show the states as they change until the action ends as it should."""
@@ -202,19 +205,3 @@ def _definition() -> dict[str, Any]:
 
 def _walk(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [node, *(each for part in node.get("parts", ()) for each in _walk(part))]
-
-
-async def _free_name(asking: Asking) -> str:
-    return free_name([name_of(view.path) async for view in asking.everything("system")])
-
-
-def _what_next() -> None:
-    what_next(
-        (
-            "starter system create shop --backend process",
-            "starter system deploy shop -f examples/system-demo.yaml",
-            "starter system graph shop",
-            "starter system deploys shop",
-        ),
-        "Done, and deleted. What to try next, with `starter up` running in this folder:",
-    )
