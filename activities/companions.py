@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -134,9 +134,10 @@ class Companions:
         """A clock that was never told of an event sleeps past it."""
         if not row.wake:
             return
-        async for each in _due(row, at):
-            with suppress(RPCError):  # it has just ended
-                await self._client.get_workflow_handle(each.id).signal(row.wake)
+        async for each in row.expected():
+            if each.due and each.due < at - OVERDUE:
+                with suppress(RPCError):  # it has just ended
+                    await self._client.get_workflow_handle(each.id).signal(row.wake)
 
     async def _unscheduled(self) -> list[ScheduleRow]:
         found = []
@@ -162,9 +163,3 @@ class Companions:
                 return await call(row, companion)
 
         return await asyncio.gather(*map(one, companions))
-
-
-async def _due(row: CompanionRow, at: datetime) -> AsyncIterator[Companion]:
-    async for each in row.expected():
-        if each.due and each.due < at - OVERDUE:
-            yield each

@@ -111,7 +111,7 @@ class Healing:
     async def _look(self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore) -> Found | None:
         """None: nothing is wrong with it. A run that Temporal says is closed is dead, however young it is."""
         limits = self._limits if order.limits is None else order.limits
-        late = _age(suspect, at) >= limit_for(limits, suspect.path, suspect.action)
+        late = (at - suspect.since).total_seconds() >= limit_for(limits, suspect.path, suspect.action)
         async with room:
             state = await state_of(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
             if state is RunState.OPEN:
@@ -173,10 +173,6 @@ class Healing:
 def _missed(missing: Missing, dry_run: bool, at: datetime) -> Found:
     finding = Finding.WOULD_START if dry_run else Finding.STARTED
     return Found(path=missing.id, action=missing.title, since=at, status="missing", finding=finding)
-
-
-def _age(suspect: Suspect, at: datetime) -> float:
-    return (at - suspect.since).total_seconds()
 
 
 def _found(suspect: Suspect, finding: Finding, to: str = "", message: str = "", provider: str = "") -> Found:

@@ -147,7 +147,8 @@ class BackendWork:
                 if bad := [each for each in facts if each.failing(work.generation())]:
                     return bad, seen
                 stable = [each.path for each in facts if each.settled(work.generation())]
-                await self._move(work, [_stable(path) for path in stable if path != work.path])
+                moves = [Move(path=path, to=State.STABLE, action="deploy") for path in stable if path != work.path]
+                await self._move(work, moves)
                 waiting.difference_update(stable)
                 order.done(*stable)
                 if not stable and order.is_active():
@@ -211,10 +212,6 @@ class BackendBooks:
         """What is known of the services at and below a path."""
         facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]
         return ServicesView(services=facts[: query.limit])
-
-
-def _stable(path: str) -> Move:
-    return Move(path=path, to=State.STABLE, action="deploy")
 
 
 def _end(part: Kept, facts: Mapping[str, Facts], work: Work) -> str:

@@ -13,8 +13,9 @@ from temporalio.common import RetryPolicy
 with workflow.unsafe.imports_passed_through():
     from activities.healing import Healing
     from activities.inventory import ActionWrites
-    from domain import wire
+    from domain import registry, wire
     from domain.errors import brief
+    from domain.limits import TASK_TIMEOUT
     from domain.model import (
         Admission,
         Chunk,
@@ -46,6 +47,39 @@ STORE_RETRY = RetryPolicy(
 STORE_ATTEMPT = timedelta(seconds=60)
 CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
 CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
+LONG_HISTORY = 4_000  # events
+
+
+def is_long() -> bool:
+    """Is it time for a workflow that never ends to continue as new?"""
+    info = workflow.info()
+    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY
+
+
+async def act(
+    request: Request,
+    close: workflow.ParentClosePolicy = workflow.ParentClosePolicy.ABANDON,
+    cancel: workflow.ChildWorkflowCancellationType = workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+) -> Outcome:
+    """A normal action on another object, as a user would ask for it: a run of its own."""
+    outcome: Outcome = await workflow.execute_child_workflow(
+        registry.kind_at(request.path).verb(request.action).workflow,
+        request,
+        id=registry.owner_of(request.path, request.action),
+        task_timeout=TASK_TIMEOUT,
+        parent_close_policy=close,
+        cancellation_type=cancel,
+        static_summary=f"{request.action} {request.path}",
+        result_type=Outcome,
+    )
+    return outcome
+
+
+async def wake(activity: Callable[[Any, Asked], Awaitable[None]], what: Asked, summary: str) -> None:
+    """Let a clock look again: something may be due earlier than it believes."""
+    await workflow.execute_activity_method(
+        activity, what, start_to_close_timeout=timedelta(seconds=10), retry_policy=STORE_RETRY, summary=summary
+    )
 
 
 async def locally(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:

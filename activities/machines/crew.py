@@ -65,7 +65,8 @@ class Crew:
             return await self._discard()
         if self.grant.came_from in (S.VIRTUAL, S.MODELED) and self.grant.then == S.DESTROYED:
             return await self._discard()
-        stages = plan.stages(self.kind, self.grant.action, self._came_from())
+        came_from = self.view.status if self.grant.action == "migrate" else self.grant.came_from
+        stages = plan.stages(self.kind, self.grant.action, came_from)
         for stage in stages if verbs is None else (Own(tuple(verbs)),):
             if isinstance(stage, Own):
                 await self._do(stage.verbs)
@@ -85,16 +86,11 @@ class Crew:
 
     async def _do(self, verbs: Sequence[str]) -> None:
         """Orders for the object itself. What the last one tells of it is kept with it."""
-        facts = await self.orders.carry_out(verbs, self.view.path, self._about(self.view), self._goal())
+        # Hidden work has no say in where the object should be at the end.
+        goal = None if self.grant.action == "migrate" else expected(self.kind, self.grant.then)
+        facts = await self.orders.carry_out(verbs, self.view.path, self._about(self.view), goal)
         if facts:
             self.work = self.work.model_copy(update={"info": {**self.work.info, **_known(self.kind, facts)}})
-
-    def _goal(self) -> str | None:
-        """Where the object should be at the end. Hidden work has no say in that."""
-        return None if self.grant.action == "migrate" else expected(self.kind, self.grant.then)
-
-    def _came_from(self) -> str:
-        return self.view.status if self.grant.action == "migrate" else self.grant.came_from
 
     async def bring_back(self) -> Work:
         """The object itself, and everything that this action has taken along and not brought to rest."""

@@ -70,7 +70,8 @@ class SimulatedHypervisor:
         except (StoreUnavailable, SQLAlchemyError) as error:
             raise Unavailable(f"the simulated hypervisor's database failed: {brief(error, 200)}") from error
         if isinstance(done, Rule):
-            await self._wait(done.fault)
+            wait = asyncio.sleep if done.fault.kind is Kind.HANG else self._pause
+            await wait(done.fault.seconds)
             return await self._meet(verb, order, done.id)
         if isinstance(done, Exception):
             raise done
@@ -86,12 +87,6 @@ class SimulatedHypervisor:
         if rule and rule.fault.kind in (Kind.HANG, Kind.SLOW):
             return rule
         return _suffer(connection, verb, order, rule.fault) if rule else _done(connection, verb, order)
-
-    async def _wait(self, fault: Fault) -> None:
-        if fault.kind is Kind.HANG:
-            await asyncio.sleep(fault.seconds)
-        else:
-            await self._pause(fault.seconds)
 
     async def _pause(self, seconds: float) -> None:
         if seconds:

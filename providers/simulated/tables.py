@@ -85,12 +85,7 @@ def lock_cloud(connection: sa.Connection, csp: str) -> int:
     query = sa.select(clouds.c.version).where(clouds.c.csp == csp).with_for_update()
     version = connection.execute(query).scalar()
     if version is None:
-        _add_cloud(connection, csp)
+        new = "INSERT INTO sim_clouds (csp, version) VALUES (:csp, 0) ON CONFLICT DO NOTHING"
+        connection.execute(sa.text(new), {"csp": csp})
         version = connection.execute(query).scalar_one()
     return int(version)
-
-
-def _add_cloud(connection: sa.Connection, csp: str) -> None:
-    connection.execute(
-        sa.text("INSERT INTO sim_clouds (csp, version) VALUES (:csp, 0) ON CONFLICT DO NOTHING"), {"csp": csp}
-    )

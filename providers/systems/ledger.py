@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -142,12 +142,15 @@ class Ledger:
             late = _late(connection, {order.path: order.generation for order in orders})
             if late:
                 return late
-            known = _known(connection, [order.path for order in orders])
+            rows = connection.execute(_KNOWN, {"names": [order.path for order in orders]}).mappings()
+            known = {row["path"]: row for row in rows}
             latest = {path: row["generation"] for path, row in known.items() if not row["removing"]}
             fresh = [order for order in orders if order.generation > latest.get(order.path, -1)]
             version = self._next_version(connection)
             seen = {path: row["observed"] for path, row in known.items()}
-            _replace(connection, [self._row(order, version, seen.get(order.path)) for order in fresh])
+            if fresh:
+                connection.execute(_FORGET, {"names": [order.path for order in fresh]})
+                connection.execute(_ORDER, [self._row(order, version, seen.get(order.path)) for order in fresh])
             return None
 
         await self._unless_late(write)
@@ -283,16 +286,6 @@ def _one_at_a_time(connection: sa.Connection, root: str) -> None:
 def _span(prefix: str) -> dict[str, str]:
     """A path and everything below it; `;` is the character after `:`."""
     return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
-
-
-def _known(connection: sa.Connection, paths: Iterable[str]) -> dict[str, sa.RowMapping]:
-    return {row["path"]: row for row in connection.execute(_KNOWN, {"names": list(paths)}).mappings()}
-
-
-def _replace(connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(_FORGET, {"names": [row["path"] for row in rows]})
-        connection.execute(_ORDER, rows)
 
 
 def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:

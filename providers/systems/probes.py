@@ -21,17 +21,13 @@ async def probe(health: Health, port: int, environment: Mapping[str, str], direc
                 return await _command(health.command, environment, directory)
             if health.http is not None:
                 return await _http(health.http, port)
-            return await _tcp(port)
+            _, writer = await asyncio.open_connection(HOST, port)
+            writer.close()
+            return ""
     except TimeoutError:
         return f"no answer within {health.timeout:g} s"
     except OSError as error:
         return error.strerror or type(error).__name__
-
-
-async def _tcp(port: int) -> str:
-    _, writer = await asyncio.open_connection(HOST, port)
-    writer.close()
-    return ""
 
 
 async def _http(path: str, port: int) -> str:

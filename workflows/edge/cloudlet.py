@@ -15,11 +15,11 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import Address, CrmRequest, CrmResponse, Lost, Reconnected, Verb, joined
     from domain.edge.tables import CLOUDLET, GONE, Party, S
     from domain.errors import brief
-    from domain.limits import TASK_TIMEOUT
     from domain.model import Done, Grant, Move, Outcome, Request
     from domain.paths import short
     from domain.wire import companion
     from workflows.action import Failed
+    from workflows.calls import act as child
     from workflows.calls import advance
     from workflows.edge import calls
     from workflows.edge.mail import Mail, News
@@ -213,15 +213,7 @@ class MaintainCloudlet(OnCloudlet):
 async def act(request: Request) -> str:
     """A normal action on an instance, as a user would ask for it. Returns why it failed, if it did."""
     try:
-        await workflow.execute_child_workflow(
-            wire.CHANGE_INSTANCE,
-            request,
-            id=request.path,
-            task_timeout=TASK_TIMEOUT,
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            static_summary=f"{request.action} {short(request.path)}",
-            result_type=Outcome,
-        )
+        await child(request)
     except WorkflowAlreadyStartedError:
         return f"409 Conflict: other action currently happening on {request.path}"
     except ChildWorkflowError as error:

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.leases import Firing, Hands
     from domain.leases.views import DueList, DueQuery, Fired, Handed, HandOver, Wake, Want
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, locally, patiently
+    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, locally, patiently, wake
 
 QUICK_PATIENCE = timedelta(seconds=3)
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -44,13 +44,7 @@ async def _try(order: HandOver) -> Handed:
 
 async def wake_clock(pool: str) -> None:
     """Let the clock of the pool look again."""
-    await workflow.execute_activity_method(
-        Firing.wake_clock,
-        Wake(pool=pool),
-        start_to_close_timeout=timedelta(seconds=10),
-        retry_policy=STORE_RETRY,
-        summary=f"wake the clock of {pool}",
-    )
+    await wake(Firing.wake_clock, Wake(pool=pool), f"wake the clock of {pool}")
 
 
 async def due_events(query: DueQuery) -> DueList:

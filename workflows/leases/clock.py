@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import names
     from domain.leases.views import Due, DueList, DueQuery, Wake
+    from workflows.calls import is_long
     from workflows.leases import calls
 
 CHUNK = 500  # events fired by one activity: each has to be dispatched first
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
 LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the year 2199
-LONG_HISTORY = 4_000
 
 
 @workflow.defn(name=names.LEASE_CLOCK)
@@ -50,7 +50,7 @@ class LeaseClock:
             self._fire(seen.due)
             if not (self._firing or self._look or seen.waiting or seen.next):
                 return
-            if _long():
+            if is_long():
                 await workflow.wait_condition(lambda: not self._firing)
                 workflow.continue_as_new(wake)
             await self._wait(seen)
@@ -81,7 +81,7 @@ class LeaseClock:
 
     async def _wait(self, seen: DueList) -> None:
         """Until somebody calls, a firing ends, or the next event is due."""
-        waits = [_until(seen.next)] if seen.next else []
+        waits = [min(max(seen.next - workflow.now(), timedelta()), LONGEST_SLEEP)] if seen.next else []
         if seen.waiting and not self._firing:  # for somebody whose end we do not fire ourselves
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             waits.append(self._pause)
@@ -89,12 +89,3 @@ class LeaseClock:
         summary = f"next event at {seen.next:%Y-%m-%d %H:%M:%SZ}" if seen.next else "events are held up"
         with suppress(TimeoutError):
             await workflow.wait_condition(lambda: self._look, timeout=timeout, timeout_summary=summary)
-
-
-def _until(due: datetime) -> timedelta:
-    return min(max(due - workflow.now(), timedelta()), LONGEST_SLEEP)
-
-
-def _long() -> bool:
-    info = workflow.info()
-    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY

@@ -17,13 +17,13 @@ from temporalio.exceptions import (
 
 with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_in
-    from domain import registry, wire
+    from domain import wire
     from domain.errors import Category, brief
     from domain.leases import ends
     from domain.leases.ends import Errors, Work
     from domain.leases.views import Want
-    from domain.limits import TASK_TIMEOUT
-    from domain.model import Grant, ObjectView, Outcome, Query, Request, Result
+    from domain.model import Grant, ObjectView, Query, Request, Result
+    from workflows.calls import act
     from workflows.leases import calls
 
 BUSY_PAUSE = timedelta(seconds=5)
@@ -148,15 +148,7 @@ async def _act(each: Work, action: str, spec: dict[str, Any] | None = None) -> s
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {each['path']}")
     for _ in range(BUSY_TRIES):
         try:
-            outcome: Outcome = await workflow.execute_child_workflow(
-                registry.kind_at(path).verb(action).workflow,
-                request,
-                id=path,
-                task_timeout=TASK_TIMEOUT,
-                result_type=Outcome,
-                cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                static_summary=f"{action} {path} for a lease",
-            )
+            outcome = await act(request, close=workflow.ParentClosePolicy.TERMINATE)
         except WorkflowAlreadyStartedError:
             await workflow.sleep(BUSY_PAUSE, summary=f"{path} is busy")
             continue

@@ -17,17 +17,16 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines.bin import BinActivities
     from domain import machines
     from domain.kinds import Program
-    from domain.limits import TASK_TIMEOUT
     from domain.machines.model import Bin, BinEntry, BinList, BinQuery
     from domain.machines.rules import tenant_of
     from domain.model import Request
-    from workflows.calls import STORE_RETRY, locally
+    from workflows import calls
+    from workflows.calls import locally
 
 AT_ONCE = 20  # objects that are destroyed side by side
 PUT_OFF = 500  # that could not be destroyed and are tried again later; more of them have to wait for those
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # for what is still on its way into the bin
 TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # what was busy, refused or failed
-LONG_HISTORY = 4_000
 
 
 @workflow.defn(name=machines.BIN)
@@ -59,7 +58,7 @@ class EmptyBin:
                 self._busy[entry.path] = asyncio.create_task(self._destroy(entry))
             if not (self._busy or self._later or self._look or seen.waiting or seen.next):
                 return
-            if _long():
+            if calls.is_long():
                 await workflow.wait_condition(lambda: not self._busy)
                 workflow.continue_as_new(of)
             await self._wait(seen)
@@ -97,13 +96,7 @@ class EmptyBin:
 async def wake_bin(path: str) -> None:
     """Let the clock of the bin that an object goes to look again."""
     tenant = tenant_of(path)
-    await workflow.execute_activity_method(
-        BinActivities.wake_bin,
-        Bin(tenant=tenant),
-        start_to_close_timeout=timedelta(seconds=10),
-        retry_policy=STORE_RETRY,
-        summary=f"wake the recycle bin of {tenant}",
-    )
+    await calls.wake(BinActivities.wake_bin, Bin(tenant=tenant), f"wake the recycle bin of {tenant}")
 
 
 async def _destroyed(entry: BinEntry) -> bool:
@@ -116,19 +109,7 @@ async def _destroyed(entry: BinEntry) -> bool:
         reason="its retention is over",
     )
     try:
-        await workflow.execute_child_workflow(
-            machines.OPERATE,
-            request,
-            id=entry.path,
-            task_timeout=TASK_TIMEOUT,
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            static_summary=f"destroy {entry.path}",
-        )
+        await calls.act(request)
     except (WorkflowAlreadyStartedError, ChildWorkflowError):  # busy, refused, or the hypervisor failed
         return False
     return True
-
-
-def _long() -> bool:
-    info = workflow.info()
-    return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY

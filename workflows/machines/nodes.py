@@ -12,13 +12,12 @@ from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlre
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from activities.refusals import refusal_in
-    from domain import machines, registry
+    from domain import machines
     from domain.errors import Category, brief
-    from domain.limits import TASK_TIMEOUT
     from domain.machines.model import Residents, Task
     from domain.model import Done, Grant, Outcome, Query, Request
     from workflows.action import Action, Failed
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, act
     from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
 
 AT_ONCE = 10  # machines that are moved, stopped or started side by side
@@ -124,15 +123,7 @@ async def _act(path: str, action: str) -> str:
     why = ""
     for _ in range(BUSY_TRIES):
         try:
-            await workflow.execute_child_workflow(
-                machines.OPERATE,
-                request,
-                id=registry.owner_of(path, action),
-                task_timeout=TASK_TIMEOUT,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                cancellation_type=workflow.ChildWorkflowCancellationType.ABANDON,
-                static_summary=f"{action} {path}",
-            )
+            await act(request, cancel=workflow.ChildWorkflowCancellationType.ABANDON)
             return ""
         except WorkflowAlreadyStartedError:
             why = "another action is under way"
