@@ -27,7 +27,8 @@ _OBJECTS = sa.insert(objects)
 _LOCKS = sa.insert(locks)
 
 _GONE = sa.delete(objects).where(
-    objects.c.path == sa.bindparam("which"), objects.c.status.in_(sa.bindparam("vacant", expanding=True))
+    objects.c.path.in_(sa.bindparam("names", expanding=True)),
+    objects.c.status.in_(sa.bindparam("vacant", expanding=True)),
 )
 
 # Compare and set: only what is still in the status that was judged.
@@ -104,8 +105,6 @@ class Granting:
         chunks = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(placed, CHUNK_VMS)]
         grant = self._grant(chunks)
         spec = request.spec or {} if extra.spec is None else extra.spec
-        if self.kind.table.vacant:  # what was there before lives on in the history
-            self.connection.execute(_GONE, {"which": request.path, "vacant": self.kind.table.vacant})
         itself = newborn(NewObject(request.path, self.kind.name, extra.placement, spec))
         self._insert([itself], self.row, grant.epoch, extra.info)
         self._bear(born, grant)
@@ -209,6 +208,8 @@ class Granting:
     def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
         known = {"generation": epoch, **(info or {})}
         fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
+        if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # what was there before lives on in the history
+            self.connection.execute(_GONE, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
         self.connection.execute(_OBJECTS, [newborn | fresh for newborn in newborns])
 
     def _record(self, grant: Grant, many: bool) -> None:

@@ -45,10 +45,21 @@ class _Object:
     existed: bool
     been_through: bool = False  # this very step, in an attempt whose answer was lost
     touched: bool = False
+    replaced: bool = False  # its row is that of an earlier object, gone for good, whose name is used again
 
     @property
     def status(self) -> str:
         return str(self.kept["status"])
+
+    def row(self, move: Move) -> Row | None:
+        """The row by which the move is legal. A name whose object is gone for good is free, as it is for begin."""
+        if (row := _row(self.table, self.kept, move)) or self.status not in self.table.vacant:
+            return row
+        creation = _row(self.table, _never_created(), move)
+        if creation is None or creation.then == NONE:
+            return None
+        self.kept, self.replaced = _never_created(), True
+        return creation
 
 
 @dataclass
@@ -69,7 +80,7 @@ class _Walk:
             self.refusals.append((move, NOT_OURS))
         elif thing.been_through or thing.status == move.to:
             self._tell(thing, move)  # found already made, or nothing but news
-        elif (row := _row(thing, move)) is None:
+        elif (row := thing.row(move)) is None:
             self.refusals.append((move, NO_ROW))
         else:
             self.lines.append((move, thing.status))
@@ -123,15 +134,14 @@ def take(connection: sa.Connection, step: Step, action: sa.RowMapping | None = N
     return Stepped(made=True)
 
 
-def _row(thing: _Object, move: Move) -> Row | None:
-    """The row by which the move is legal."""
+def _row(table: StateTable, kept: dict[str, Any], move: Move) -> Row | None:
+    status = str(kept["status"])
     if not move.action:
-        verdict = thing.table.step(thing.status, move.to, move.actor)
+        verdict = table.step(status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
-    if entering := thing.table.enters(move.action, thing.status, move.to):
+    if entering := table.enters(move.action, status, move.to):
         return entering
-    came_from = str(thing.kept["previous_status"])
-    return thing.table.landing(move.action, thing.status, came_from, move.to)
+    return table.landing(move.action, status, str(kept["previous_status"]), move.to)
 
 
 def _objects(connection: sa.Connection, step: Step) -> dict[str, _Object]:
@@ -141,14 +151,14 @@ def _objects(connection: sa.Connection, step: Step) -> dict[str, _Object]:
     found: dict[str, _Object] = {}
     for name in names:
         row = rows.get(name)
-        kept = {key: row[key] for key in _KEPT} if row else _unborn()
+        kept = {key: row[key] for key in _KEPT} if row else _never_created()
         # Several moves may lead an object through statuses that no row leads back to: the last one tells.
         been_through = kept["status"] == last[name] and (row is None or row["epoch"] == step.epoch)
         found[name] = _Object(name, registry.kind_at(name).table, kept, row is not None, been_through)
     return found
 
 
-def _unborn() -> dict[str, Any]:
+def _never_created() -> dict[str, Any]:
     words = dict.fromkeys(("status", "previous_status", "target_action", "target_status"), NONE)
     return {**words, "placement": "", "spec": {}, "info": {}, "error": ""}
 
@@ -159,19 +169,21 @@ def _write(connection: sa.Connection, step: Step, walk: _Walk) -> None:
     gone: list[str] = []
     for thing in walk.objects.values():
         stamp = {"epoch": step.epoch, "changed_at": step.at}
+        if thing.existed and (thing.replaced or thing.status == NONE):
+            gone.append(thing.path)
         if thing.status == NONE:
-            gone += [thing.path] if thing.existed else []
-        elif thing.existed and thing.touched:
-            changes.append({"name": thing.path, **thing.kept, **stamp})
-        elif not thing.existed:
+            continue
+        if thing.existed and not thing.replaced:
+            changes += [{"name": thing.path, **thing.kept, **stamp}] if thing.touched else []
+        else:
             born = {"path": thing.path, "kind": thing.table.kind, "parent": parent_of(thing.path) or ""}
             births.append({**born, **thing.kept, **stamp, "created_at": step.at})
     if changes:
         connection.execute(_CHANGE, changes)
+    if gone:  # before the births: one of them may have the name
+        connection.execute(_REMOVE, {"names": gone})
     if births:
         connection.execute(_INSERT, births)
-    if gone:
-        connection.execute(_REMOVE, {"names": gone})
     if walk.lines:
         connection.execute(LINES, [_line(step, walk, move, source) for move, source in walk.lines])
 

@@ -178,6 +178,32 @@ async def test_a_name_is_free_again_when_its_object_is_destroyed(estate: Estate)
     await estate.at_rest()
 
 
+async def test_a_machine_adds_a_disk_under_the_name_of_one_that_was_destroyed(estate: Estate) -> None:
+    await estate.with_machine()
+    machine, disk = estate.machine(), estate.disk()
+    for size in (5, 7):
+        assert await estate.to(machine, "add-disk", disk="d1", size=size) == "RUNNING"
+        view = await estate.see(disk)
+        assert (view.status, view.spec["size"], view.info["machine"]) == ("ASSIGNED", size, machine)
+        assert await estate.to(disk, "destroy") == "DESTROYED"
+    lines = [(line.action, line.source) for line in await estate.history(disk)]
+    once = [("assign", "None"), ("assign", "ASSIGNING"), ("destroy", "ASSIGNED"), ("destroy", "DESTROYING")]
+    assert lines == 2 * once
+    await estate.at_rest()
+
+
+async def test_a_disk_that_could_not_be_added_leaves_its_name_free(estate: Estate) -> None:
+    await estate.with_machine()
+    machine, disk = estate.machine(), estate.disk()
+    await estate.to(machine, "add-disk", disk="d1")
+    await estate.to(disk, "destroy")
+    await estate.fault("fail", disk, verb="create", times=1)
+    assert (await estate.do(machine, "add-disk", disk="d1")).result == "failed"
+    assert await estate.to(machine, "add-disk", disk="d1") == "RUNNING"
+    assert await estate.status(disk) == "ASSIGNED"
+    await estate.at_rest()
+
+
 async def test_what_a_row_says_is_what_the_history_tells(estate: Estate) -> None:
     await estate.with_machine()
     await estate.to(estate.machine(), "stop")

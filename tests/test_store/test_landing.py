@@ -220,6 +220,8 @@ async def statements_for(scene: Scene, name: str, size: int) -> tuple[int, int, 
 async def test_five_thousand_vms_take_no_more_statements_than_five(scene: Scene) -> None:
     few = await statements_for(scene, "few", 5)
     many = await statements_for(scene, "many", 5_000)
-    assert max(few) < 24
+    # A creation has the most: begin and enrol. Two of its statements came with the lock on the place, which whoever
+    # comes to it takes first: it is read, made if it is new, and read again, for each place and not for each VM.
+    assert max(few) <= 20
     # Some drivers cut one insert of very many rows into a few; never one statement per row.
     assert all(lot <= little + 12 for lot, little in zip(many, few, strict=True)), (few, many)

@@ -10,9 +10,11 @@ import pytest
 import sqlalchemy as sa
 from pydantic import BaseModel
 
+from domain import registry
 from domain.errors import Category, Refused
 from domain.machine import NONE, Row
 from domain.model import Claim, Ending, Grant, Move, NewObject, Outcome, Request, Result, Step, Stepped
+from store import facts
 from store.riders import RIDERS, Extra, Found, Rider
 from tests.test_store.scene import FRONT_1, FRONT_2, WEB, Scene, group
 
@@ -102,6 +104,58 @@ async def test_an_object_may_come_into_being_and_go_by_moves(scene: Scene) -> No
     assert (await take(scene, grant, Move(path=GUEST, to=NONE, action="refine"))).made
     assert "guest" not in await scene.statuses()
     assert (await scene.told(GUEST))[-1] == ("refine", "Terminating", NONE)
+
+
+BELOW_AN_ACCOUNT = {"cloudspace": "cloudspace:dev", "machine": "cloudspace:dev:machine:db", "disk": "disk:d1"}
+
+
+def births() -> Iterator[tuple[str, str, str, str]]:
+    """Kind, vacant status, action and status *while*, of every creation whose name may have been used before."""
+    for name, kind in registry.KINDS.items():
+        for row in kind.table.rows if name in BELOW_AN_ACCOUNT else ():
+            if row.source == NONE and row.during and row.then != NONE:
+                yield from ((name, vacant, row.action, row.during) for vacant in kind.table.vacant)
+
+
+def test_every_kind_that_leaves_its_name_behind_is_tried_below() -> None:
+    """Those that are nobody's part are created by an action of their own alone."""
+    vacant = {name for name, kind in registry.KINDS.items() if kind.table.vacant}
+    assert vacant == {*BELOW_AN_ACCOUNT, "account", "image", "node"}
+
+
+@pytest.mark.parametrize(("kind", "vacant", "action", "during"), list(births()))
+async def test_a_step_creates_what_has_the_name_of_something_that_is_gone_for_good(
+    scene: Scene, kind: str, vacant: str, action: str, during: str
+) -> None:
+    account, path = "account:a", f"account:a:{BELOW_AN_ACCOUNT[kind]}"
+    await scene.act(account, "create", "")
+    grant = await scene.grant(account, "disable")
+    created = Move(path=path, to=during, action=action, spec={"size": 1}, info={"old": True})
+    [birth] = [row for row in registry.kind(kind).table.rows if (row.action, row.source) == (action, NONE)]
+    destroyed = [(birth.then, action), ("DESTROYING", "destroy"), (vacant, "destroy")]
+    ways = [created, *(Move(path=path, to=to, action=by) for to, by in destroyed)]
+    for way in ways:
+        assert (await take(scene, grant, way)).made
+    old = await scene.inventory.get(path)
+    again = Move(path=path, to=during, action=action, spec={"size": 2})
+    for _ in "twice":
+        assert (await take(scene, grant, again)).made
+    new = await scene.inventory.get(path)
+    assert (new.status, new.previous_status, new.spec, new.info) == (during, NONE, {"size": 2}, {})
+    assert new.created_at > old.created_at
+    assert (await scene.told(path))[-2:] == [("destroy", "DESTROYING", vacant), (action, NONE, during)]
+    assert (await scene.database.run(lambda connection: facts.kept(connection, account))).findings == []
+
+
+async def test_what_is_gone_for_good_is_neither_discarded_nor_anything_else_by_a_step(scene: Scene) -> None:
+    await scene.act("account:a", "create", "")
+    grant, disk = await scene.grant("account:a", "disable"), "account:a:disk:d1"
+    for by, ways in (("assign", ("ASSIGNING", "ASSIGNED")), ("destroy", ("DESTROYING", "DESTROYED"))):
+        for to in ways:
+            assert (await take(scene, grant, Move(path=disk, to=to, action=by))).made
+    for to, by in (("DESTROYING", "discard"), ("ASSIGNED", "assign"), ("ATTACHING", "attach")):
+        assert not (await take(scene, grant, Move(path=disk, to=to, action=by))).made
+        assert (await scene.inventory.get(disk)).status == "DESTROYED"
 
 
 async def test_what_the_action_has_not_locked_is_not_moved(scene: Scene) -> None:
