@@ -148,7 +148,7 @@ class HistoryWalk:
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
         self.wrong = self._complaint(line)
-        if line.source not in table.transitional:
+        if line.source not in table.moving and (line.source not in table.resting or _begins(table, line)):
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
@@ -169,6 +169,11 @@ class HistoryWalk:
         if not self._judged[case]:
             return f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})"
         return ""
+
+
+def _begins(table: StateTable, line: Line) -> bool:
+    """Does an action begin with this line? In a status that is rested in and passed through, only its row tells."""
+    return table.enters(line.action, line.source, line.to) is not None
 
 
 def _legal(table: StateTable, line: Line, came_from: str, doing: str) -> bool:

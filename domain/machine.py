@@ -37,6 +37,7 @@ class Row:
     actor: str = Actor.USER
     force: bool = False  # only with force
     hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
+    rests: bool = False  # its `then` is passed through by actions as well: by this row it is rested in
     target: str | None = None  # the TargetStatus meanwhile, where `then` does not say it: of a group, its members'
 
     def success(self, came_from: str) -> str:
@@ -94,6 +95,16 @@ class StateTable:
         return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
 
     @cached_property
+    def resting(self) -> tuple[str, ...]:
+        """Transitional statuses that an object may also rest in: that an action is under way, its target tells."""
+        return tuple(dict.fromkeys(row.then for row in self.rows if row.rests))
+
+    @cached_property
+    def moving(self) -> tuple[str, ...]:
+        """Statuses that nothing is in without an action."""
+        return tuple(status for status in self.transitional if status not in self.resting)
+
+    @cached_property
     def hidden(self) -> tuple[str, ...]:
         """Actions that no status shows."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
@@ -101,7 +112,7 @@ class StateTable:
     @cached_property
     def stable(self) -> tuple[str, ...]:
         """Statuses that stay until somebody asks."""
-        return tuple(status for status in self.statuses if status not in self.transitional)
+        return tuple(status for status in self.statuses if status not in self.moving)
 
     @cached_property
     def final(self) -> tuple[str, ...]:
@@ -198,7 +209,7 @@ class StateTable:
 
     def abandoned(self, action: str, came_from: str) -> str:
         """Where an object belongs whose action died: where it came from if that is a place to rest, else to failure."""
-        if came_from != NONE and came_from not in self.transitional:
+        if came_from != NONE and came_from not in self.moving:
             return came_from  # also if it was forced out of a status that no row names: that is still the truth
         rows = (row for row in self.rows if row.action == action and row.source == came_from)
         return next((row.failure(came_from) for row in rows), came_from)

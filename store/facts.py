@@ -110,7 +110,7 @@ class _Check:
             else:
                 found.objects += 1
                 status = row.status
-                if row.target_action != NONE or status in registry.kind(row.kind).table.transitional:
+                if row.target_action != NONE or status in registry.kind(row.kind).table.moving:
                     found.under_way.append((path, status, row.epoch))
         # Hidden work excludes nobody: it is begun while others are under way, and waits for them.
         hidden = kind.table.hidden if kind else frozenset[str]()

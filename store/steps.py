@@ -91,13 +91,13 @@ class _Walk:
         before, kept = thing.status, thing.kept
         kept["status"], kept["error"] = move.to, move.error
         entering = row.during == move.to and row.source == before
-        if before not in thing.table.transitional:
+        if before not in thing.table.transitional or (entering and before in thing.table.resting):
             kept["previous_status"] = before
         if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
             return  # what the action itself is about keeps its target until the end
         if entering:
             kept["target_action"], kept["target_status"] = row.action, row.expected(before)
-        elif move.to not in thing.table.transitional:
+        elif row.rests or move.to not in thing.table.transitional:
             kept["target_action"] = kept["target_status"] = NONE
 
     def _tell(self, thing: _Object, move: Move) -> None:

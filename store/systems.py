@@ -51,9 +51,8 @@ _COUNTED = (
     .returning(numbers.c.last)
 )
 _STATUS = sa.select(objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
-_UNDER_WAY = (State.PENDING, State.UPDATING, State.SCALING, State.DELETING)
 _ONE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
-_PARTS = [objects.c[name] for name in ("path", "status", "previous_status", "spec", "info", "epoch")]
+_PARTS = [objects.c[name] for name in ("path", "status", "previous_status", "target_action", "spec", "info", "epoch")]
 _ALL = sa.select(*_PARTS).where(objects.c.kind == PART.kind)
 _BELOW = sa.select(*_PARTS).where(
     objects.c.kind == PART.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last")
@@ -131,7 +130,8 @@ class SqlSystems:
     async def touched(self, work: Work) -> list[Kept]:
         def read(connection: sa.Connection) -> list[Kept]:
             rows = _tree(connection, work.path)
-            return [_as_kept(row) for row in rows if row["epoch"] == work.epoch and row["status"] in _UNDER_WAY]
+            mine = [row for row in rows if row["epoch"] == work.epoch and row["target_action"] != NONE]
+            return [_as_kept(row) for row in mine if row["status"] in PART.transitional]
 
         return await self._database.run(read)
 
@@ -245,4 +245,5 @@ def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
 
 
 def _as_kept(row: sa.RowMapping) -> Kept:
-    return Kept(row["path"], row["status"], row["spec"], row["previous_status"])
+    under_way = row["target_action"] != NONE
+    return Kept(row["path"], row["status"], row["spec"], row["previous_status"], under_way)

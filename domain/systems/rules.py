@@ -16,7 +16,7 @@ from domain.machine import NONE
 from domain.model import Move
 from domain.paths import check_name, check_path, name_of, parent_of
 from domain.systems.definition import Node, flatten, is_service, kept
-from domain.systems.tables import BACKEND, State
+from domain.systems.tables import BACKEND, PART, State
 
 CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
 FIRST_BACKOFF = 0.1
@@ -64,6 +64,11 @@ class Facts:
         """Does what was ordered in this generation, or a later one, crash again and again?"""
         return self.generation >= generation and self.crashes >= CRASHES
 
+    def miscounted(self) -> bool:
+        """Are those that there are all well, none has failed, and only their number is not the one that is wanted?"""
+        well = self.generation >= 0 and self.alive == self.healthy == self.current
+        return well and not self.crashes and self.alive != self.wanted
+
     def told(self) -> str:
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
@@ -103,12 +108,14 @@ def backoff(crashes: int) -> float:
 
 
 def observed(status: str, facts: Facts) -> str:
-    """What a service at rest is, now that the backend has spoken: instances come and go by themselves."""
-    if status not in (State.STABLE, State.DEGRADED, State.FAILED):
+    """What a service without an action is, now that the backend has spoken: instances come and go by themselves."""
+    if status not in PART.stable:
         return status  # an action is under way, and says it itself
     if facts.settled():
         return State.STABLE
-    return status if status == State.FAILED else State.DEGRADED
+    if status == State.FAILED:
+        return status
+    return State.SCALING if facts.miscounted() else State.DEGRADED
 
 
 def landed(status: str, facts: Facts | None, generation: int) -> str:
@@ -143,6 +150,7 @@ class Kept:
     status: str
     spec: dict[str, Any]
     came_from: str = State.STABLE
+    under_way: bool = True
 
 
 def replacement(path: str, definition: Node, there: Mapping[str, Kept]) -> list[Move]:
@@ -188,7 +196,7 @@ def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:
         elif part.spec == former["spec"]:
             continue  # it was taken back already
         elif is_service(former["spec"]):
-            to = part.status if part.status == State.SCALING else State.UPDATING
+            to = part.status if part.status == State.SCALING and part.under_way else State.UPDATING
             moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
         else:
             moves.append(Move(path=part.path, to=part.status, spec=former["spec"]))

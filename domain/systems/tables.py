@@ -37,7 +37,7 @@ class Stage(StrEnum):
 
 
 S, G = State, Stage
-_AT_REST = (S.STABLE, S.DEGRADED, S.FAILED)
+_AT_REST = (S.STABLE, S.DEGRADED, S.FAILED, S.SCALING)
 
 # fmt: off
 PART = StateTable("part", "Part", (
@@ -46,15 +46,20 @@ PART = StateTable("part", "Part", (
     Row("deploy",   S.STABLE,    S.UPDATING,  S.STABLE,  S.DEGRADED),
     Row("deploy",   S.DEGRADED,  S.UPDATING,  S.STABLE,  S.DEGRADED),
     Row("deploy",   S.FAILED,    S.UPDATING,  S.STABLE,  S.DEGRADED),
+    Row("deploy",   S.SCALING,   S.UPDATING,  S.STABLE,  S.DEGRADED),               # at rest, and too few or too many
     *(Row("remove", source,      S.DELETING,  NONE,      S.DEGRADED, actor=Actor.GROUP) for source in _AT_REST),
     Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only their number changes
     Row("rollback", S.PENDING,   None,        S.DELETING, actor=Actor.CONTROLLER),  # it was new
     Row("rollback", S.PENDING,   None,        NONE,       actor=Actor.CONTROLLER),
-    *(Row("rollback", S.DELETING, None,       source,     actor=Actor.CONTROLLER)   # its removal is taken back in time
-      for source in _AT_REST),
+    *(Row("rollback", S.DELETING, None,       source,     actor=Actor.CONTROLLER,   # its removal is taken back in time
+          rests=source == S.SCALING) for source in _AT_REST),
     Row("observe",  S.STABLE,    None,        S.DEGRADED, actor=BACKEND),           # instances come and go
     Row("observe",  S.DEGRADED,  None,        S.STABLE,   actor=BACKEND),
     Row("observe",  S.FAILED,    None,        S.STABLE,   actor=BACKEND),
+    Row("observe",  S.STABLE,    None,        S.SCALING,  actor=BACKEND, rests=True),  # wrong number, none failed
+    Row("observe",  S.DEGRADED,  None,        S.SCALING,  actor=BACKEND, rests=True),
+    Row("observe",  S.SCALING,   None,        S.STABLE,   actor=BACKEND),
+    Row("observe",  S.SCALING,   None,        S.DEGRADED, actor=BACKEND),
 ), passing=(S.SCALING,))
 
 SYSTEM = StateTable("system", "System", (

@@ -190,6 +190,85 @@ async def test_what_a_backend_says_changes_services_at_rest_only(scene: Scene, s
     await scene.finish(held)
 
 
+def few(*names: str) -> list[Facts]:
+    """None of the instances is there, and none has failed."""
+    return [Facts(f"{SHOP}:{name}", 1, 1) for name in names]
+
+
+async def broken(scene: Scene) -> list[str]:
+    """Promises that are not kept, and objects that seem to be under way."""
+    found = await scene.inventory.kept("")
+    return [*(str(each) for each in found.findings), *(path for path, _, _ in found.under_way)]
+
+
+async def test_a_service_with_too_few_instances_of_which_none_failed_rests_in_scaling(
+    scene: Scene, systems: SqlSystems
+) -> None:
+    await whole(scene, systems)
+    assert await systems.observe(few("web"), scene.now()) == 1
+    view = await scene.inventory.get(f"{SHOP}:web")
+    assert (view.phase, view.target_action, view.error) == ("scaling", "None", "0 of 1 healthy")
+    assert await scene.status(SHOP) == "scaling"
+    assert await broken(scene) == []
+    assert await systems.observe([Facts(f"{SHOP}:web", 1, 1, 1, 0)], scene.now()) == 1
+    assert (await states(scene))["/web"] == "degraded"
+    assert await systems.observe(few("web"), scene.now()) == 1
+    assert await systems.observe([Facts(f"{SHOP}:web", 1, 1, 1, 1, 1)], scene.now()) == 1
+    assert await scene.status(SHOP) == "stable"
+    assert await broken(scene) == []
+
+
+@pytest.mark.parametrize("again", [TREE, {"parts": [{"name": "web", **RUN, "instances": 2}]}, {"parts": []}])
+@pytest.mark.parametrize("at", ["", ":web"])
+async def test_an_action_on_a_service_that_rests_in_scaling_begins_there_and_if_it_dies_it_goes_back_there(
+    scene: Scene, systems: SqlSystems, again: dict[str, Any], at: str
+) -> None:
+    await whole(scene, systems)
+    await systems.observe(few("web", "a:b"), scene.now())
+    definition = RUN if at else again
+    grant = await deploy(scene, SHOP + at, definition, run="r9")
+    assert (await systems.accept(Acceptance(work=work(grant), definition=definition, at=scene.now()))).made
+    assert f"{SHOP}:web" in [part.path for part in await systems.touched(work(grant))]
+    assert await systems.observe(few("web"), scene.now()) == 0
+    await scene.inventory.bury(SHOP + at, "r9", scene.now(), "it died")
+    assert (await states(scene))["/web"] == "scaling"
+    assert (await states(scene))["/a/b"] == "scaling"
+    assert await broken(scene) == []
+
+
+async def test_a_removal_that_is_taken_back_leaves_a_service_that_rested_in_scaling_at_rest(
+    scene: Scene, systems: SqlSystems
+) -> None:
+    await whole(scene, systems)
+    await systems.observe(few("web"), scene.now())
+    grant = await deploy(scene, definition={"parts": []})
+    await accept(scene, systems, grant, {"parts": []})
+    assert (await systems.revert(Reversal(work=work(grant), at=scene.now()))).made
+    view = await scene.inventory.get(f"{SHOP}:web")
+    assert (view.phase, view.target_action) == ("scaling", "None")
+    assert f"{SHOP}:web" not in [part.path for part in await systems.touched(work(grant))]
+    await scene.finish(grant, Result.FAILED)
+    assert await broken(scene) == []
+
+
+async def test_a_service_that_landed_and_is_seen_miscounted_is_still_taken_back(
+    scene: Scene, systems: SqlSystems
+) -> None:
+    await whole(scene, systems)
+    new = {"parts": [{"name": "web", "command": ["new"]}, {"name": "a", "parts": []}]}
+    grant = await deploy(scene, definition=new)
+    await accept(scene, systems, grant, new)
+    step = Step(
+        path=SHOP, epoch=grant.epoch, at=scene.now(), moves=[Move(path=f"{SHOP}:web", to="stable", action="deploy")]
+    )
+    assert (await scene.inventory.advance(step)).made
+    assert await systems.observe(few("web"), scene.now()) == 1
+    assert f"{SHOP}:web" not in [part.path for part in await systems.touched(work(grant))]
+    assert (await systems.revert(Reversal(work=work(grant), at=scene.now()))).made
+    (web,) = [part for part in await systems.touched(work(grant)) if part.path == f"{SHOP}:web"]
+    assert (web.status, web.spec["command"]) == ("updating", ["run"])
+
+
 async def test_with_a_system_go_its_records_and_its_numbers_but_not_its_history(
     scene: Scene, systems: SqlSystems
 ) -> None:

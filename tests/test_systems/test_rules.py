@@ -88,7 +88,22 @@ def test_deploys_and_teardowns_go_one_way(table: Any) -> None:
 
 def test_a_backend_only_says_whether_a_service_at_rest_is_well() -> None:
     ways = {(row.source, row.then) for row in PART.rows if row.actor == BACKEND}
-    assert ways == {("stable", "degraded"), ("degraded", "stable"), ("failed", "stable")}
+    well, ill, miscounted = ("stable", "degraded", "scaling")
+    others = {("failed", well)}  # what never got up is not ill, and not miscounted
+    assert ways == {(a, b) for a, b in product((well, ill, miscounted), repeat=2) if a != b} | others
+
+
+def test_a_service_rests_in_scaling_by_what_is_seen_and_never_by_what_is_ordered() -> None:
+    assert PART.resting == ("scaling",)
+    assert {row.action for row in PART.rows if row.rests} == {"observe", "rollback"}
+    assert {row.action for row in PART.rows if row.then == "scaling" and not row.rests} == {"rescale"}
+    assert "scaling" in PART.stable
+    assert PART.moving == ("pending", "updating", "deleting")
+    at_rest = {"stable", "degraded", "failed", "scaling"}
+    assert {row.source for row in PART.rows if row.action == "deploy"} == at_rest | {NONE}
+    assert {row.source for row in PART.rows if row.action == "remove"} == at_rest
+    for action, status in product(("deploy", "remove"), at_rest):
+        assert PART.abandoned(action, status) == status
 
 
 def test_a_system_can_be_deleted_from_wherever_it_can_rest() -> None:
@@ -120,13 +135,25 @@ def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(see
     assert seen.settled(4) is settled
 
 
+MISCOUNTED = [facts(alive=n, healthy=n, current=n) for n in (0, 1, 3)]  # too few, or too many, and none failed
+ILL = [
+    facts(healthy=1, current=1),  # one is not well
+    facts(alive=1, healthy=1, current=1, crashes=1),  # one failed
+    facts(alive=3, healthy=2, current=2),  # too many, and one is not well
+    facts(current=1),  # one has the old definition
+    facts(current=0),  # nobody can reach them
+    facts(alive=0, healthy=0, current=0, generation=-1),  # not looked at yet
+]
+
+
 @pytest.mark.parametrize("status", State)
 def test_what_is_observed_changes_a_service_at_rest_only(status: State) -> None:
-    bad = facts(healthy=1, current=1)
-    well = {S.STABLE: S.STABLE, S.DEGRADED: S.STABLE, S.FAILED: S.STABLE}.get(status, status)
-    ill = {S.STABLE: S.DEGRADED, S.DEGRADED: S.DEGRADED, S.FAILED: S.FAILED}.get(status, status)
-    assert (observed(status, facts()), observed(status, bad)) == (well, ill)
-    for to in (well, ill):
+    at_rest = status in (S.STABLE, S.DEGRADED, S.SCALING)
+    well = S.STABLE if at_rest or status == S.FAILED else status
+    ill, miscounted = (S.DEGRADED, S.SCALING) if at_rest else (status, status)
+    seen = [(facts(), well), *((each, ill) for each in ILL), *((each, miscounted) for each in MISCOUNTED)]
+    for each, to in seen:
+        assert observed(status, each) == to, each
         assert to == status or PART.step(status, to, BACKEND).row
 
 
@@ -240,6 +267,7 @@ def test_a_reversal_takes_every_move_back() -> None:
         (Kept("changed", "updating", RUN), {"spec": {"command": ["before"]}}),
         (Kept("landed", "stable", RUN), {"spec": {"command": ["before"]}}),
         (Kept("scaled", "scaling", RUN), {"spec": {**RUN, "instances": 2}}),
+        (Kept("seen", "scaling", RUN, under_way=False), {"spec": {**RUN, "instances": 2}}),
         (Kept("removed", "deleting", RUN, "failed"), {"spec": RUN}),
     ]
     taken_back = [(move.path, move.to) for move in reversal(parts)]
@@ -249,6 +277,7 @@ def test_a_reversal_takes_every_move_back() -> None:
         ("changed", "updating"),
         ("landed", "updating"),
         ("scaled", "scaling"),
+        ("seen", "updating"),
         ("removed", "failed"),
     ]
 
