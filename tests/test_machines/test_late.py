@@ -169,3 +169,23 @@ async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_wha
         await estate.hypervisor.perform("create", Order(disk, "disk", "late", {"size": 1}, grant.epoch - 1))
     assert (await estate.hypervisor.describe(disk)).state == "absent"
     await estate.seed(disk, "create")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["destroyed", "made anew"])
+@pytest.mark.parametrize("kind", ["machine", "disk", "cloudspace", "image"])
+async def test_a_creation_that_comes_through_after_cancel_and_destroy_makes_nothing(
+    estate: Estate, kind: str, again: bool
+) -> None:
+    """The last order of a destroy goes out although nothing is there: it leaves its number for whatever comes late."""
+    await estate.with_machine()
+    new = {"machine": estate.machine("late"), "disk": estate.disk(), "cloudspace": estate.space("late")}
+    path, spec = new.get(kind, f"{estate.image}-late"), {"image": estate.name} if kind == "machine" else {}
+    grant, _ = await begun(estate, path, "create", **spec)
+    hypervisor, worker = await frozen(estate, "operate", grant, 0, answered=False)
+    assert not worker.done()
+    await over(estate, grant, Result.CANCELLED)
+    assert await estate.seed(path, "destroy") == "DESTROYED"
+    if again:
+        await estate.seed(path, "create", **spec)
+    await changes_nothing(estate, hypervisor, worker)
+    assert ((await estate.hypervisor.describe(path)).state != "absent") is again
