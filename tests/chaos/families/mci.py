@@ -107,9 +107,11 @@ async def reconciled(world: World, path: str) -> Outcome:
 async def forgotten(world: World, path: str) -> Outcome:
     """Only the records go; what is left in the cloud is ended by hand, as the outcome says."""
     outcome = await world.do(path, "delete", force=True)
-    for vm in await world.books(path):
-        by_hand = Order(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
-        await world.cloud.perform("terminate", vm.region, [by_hand])
+    while living := [vm for vm in await world.books(path) if vm.state != "terminated"]:
+        for vm in living:  # a cloud in trouble says no, or lies: whoever does it by hand looks, and tries again
+            by_hand = Order(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
+            await world.cloud.perform("terminate", vm.region, [by_hand])
+        await asyncio.sleep(0.1)
     return outcome
 
 
