@@ -6,7 +6,7 @@ workflows have one word for it in every family.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -36,14 +36,25 @@ from domain.model import (
 from domain.ports import Inventory
 
 T = TypeVar("T")
+Examiner = Callable[[Request], Awaitable[Request]]  # the request as it would be carried out, or Refused
 
 
 class Reading:
     """What `starter get`, `list`, `history`, `locks`, `check` and `doctor` ask for."""
 
-    def __init__(self, inventory: Inventory, describe_store: Callable[[], Awaitable[StoreView]]) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        describe_store: Callable[[], Awaitable[StoreView]],
+        allowed: Callable[[Request], None] | None = None,
+        examiners: Mapping[tuple[str, str], Examiner] | None = None,
+        serves: list[str] | None = None,
+    ) -> None:
         self._inventory = inventory
         self._describe_store = describe_store
+        self._allowed = allowed
+        self._examiners = examiners or {}
+        self._serves = serves  # the real places that this worker reaches
 
     @activity.defn(name=wire.READ_OBJECT)
     async def read_object(self, query: Query) -> ObjectView:
@@ -74,10 +85,17 @@ class Reading:
 
     @activity.defn(name=wire.READ_CHECK)
     async def read_check(self, request: Request) -> Admission:
-        """What begin would answer now. Nothing is changed."""
-        claim = Claim(request=request, run=f"check-{activity.info().activity_id}", at=datetime.now(UTC))
-        found = await answer(self._inventory.check(claim))
+        """What the action would be answered now: by the policy, the examination, and begin. Changes nothing."""
+        found = await answer(self._checked(request))
         return found.model_copy(update={"grant": _worded_grant(found.grant)}) if found.grant else found
+
+    async def _checked(self, request: Request) -> Admission:
+        if self._allowed:
+            self._allowed(request)
+        if examine := self._examiners.get((registry.kind_at(request.path).name, request.action)):
+            request = await examine(request)
+        run = f"check-{activity.info().activity_id}"
+        return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))
 
     @activity.defn(name=wire.READ_STORE)
     async def read_store(self, query: Query) -> StoreView:

@@ -166,7 +166,7 @@ def refusals() -> str:
     asked: list[tuple[str, Callable[[], object]]] = [
         ("a subgroup without VMs", create(subGroupSize=0)),
         ("more VMs than an MCI may have", create(subGroupSize=limits.MAX_VMS_PER_MCI + 1)),
-        ("a cloud that there is not", create(csp="moon")),
+        ("a cloud's name that is none", create(csp="the moon")),
         ("a field that there is not", create(colour="red")),
         ("two subgroups of one name", lambda: registry.parse_spec(_create(twice))),
         ("create without subgroups", lambda: registry.parse_spec(_create({"subGroups": []}))),

@@ -91,7 +91,7 @@ GROUP_FIELDS = {
     "name": "its VMs are called `{name}-1`, `{name}-2` and so on",
     "subGroupSize": "how many VMs",
     "connectionName": "where, by the name of a connection; or else by the next two",
-    "csp": "the cloud, one of: " + ", ".join(limits.CLOUDS),
+    "csp": "the cloud: " + ", ".join(limits.CLOUDS) + ", or another one that a connection names",
     "region": "where in that cloud",
     "provider": "who makes the VMs there: filled in where that is a real cloud; refused if it is somebody else",
     "specId": "the size of each VM, as the cloud names it",

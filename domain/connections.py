@@ -15,10 +15,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import Name, explain, valid
-from domain.limits import NO_CAP, Caps
+from domain.fields import Name, explain
+from domain.limits import CLOUDS, NO_CAP, Caps
 from domain.model import Model
-from domain.wire import SIMULATED, check_csp, placement, split_placement, split_region
+from domain.wire import SIMULATED, placement, split_placement, split_region
 
 MAX_CONNECTIONS = 500
 DEFAULT_OWNER = "ratchet"
@@ -29,7 +29,6 @@ def _network(text: str) -> str:
     return str(ip_network(text))  # its ValueError says what is wrong
 
 
-Csp = Annotated[str, valid(check_csp)]
 Cidr = Annotated[str, AfterValidator(_network)]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
@@ -131,7 +130,7 @@ class SimulatedConnection(_Part):
     """A place in a simulated cloud."""
 
     provider: Literal["simulated"]
-    csp: Csp
+    csp: Name
     region: Name
     limits: LowerLimits = LowerLimits()
 
@@ -240,6 +239,10 @@ class Connections:
             if each.region == region and isinstance(each, AwsConnection):
                 return each.identity
         return SIMULATED
+
+    def clouds(self) -> list[str]:
+        """The clouds (csps) that a worker with these connections serves: those of the table, and what else is named."""
+        return list(dict.fromkeys((*CLOUDS, *(each.csp for each in self.named.values()))))
 
     def places(self) -> list[str]:
         """The real places."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from domain.errors import Category, Refused
-from domain.limits import CLOUDS
 from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
@@ -97,13 +95,6 @@ def serves(identity: str) -> str:
 def cloud_queue(csp: str) -> str:
     """The task queue on which calls to one cloud run."""
     return f"cloud-{csp}"
-
-
-def check_csp(csp: str) -> str:
-    """A cloud that we know, or Refused: a queue that nobody polls would wait for ever."""
-    if csp not in CLOUDS:
-        raise Refused(Category.INVALID, f"unknown cloud {csp[:40]!r}", f"clouds are: {', '.join(CLOUDS)}")
-    return csp
 
 
 def memo(request: Request) -> dict[str, str]:

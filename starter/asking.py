@@ -83,7 +83,7 @@ class Asking(Questions):
         newest = await self.newest(workflow_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not registry.takes_over(request):
             return Admission(refusal=await self.conflict(request, newest))
-        return await self.read(wire.READ_CHECK, request, Admission)
+        return await self.read(wire.READ_CHECK, request, Admission, seconds=ADMISSION_SECONDS)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
         """Wait for the end of an action, also if its run is reset. Failed and cancelled actions have outcomes too."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from domain import wire
+from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import Query, StoreView
 from starter import terminal
@@ -57,8 +58,9 @@ async def _examine(asking: Asking, findings: list[Finding]) -> None:
     findings.append(await _server(asking))
     findings.append(await _namespace(asking))
     findings.append(await _attributes(asking))
-    queues, builds = await _queues(asking), await _builds(asking)
-    findings += [*queues, *await _agreeing(asking), *builds]
+    names = _names()
+    queues, builds = await _queues(asking, names), await _builds(asking)
+    findings += [*queues, *await _agreeing(asking, names), *builds]
     if not any(each.mend for each in builds):  # else nobody would be given the question
         findings.append(await _store(asking))
         if not findings[-1].mend:
@@ -73,15 +75,22 @@ def _ill(about: str, error: RatchetError) -> Finding:
 def _settings() -> list[Finding]:
     """What the variables of this very process say. Only what is set here can be looked at from here."""
     from workers import connections, crm, payloads, policies, process
-    from workers.service import ALL_QUEUES
 
     settings = _first(load_settings)
     if isinstance(settings, Finding):
         return [settings]
+
+    def credentials() -> None:
+        connections.check(settings.connections, process.checked_queues(settings))
+
     looks: list[tuple[str, object, Callable[[], object]]] = [
         ("policy", settings.policy_file, lambda: policies.load(settings.policy_file)),
         ("keys", settings.keys_file, lambda: payloads.load(settings.keys_file)),
-        ("connections", settings.connections, lambda: connections.check(settings.connections, ALL_QUEUES)),
+        (
+            "connections",
+            settings.connections,
+            credentials,
+        ),
         ("CRM's token", settings.crm_token_file, lambda: crm.token_of(settings, "").key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
@@ -133,22 +142,28 @@ async def _attributes(asking: Asking) -> Finding:
     return Finding("search attributes", f"all {len(wire.SEARCH_ATTRIBUTES)} are registered")
 
 
-async def _queues(asking: Asking) -> list[Finding]:
-    """Who polls what; a queue without a worker is work that waits."""
-    from workers.service import ALL_QUEUES
+def _names() -> list[str]:
+    """The queues that workers should poll, by the connections that are set here; bad ones are told apart from this."""
+    from workers import connections
+    from workers.service import all_queues
 
-    names = list(ALL_QUEUES)
+    try:
+        return all_queues(connections.load(load_settings().connections))
+    except RatchetError:
+        return all_queues(Connections())
+
+
+async def _queues(asking: Asking, names: list[str]) -> list[Finding]:
+    """Who polls what; a queue without a worker is work that waits."""
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
         return [Finding("workers", f"all {len(names)} queues are polled")]
     return [Finding("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
 
 
-async def _agreeing(asking: Asking) -> list[Finding]:
+async def _agreeing(asking: Asking, names: list[str]) -> list[Finding]:
     """Workers that serve different clouds under one name: what one makes, another would not find."""
-    from workers.service import ALL_QUEUES
-
-    named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in ALL_QUEUES))
+    named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
     told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
     if len(set(told.values())) < 2:
         return []

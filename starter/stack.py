@@ -55,11 +55,9 @@ async def worker(
     Example: starter worker --queues actions,cloud-aws
     """
     from workers import process
-    from workers.service import ALL_QUEUES
 
-    chosen = [word.strip() for word in queues.split(",") if word.strip()] or list(ALL_QUEUES)
-    process.check_queues(chosen)
     settings = load_settings()
+    chosen = process.checked_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
     async with session() as asking:  # no server, or no such namespace: say so in our own words
         await check_namespace(asking)
     await process.work(settings, chosen)

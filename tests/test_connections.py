@@ -114,7 +114,7 @@ class _Silent:
             "not match any of the expected tags: 'simulated', 'aws'",
         ),
         ({"connections": {"prod": {"provider": "aws"}}}, "connections.prod.aws.region: Field required"),
-        ({"connections": {"x": {"provider": "simulated", "csp": "moon", "region": "r1"}}}, "unknown cloud 'moon'"),
+        ({"connections": {"x": {"provider": "simulated", "csp": "the moon", "region": "r1"}}}, "bad name"),
         ({"connections": {"a": AWS, "b": AWS}}, "a and b are both aws/eu-central-1: one connection per place"),
         (aws(colour="red"), "colour: Extra inputs are not permitted"),
         (aws(credentials={"from": "thin air"}), "credentials.from: Input should be 'default', 'environment'"),

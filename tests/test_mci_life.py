@@ -33,7 +33,7 @@ from tests.user import User
 from workers import embedded
 from workers.connection import connect
 from workers.plugin import plugin
-from workers.service import ALL_QUEUES, Service
+from workers.service import Service
 from workers.settings import Settings
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Stack:
         ready = asyncio.Event()
 
         async def working() -> None:
-            async with self.service.serve(ALL_QUEUES):
+            async with self.service.serve():
                 ready.set()
                 await self._stop.wait()
 

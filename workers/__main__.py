@@ -7,13 +7,13 @@ import os
 import sys
 
 from workers.process import Make, work
-from workers.service import ALL_QUEUES, Service
+from workers.service import Service
 from workers.settings import Settings
 
 
 def main(make: Make = Service) -> None:
     """Serve every queue until SIGTERM or SIGINT."""
-    asyncio.run(work(Settings(), ALL_QUEUES, make))
+    asyncio.run(work(Settings(), make=make))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a normal exit may abort while the SDK's threads still run

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
-from domain.errors import Category, ProviderError, Refused, brief
+from domain.errors import Category, ProviderError, Refused, Superseded, brief
 from domain.ports import Cloud
 from domain.wire import cloud_queue, split_placement
 from providers.aws import AwsCloud, check_offline
@@ -33,9 +33,14 @@ def check(file: Path | None, queues: Sequence[str]) -> None:
             raise Refused(refused.category, why, refused.hint) from refused
 
 
-def clouds_of(
-    connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, AwsCloud]
-) -> dict[str, Cloud]:
+class ServedClouds(dict[str, Cloud]):
+    """The clouds of this worker, by csp. Another worker's connections may name more."""
+
+    def __missing__(self, csp: str) -> Cloud:
+        raise Superseded(f"{csp} is not served by this worker: none of its connections is of that cloud")
+
+
+def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, AwsCloud]) -> ServedClouds:
     """By csp. What the file does not speak of is simulated; what was before is still reached, and grows no more."""
 
     def serving(csp: str) -> Cloud:
@@ -46,7 +51,7 @@ def clouds_of(
         }
         return ByRegion(csp, regions, simulated[csp], closed=filed)
 
-    return {csp: serving(csp) for csp in simulated}
+    return ServedClouds({csp: serving(csp) for csp in simulated})
 
 
 class Inspection:

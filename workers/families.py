@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from activities.healing import Inspect
 from activities.leftovers import Search
+from activities.reading import Examiner
 from activities.verifying import Audit
 from domain.companions import CompanionRow
 from domain.ports import AtOnce
@@ -62,6 +63,12 @@ def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
     """Work that is tried in the step that admits it, by kind and action: a family may have a function of this name."""
     asked = [getattr(family, "at_once", None) for family in FAMILIES]
     return {which: work for ask in asked if ask for which, work in ask(parts).items()}
+
+
+def examiners(parts: Parts) -> dict[tuple[str, str], Examiner]:
+    """What comes before begin, for dry runs, by kind and action: a family whose actions examine has such a function."""
+    asked = [getattr(family, "examiners", None) for family in FAMILIES]
+    return {which: examine for ask in asked if ask for which, examine in ask(parts).items()}
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:

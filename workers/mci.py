@@ -11,13 +11,15 @@ from activities.leftovers import Search
 from activities.mci.orphans import OrphanActivities
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
+from activities.mci.rehearsal import Rehearsal
 from activities.mci.survey import SurveyActivities
 from activities.mci.unanswered import LateVms
 from activities.mci.vms import VmActivities
 from activities.patience import Patience
+from activities.pollers import Pollers
+from activities.reading import Examiner
 from activities.verifying import Audit
 from domain.faults import APART
-from domain.limits import CLOUDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
 from providers.simulated.machines import VERBS
 from store.mci.book import SqlBook
@@ -37,7 +39,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     vms = VmActivities(parts.inventory, book, parts.clouds, parts.permits, parts.fence, patience)
     places = PlaceActivities(book, parts.clouds, parts.permits, parts.fence, patience)
     surveys = SurveyActivities(book, parts.clouds, parts.permits, patience)
-    records = RecordActivities(book, parts.connections, parts.settings.max_vms)
+    records = _records(parts)
     orphans = OrphanActivities(
         parts.inventory, parts.clouds, parts.permits, parts.fence, patience, partial(_places, parts)
     )
@@ -49,7 +51,18 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         *(records.examine_mci, records.enrol_vms, records.plan_survey),
         *(orphans.read_orphans, orphans.terminate_orphan),
     ]
-    return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in CLOUDS}}
+    return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in parts.connections.clouds()}}
+
+
+def _records(parts: Parts) -> RecordActivities:
+    pollers = Pollers(parts.client, parts.serving)
+    return RecordActivities(SqlBook(parts.database), parts.connections, parts.settings.max_vms, pollers)
+
+
+def examiners(parts: Parts) -> dict[tuple[str, str], Examiner]:
+    """For a dry run: what creations and growth are examined for before they are admitted."""
+    rehearsal = Rehearsal(parts.client, _records(parts))
+    return {("mci", action): rehearsal.examine for action in ("create", "scale-out")}
 
 
 def searches(parts: Parts) -> list[Search]:

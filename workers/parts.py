@@ -32,4 +32,5 @@ class Parts:
     clouds: Mapping[str, Cloud]
     permits: Permits
     fence: Fence
+    serving: set[str] = field(default_factory=set)  # the queues that this process polls just now
     own: dict[str, Any] = field(default_factory=dict)  # what a family has made for itself, by its name

@@ -17,12 +17,12 @@ from store.identity import identity, restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connection import connect
-from workers.connections import check
+from workers.connections import check, load
 from workers.home import occupied
 from workers.identity import agree
 from workers.payloads import converter
 from workers.plugin import plugin
-from workers.service import ALL_QUEUES, Service
+from workers.service import Service, all_queues
 from workers.settings import Settings, redacted
 
 Make = Callable[[Client, Settings], Service]
@@ -38,9 +38,9 @@ class Stack:
     http: str
 
 
-async def work(settings: Settings, queues: Sequence[str], make: Make = Service) -> None:
-    """Serve these queues until SIGTERM or SIGINT."""
-    check_queues(queues)
+async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Service) -> None:
+    """Serve these queues, or all, until SIGTERM or SIGINT."""
+    queues = checked_queues(settings, queues)
     check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
@@ -58,7 +58,7 @@ async def work(settings: Settings, queues: Sequence[str], make: Make = Service) 
 @asynccontextmanager
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
     """The embedded server and a worker for every queue, for as long as the block lasts."""
-    check(settings.connections, ALL_QUEUES)
+    check(settings.connections, checked_queues(settings))
     with occupied(settings.home):
         server = await embedded.start(settings.home, port, ui_port, embedded.USUAL)
         try:
@@ -102,10 +102,12 @@ def check_store(settings: Settings) -> None:
         database.close()
 
 
-def check_queues(queues: Sequence[str]) -> None:
-    """Refused if one of them is none of ours: nobody would ever send it work."""
-    if unknown := [queue for queue in queues if queue not in ALL_QUEUES]:
-        raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(ALL_QUEUES)}")
+def checked_queues(settings: Settings, queues: Sequence[str] = ()) -> Sequence[str]:
+    """The queues, or all that there are. Refused if one of them is none of ours: nobody would ever send it work."""
+    known = all_queues(load(settings.connections))
+    if unknown := [queue for queue in queues if queue not in known]:
+        raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(known)}")
+    return queues or known
 
 
 def stopped() -> asyncio.Event:

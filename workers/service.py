@@ -30,8 +30,9 @@ from activities.reading import Reading
 from activities.retention import Archive, Retention
 from activities.simulation import Simulation
 from activities.verifying import Verifying
+from domain.connections import Connections
 from domain.errors import RatchetError, brief
-from domain.limits import CLOUDS, RateLimits
+from domain.limits import RateLimits
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
@@ -44,7 +45,7 @@ from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
 from store.permits import SqlOffice
 from workers import policies
-from workers.connections import Inspection, clouds_of, load
+from workers.connections import Inspection, ServedClouds, clouds_of, load
 from workers.families import (
     QUEUES,
     WORKFLOWS,
@@ -53,6 +54,7 @@ from workers.families import (
     audits,
     beside,
     companions,
+    examiners,
     faults,
     inspectors,
     searches,
@@ -65,7 +67,11 @@ from workflows.shield import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")
-ALL_QUEUES = (ACTIONS_QUEUE, *map(cloud_queue, CLOUDS), *QUEUES)
+
+
+def all_queues(connections: Connections) -> list[str]:
+    """The queues that workers with these connections poll."""
+    return [ACTIONS_QUEUE, *map(cloud_queue, connections.clouds()), *QUEUES]
 
 
 class Service:
@@ -85,7 +91,7 @@ class Service:
         self.database = Database(settings.store(), settings.store_pool)
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database, self._allowed)
-        self.simulated = {csp: self._simulated(csp) for csp in CLOUDS}
+        self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
         self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real()}
         self.parts = Parts(
             client=client,
@@ -114,9 +120,12 @@ class Service:
         gc.set_threshold(50_000, 20, 100)
 
     @asynccontextmanager
-    async def serve(self, queues: Sequence[str] = ALL_QUEUES) -> AsyncIterator[None]:
-        """Poll these queues until the block ends; then finish what runs, or hand it over."""
+    async def serve(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
+        """Poll these queues, or all, until the block ends; then finish what runs, or hand it over."""
+        queues = queues or all_queues(self.connections)
         async with AsyncExitStack() as stack:
+            self.parts.serving.update(queues)
+            stack.callback(self.parts.serving.clear)
             await stack.enter_async_context(beside(self.parts, queues))
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
@@ -204,7 +213,13 @@ class Service:
                 ),
                 self.settings.order_life(),
             ),
-            Reading(self.inventory, self._describe_store),
+            Reading(
+                self.inventory,
+                self._describe_store,
+                self._allowed,
+                examiners(self.parts),
+                self.connections.places(),
+            ),
         )
         verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
         simulation = Simulation(next(iter(self.simulated.values())), faults(self.parts))
@@ -243,7 +258,7 @@ class Service:
         """The clouds, measured if anybody looks."""
         if not (self.settings.metrics or self.settings.traces):
             return clouds
-        return {csp: Measured(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()}
+        return ServedClouds({csp: Measured(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()})
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.pollers import Pollers
 from activities.reading import answer
 from domain import registry, wire
 from domain.connections import check_served
@@ -32,12 +33,13 @@ SHOWN = 12  # connections that a refusal names
 
 
 class RecordActivities:
-    """`most` is how many VMs an MCI may have here."""
+    """`most` is how many VMs an MCI may have here; `pollers` say which clouds' queues a worker polls."""
 
-    def __init__(self, book: Book, directory: Directory, most: int) -> None:
+    def __init__(self, book: Book, directory: Directory, most: int, pollers: Pollers) -> None:
         self._book = book
         self._directory = directory
         self._most = most
+        self._pollers = pollers
 
     @activity.defn(name=EXAMINE)
     async def examine_mci(self, request: Request) -> Examination:
@@ -46,11 +48,13 @@ class RecordActivities:
             spec = registry.parse_spec(request)
             if isinstance(spec, Scale):
                 self._check_size(spec.count + await self._book.size(request.path))
+                await self._check_polled([await self._book.place(request.path, spec.subGroup)])
                 return Examination()
             assert isinstance(spec, MciSpec)
             self._check_size(spec.size)
             found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
             spec = spec.located(found).provided(self._directory.provider)
+            await self._check_polled([group.place for group in spec.subGroups])
             unknown = await self._book.unchecked(wants(spec), datetime.now(UTC))
         except Refused as refused:
             return Examination(refusal=Refusal.of(refused))
@@ -79,6 +83,17 @@ class RecordActivities:
         if size > self._most:
             hint = "ask for fewer, or raise RATCHET_MAX_VMS where the worker runs"
             raise Refused(Category.QUOTA, f"{size} VMs are too many: the limit here is {self._most} in one MCI", hint)
+
+    async def _check_polled(self, places: Iterable[str]) -> None:
+        """Refused if no worker would ever take an order for one of the clouds."""
+        clouds = {wire.split_placement(place)[0] for place in places if place}
+        queues = {wire.cloud_queue(csp): csp for csp in clouds}
+        if missing := await self._pollers.missing(list(queues)):
+            csp, known = queues[missing[0]], self._directory.clouds()
+            hint = f"start one: starter worker --queues {missing[0]}"
+            if csp not in known:
+                hint = f"clouds here are: {', '.join(known)}; another one needs a connection: RATCHET_CONNECTIONS"
+            raise Refused(Category.NOT_ALLOWED, f"no worker serves the cloud {csp!r}: nothing was changed", hint)
 
     def _look_up(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}

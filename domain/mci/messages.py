@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
+from domain.errors import Category, several
 from domain.mci.spec import MciSpec
 from domain.model import Chunk, Model, Refusal, ShortText, Trouble, Word
 
@@ -32,6 +33,8 @@ SURVEY_PLACE = "survey_place"
 READ_ORPHANS = "read_orphans"
 REMOVE_ORPHAN = "RemoveOrphan"
 TERMINATE_ORPHAN = "terminate_orphan"
+
+PROBLEMS_SHOWN = 5
 
 
 class Decision(Model):
@@ -57,12 +60,30 @@ class Examination(Model):
     providers: dict[str, str] = {}  # cloud/region -> who serves it, where that is not simulated
     unknown: list[Wants] = []
 
+    def located(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The spec with the cloud and the region of every connection that it names, and with who serves them."""
+        groups = [dict(group) for group in spec.get("subGroups", ())]
+        for group in groups:
+            if (name := group.get("connectionName")) in self.connections:
+                group["csp"], group["region"] = self.connections[name]
+            if provider := self.providers.get(f"{group['csp']}/{group['region']}"):
+                group["provider"] = provider
+        return {**spec, "subGroups": groups}
+
 
 class Findings(Model):
     """What a cloud says to what is wanted of it. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
+
+
+def not_offered(answers: Sequence[Findings]) -> Refusal | None:
+    """A refusal if a cloud says clearly that it lacks something."""
+    if problems := [problem for each in answers for problem in each.problems if each.clear]:
+        message, hint = several(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
+        return Refusal(category=Category.INVALID, message=message, hint=hint)
+    return None
 
 
 class Visit(Model):
@@ -257,6 +278,10 @@ class Directory(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def clouds(self) -> list[str]:
+        """The clouds that this worker knows."""
+        ...
+
     def provider(self, csp: str, region: str) -> str:
         """Who serves a region of a cloud from this worker."""
         ...
@@ -305,6 +330,10 @@ class Book(Protocol):
 
     async def size(self, path: str) -> int:
         """How many VMs an MCI has."""
+        ...
+
+    async def place(self, path: str, group: str) -> str:
+        """Where the VMs of a subgroup are; empty if there is no such MCI or subgroup."""
         ...
 
     async def enrol(self, order: Enrol) -> Enrolled:

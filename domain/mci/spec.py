@@ -9,13 +9,12 @@ from pydantic import Field, model_validator
 
 from domain.errors import Category, Refused
 from domain.fields import valid
-from domain.limits import CLOUDS, MAX_SUBGROUPS, MAX_VMS_PER_MCI
+from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
 from domain.model import Model, NewObject
 from domain.paths import MAX_NAME, check_name
-from domain.wire import SIMULATED, check_csp, placement
+from domain.wire import SIMULATED, placement
 
 Name = Annotated[str, valid(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
-Csp = Annotated[str, valid(check_csp), Field(json_schema_extra={"enum": list(CLOUDS)})]
 Text = Annotated[str, Field(min_length=1, max_length=200)]
 Labels = Annotated[dict[Text, Text], Field(max_length=50, description="Words to find it by.")]
 Policy = Literal["continue", "rollback", "refine"]
@@ -27,7 +26,7 @@ class SubGroup(Model):
     name: Name = Field(description="VMs are named after it: front-1, front-2, and so on.")
     subGroupSize: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs.")
     connectionName: Name | None = Field(None, description="A connection, by name; or else csp and region.")
-    csp: Csp | None = Field(None, description="The cloud.")
+    csp: Name | None = Field(None, description="The cloud.")
     region: Name | None = Field(None, description="The cloud's region.")
     provider: Name | None = Field(None, description="Who makes the VMs there. Filled in by the workers; else checked.")
     specId: Text = Field("small", description="The size of each VM, in the cloud's words.")

@@ -26,8 +26,9 @@ _NUMBERED = re.compile(r"r[0-9]{1,4}")  # every simulated cloud has these beside
 
 def missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
     """What is asked for and not there, in words that name what there is."""
-    if region not in REGIONS.get(csp, ()) and not _NUMBERED.fullmatch(region):
-        return [f"{csp} has no region {region!r}; it has {', '.join(REGIONS.get(csp, ()))} and r0, r1, ..."]
+    known_regions = REGIONS.get(csp, (region,))  # of a cloud that only a connections file names: whatever it names
+    if region not in known_regions and not _NUMBERED.fullmatch(region):
+        return [f"{csp} has no region {region!r}; it has {', '.join(known_regions)} and r0, r1, ..."]
     asked = [("spec", name, SPECS) for name in specs] + [("image", name, IMAGES) for name in images]
     return [
         f"{csp}/{region} has no {word} {name[:80]!r}; it has {', '.join(known)}"

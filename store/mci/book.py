@@ -60,6 +60,9 @@ class SqlBook:
     async def size(self, path: str) -> int:
         return await self._run(partial(groups.size, path=path))
 
+    async def place(self, path: str, group: str) -> str:
+        return await self._run(partial(groups.place, path=path, group=group))
+
     async def enrol(self, order: Enrol) -> Enrolled:
         return await self._run(partial(enrolment.enrol, order=order))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from domain.mci import VM
+from domain.mci import MCI, VM, MciSpec
 from domain.paths import name_of
 from store.schema import history, objects, pruned
 
@@ -15,11 +15,19 @@ _OF_MCI = (  # by a range of paths: by their parent, SQLite would read all VMs f
     .with_for_update()
 )
 _SIZE = sa.select(sa.func.count()).where(objects.c.parent == sa.bindparam("which"), objects.c.kind == VM.kind)
+_SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"), objects.c.kind == MCI.kind)
 
 
 def size(connection: sa.Connection, path: str) -> int:
     """How many VMs an MCI has."""
     return int(connection.execute(_SIZE, {"which": path}).scalar_one())
+
+
+def place(connection: sa.Connection, path: str, group: str) -> str:
+    """Where the VMs of a subgroup are; empty if there is no such MCI or subgroup."""
+    spec = connection.execute(_SPEC, {"which": path}).scalar()
+    groups = MciSpec.model_validate(spec).subGroups if spec else []
+    return next((each.place for each in groups if each.name == group), "")
 
 
 def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:

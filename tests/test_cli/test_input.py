@@ -73,7 +73,7 @@ SPECS = [
     ("a missing field",         "subGroups: [{name: a, csp: aws}]",                       "subGroups.0: say where"),
     ("no groups",               "subGroups: []",                                          "List should have at least"),
     ("a bad group name",        "subGroups: [{name: a/b, csp: aws, region: r}]",          "bad name 'a/b'"),
-    ("an unknown cloud",        "subGroups: [{name: a, csp: mars, region: r}]",           "unknown cloud 'mars'"),
+    ("a bad cloud's name",      "subGroups: [{name: a, csp: a b, region: r}]",            "bad name 'a b'"),
     ("the same group twice",    f"subGroups: [{VM}, {VM}]",                               "must differ: front"),
     ("size 0",                  group("subGroupSize: 0"),                                 "subGroupSize"),
     ("size -1",                 group("subGroupSize: -1"),                                "subGroupSize"),

@@ -35,7 +35,7 @@ from tests.test_platform.test_payloads import NEW, OLD, write
 from workers import embedded
 from workers.payloads import converter
 from workers.plugin import plugin
-from workers.service import ALL_QUEUES, Service
+from workers.service import Service
 from workers.settings import Settings
 
 
@@ -63,7 +63,7 @@ class Clinic:
         )
         service = Service(client, given)
         service.prepare()
-        async with service.serve(queues or ALL_QUEUES):
+        async with service.serve(queues):
             yield service
         await service.close()
 
@@ -307,8 +307,8 @@ class Pollers:
 
 async def test_workers_that_serve_different_clouds_are_told() -> None:
     alike = Pollers("1@a/clouds:simulated", "2@b/clouds:simulated", "another program")
-    assert await doctor._agreeing(alike) == []  # type: ignore[arg-type]
+    assert await doctor._agreeing(alike, ["actions"]) == []  # type: ignore[arg-type]
     differing = Pollers("1@a/clouds:simulated", "2@b/clouds:3f2a9c01")
-    [found] = await doctor._agreeing(differing)  # type: ignore[arg-type]
+    [found] = await doctor._agreeing(differing, ["actions"])  # type: ignore[arg-type]
     assert found.found == "they do not serve the same clouds: 1@a serves simulated; 2@b serves 3f2a9c01"
     assert "RATCHET_CONNECTIONS" in found.mend

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from temporalio import workflow
 
@@ -14,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import Category, brief
     from domain.machine import NONE, Actor
     from domain.mci import MciSpec, Phase, Status
-    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, Examination, wants
+    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, not_offered, wants
     from domain.model import Done, Grant, Move, Outcome, Refusal, Request
     from workflows import calls
     from workflows.action import Failed
@@ -68,9 +67,7 @@ class CreateMci(OnVms):
         if found.refusal:
             return found.refusal
         answers = await asyncio.gather(*(validated(each) for each in found.unknown))
-        if problems := [problem for each in answers for problem in each.problems if each.clear]:
-            return Refusal(category=Category.INVALID, message=told(problems), hint="mend the spec and ask again")
-        return request.model_copy(update={"spec": _located(request, found)})
+        return not_offered(answers) or request.model_copy(update={"spec": found.located(request.spec or {})})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._grant, spec = grant, MciSpec.model_validate(request.spec)
@@ -140,15 +137,3 @@ class CreateMci(OnVms):
         if not self._holding or self._decision:
             message = f"{word} is not allowed for MCI under {self.progress().phase}: it is not holding"
             raise refused(Refusal(category=Category.NOT_ALLOWED, message=message))
-
-
-def _located(request: Request, found: Examination) -> dict[str, Any]:
-    """The spec with the cloud and the region of every connection that it names, and with who serves them."""
-    spec = dict(request.spec or {})
-    groups = [dict(group) for group in spec["subGroups"]]
-    for group in groups:
-        if (name := group.get("connectionName")) in found.connections:
-            group["csp"], group["region"] = found.connections[name]
-        if provider := found.providers.get(f"{group['csp']}/{group['region']}"):
-            group["provider"] = provider
-    return {**spec, "subGroups": groups}

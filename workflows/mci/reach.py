@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
     from domain import wire
     from domain.errors import brief, several
-    from domain.mci.messages import Findings, Visit, Wants
+    from domain.mci.messages import PROBLEMS_SHOWN, Findings, Visit, Wants
     from domain.model import Grant
     from workflows.calls import patiently
 
@@ -23,7 +23,6 @@ Order = TypeVar("Order")
 
 PREPARE_PATIENCE = timedelta(hours=1)
 VALIDATE_PATIENCE = timedelta(seconds=8)  # somebody waits for the answer to a request
-PROBLEMS_SHOWN = 5
 
 
 async def on_cloud(

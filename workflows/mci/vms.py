@@ -14,11 +14,11 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.limits import FAILURES_SHOWN
     from domain.mci import Scale, Status
-    from domain.mci.messages import SCALE_GROUP, Enrol, Enrolled, Wants
+    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, Enrol, Enrolled, Wants
     from domain.model import Done, Grant, Outcome, Refusal, Request, Trouble
     from workflows.action import Action, Failed
     from workflows.calls import locally
-    from workflows.mci.reach import PROBLEMS_SHOWN, everywhere, told
+    from workflows.mci.reach import everywhere, told
 
 OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
 SETTLE_PATIENCE = timedelta(minutes=2)

@@ -1,0 +1,48 @@
+"""Asks Temporal whether any worker polls a queue. It remembers for some minutes who did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+PATIENCE = 2.0  # seconds; a worker that has just been started is not seen at once
+AGAIN = 0.2
+CALL = timedelta(seconds=3)
+
+
+class Pollers:
+    """Who polls for activities. `own` are the queues that this process polls itself: nobody is asked about them."""
+
+    def __init__(self, client: Client, own: Collection[str] = ()) -> None:
+        self._client = client
+        self._own = own
+
+    async def missing(self, queues: Sequence[str]) -> list[str]:
+        """Those of the queues that no worker has polled lately. Temporal does not answer: none is missing."""
+        others = sorted(set(queues).difference(self._own))
+        polled = await asyncio.gather(*(self._polled(queue) for queue in others))
+        return [queue for queue, seen in zip(others, polled, strict=True) if not seen]
+
+    async def _polled(self, queue: str) -> bool:
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+        )
+        clock = asyncio.get_running_loop().time
+        until = clock() + PATIENCE
+        try:
+            while not (await self._client.workflow_service.describe_task_queue(request, timeout=CALL)).pollers:
+                if clock() > until:
+                    return False
+                await asyncio.sleep(AGAIN)
+        except RPCError:
+            return True  # an order that nobody takes only waits
+        return True

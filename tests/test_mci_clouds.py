@@ -1,0 +1,120 @@
+"""Which clouds there are: those of the table, and what connections name; who is there for one is seen at its queue."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from activities.pollers import Pollers
+from domain.connections import Connections, parse
+from domain.errors import Category, Refused, Superseded
+from domain.limits import CLOUDS, Caps, RateLimits
+from domain.model import Admission, Refusal, Request, Result
+from domain.wire import cloud_queue
+from tests.user import User
+from workers import process
+from workers.service import Service, all_queues
+from workers.settings import Settings
+
+MOON = {"connections": {"sea": {"provider": "simulated", "csp": "moon", "region": "tranquillity"}}}
+NOBODY = "no worker serves the cloud 'mars': nothing was changed"
+
+
+def on(csp: str, region: str = "r1", **more: Any) -> dict[str, Any]:
+    return {"subGroups": [{"name": "front", "subGroupSize": 2, "csp": csp, "region": region, **more}]}
+
+
+def named(connection: str) -> dict[str, Any]:
+    return {"subGroups": [{"name": "front", "connectionName": connection}]}
+
+
+@pytest.fixture
+async def moon(client: Client, settings: Settings, tmp_path: Path) -> AsyncIterator[Service]:
+    """A worker beside the others, for a cloud that only its own connections name."""
+    file = tmp_path / "connections.yaml"
+    file.write_text("connections: {sea: {provider: simulated, csp: moon, region: tranquillity}}")
+    service = Service(client, settings.model_copy(update={"connections": file}))
+    async with service.serve([cloud_queue("moon")]):
+        yield service
+    await service.close()
+
+
+def test_a_worker_polls_for_the_clouds_of_the_table_and_for_those_that_its_connections_name() -> None:
+    assert Connections().clouds() == list(CLOUDS)
+    assert parse(MOON, "c.yaml").clouds() == [*CLOUDS, "moon"]
+    extra = set(all_queues(parse(MOON, "c.yaml"))).difference(all_queues(Connections()))
+    assert extra == {"cloud-moon"}
+    assert process.checked_queues(Settings(), ["cloud-aws"]) == ["cloud-aws"]
+
+
+def test_a_cloud_that_the_table_does_not_name_has_the_limits_of_others() -> None:
+    limits = RateLimits().of("moon")
+    assert (limits.regions, limits.vms("r1")) == (10, 30)
+    assert Caps(10, 30) == CLOUDS["other"]
+
+
+async def test_only_queues_that_nobody_polls_are_missing(user: User, client: Client) -> None:
+    assert await Pollers(client).missing(["cloud-aws", "cloud-mars", "cloud-gcp"]) == ["cloud-mars"]
+    assert await Pollers(client, {"cloud-mars"}).missing(["cloud-mars"]) == [], "our own queue is not asked about"
+
+
+async def test_a_cloud_that_no_worker_serves_is_refused_before_anything_is_kept(user: User) -> None:
+    ticket = await user.ask(user.mci(), "create", spec=on("mars"))
+    refusal = ticket.admission.refusal
+    assert refusal
+    assert (refusal.category, refusal.message) == (Category.NOT_ALLOWED, NOBODY)
+    assert refusal.hint.startswith("clouds here are: aws, azure, gcp,")
+    assert await user.history(user.mci()) == []
+
+
+async def test_a_cloud_that_only_another_workers_connections_name_is_served(user: User, moon: Service) -> None:
+    outcome = await user.do(user.mci(), "create", spec=on("moon", "tranquillity"))
+    assert (outcome.result, outcome.done) == (Result.SUCCEEDED, 2), outcome
+    assert [str(vm.state) for vm in await moon.simulated["moon"].books()] == ["running", "running"]
+    assert (await user.do(user.mci(), "scale-out", spec={"subGroup": "front"})).result is Result.SUCCEEDED
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert {str(vm.state) for vm in await moon.simulated["moon"].books()} == {"terminated"}
+
+
+async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stack: Service) -> None:
+    with pytest.raises(Superseded, match="mars is not served by this worker"):
+        stack.parts.clouds["mars"]
+
+
+async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> Admission:
+    return await user.asking.check(Request(path=user.mci(name), action=action, spec=spec, requested_by="tester"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (on("mars"), NOBODY),
+        (named("aws-mars-1"), "there is no connection 'aws-mars-1'"),
+        (on("aws", "eu-nowhere-7"), "aws has no region 'eu-nowhere-7'"),
+        (on("aws", specId="enormous"), "has no spec 'enormous'"),
+        (on("aws", provider="openstack"), "aws/r1 is served by simulated, not by openstack"),
+    ],
+)
+async def test_a_dry_run_is_refused_as_the_action_is(user: User, spec: dict[str, Any], words: str) -> None:
+    try:
+        told: Refusal | None = (await rehearsed(user, spec)).refusal
+    except Refused as refused:  # a read that is refused
+        told = Refusal.of(refused)
+    refusal = (await user.ask(user.mci(), "create", spec=spec)).admission.refusal
+    assert told
+    assert refusal
+    assert words in refusal.message
+    assert (told.category, told.message, told.hint) == (refusal.category, refusal.message, refusal.hint)
+
+
+async def test_a_dry_run_of_what_would_be_done_says_so_and_changes_nothing(user: User) -> None:
+    for spec in (named("aws-eu-central-1"), user.groups("aws", "gcp")):
+        assert (await rehearsed(user, spec)).grant
+    assert await user.history(user.mci()) == []
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
+    assert (await rehearsed(user, {"subGroup": "aws", "count": 2}, "scale-out")).grant
+    assert (await user.see(user.mci())).counts == {"Running": 1}
