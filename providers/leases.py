@@ -87,13 +87,11 @@ class Tenant:
 class SimulatedHosts:
     """`domain.leases.views.Hosts`, kept in a database."""
 
-    def __init__(self, database: Transactions, latency: float = 0.0) -> None:
+    def __init__(self, database: Transactions) -> None:
         self._database = database
-        self._latency = latency
 
     async def hold(self, holding: Holding) -> None:
         """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
-        await asyncio.sleep(self._latency)
         after = 0
         while (rule := await self._run(partial(_attempt, holding=holding, after=after))) is not None:
             after = rule.id

@@ -135,16 +135,9 @@ async def permit(request: Request) -> Refusal | None:
     return await locally(ActionWrites.permit, request)
 
 
-async def advance(
-    grant: Grant,
-    to: str,
-    actor: str,
-    message: str = "",
-    info: dict[str, Any] | None = None,
-    spec: dict[str, Any] | None = None,
-) -> bool:
+async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
     """Move the object one step on within its action. False: no row of the actor leads there."""
-    one = Move(path=grant.path, to=to, actor=actor, message=brief(message), info=info, spec=spec)
+    one = Move(path=grant.path, to=to, actor=actor, message=brief(message))
     return (await move(grant, [one])).made
 
 

@@ -93,25 +93,22 @@ class Hands:
 
     async def start(self, grant: Grant) -> Done | Grant:
         """A start whose reservations are all on hosts, unless one of them needs patience."""
-        if not _on_hosts(grant):
-            return grant
-        handed = await self._of(grant, work := ends.to_start(grant), Want.ALL)
-        if handed.again:
-            return ends.tried(grant)
-        return _left(ends.started(grant, handed.errors), "started", handed.errors, work)
+        return await self._at_once(grant, ends.STARTS, Want.ALL)
 
     async def end(self, grant: Grant) -> Done | Grant:
         """The same for an end."""
+        return await self._at_once(grant, ends.ENDS, Want.NOTHING)
+
+    async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: Want) -> Done | Grant:
         if not _on_hosts(grant):
             return grant
-        handed = await self._of(grant, work := ends.to_end(grant), Want.NOTHING)
+        work = boundary.work(grant)
+        paths = [each["path"] for each in work]
+        order = HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
+        handed = await self.try_hand_over(order)
         if handed.again:
             return ends.tried(grant)
-        return _left(ends.ended(grant, handed.errors), "ended", handed.errors, work)
-
-    async def _of(self, grant: Grant, work: Sequence[ends.Work], want: Want) -> Handed:
-        paths = [each["path"] for each in work]
-        return await self.try_hand_over(HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want))
+        return _left(boundary.left(grant, handed.errors), boundary.word, handed.errors, work)
 
     async def _read(self, order: HandOver, right: Right) -> list[Holding]:
         """What to hand over. That it could be read shows that the action is open."""

@@ -26,12 +26,12 @@ class Budget(Model):
         """Is everything that comes now only counted?"""
         return self.kept >= KEPT_PER_HOUR and now - self.since < HOUR
 
-    def spend(self, now: float, times: int = 1) -> tuple[bool, Budget]:
+    def spend(self, now: float) -> tuple[bool, Budget]:
         """May this message be kept? And what is left then."""
         budget = Budget(since=now, more=self.more) if now - self.since >= HOUR else self
         if budget.kept < KEPT_PER_HOUR:
-            return True, budget.model_copy(update={"kept": budget.kept + 1, "more": budget.more + times - 1})
-        return False, budget.model_copy(update={"more": budget.more + times})
+            return True, budget.model_copy(update={"kept": budget.kept + 1})
+        return False, budget.model_copy(update={"more": budget.more + 1})
 
     def told(self) -> str:
         """What is said of those that were not kept; empty if all were."""

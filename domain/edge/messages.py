@@ -311,13 +311,13 @@ def digest(spec: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pages(items: Mapping[str, Mapping[str, Any]], most: int = MAX_INSTANCES) -> list[dict[str, Any]]:
+def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Items in pages that are small enough to be sent, at least one."""
     found: list[dict[str, Any]] = [{}]
     size = 0
     for path, item in items.items():
         more = len(path) + len(json.dumps(item, default=str)) + 8
-        if found[-1] and (size + more > PAGE_BYTES or len(found[-1]) >= most):
+        if found[-1] and (size + more > PAGE_BYTES or len(found[-1]) >= MAX_INSTANCES):
             found.append({})
             size = 0
         found[-1][path] = item

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from domain.errors import brief, several
@@ -54,6 +55,18 @@ def ended(grant: Grant, errors: Errors) -> Done:
     event = Move(path=event_path(grant.path, END), to=Event.ERROR if errors else Event.DONE, action="end")
     moves = [_moved(each["path"], errors, Reservation.DELETED) for each in to_end(grant)]
     return Done(moves=[*moves, event])
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The start or the end of a lease's term."""
+
+    word: str  # what became of a reservation
+    work: Callable[[Grant], list[Work]]
+    left: Callable[[Grant, Errors], Done]
+
+
+STARTS, ENDS = Boundary("started", to_start, started), Boundary("ended", to_end, ended)
 
 
 def partly(what: str, errors: Errors, work: Sequence[Work]) -> str:

@@ -55,9 +55,6 @@ class OnCloudlet(Mail):
         self._status = to
         self.show(phase=to)
 
-    def _listener(self, actor: str = Party.CRM) -> Listener:
-        return Listener(CLOUDLET, self._status, self._address.notify_id if self._address else 0, actor=actor)
-
     async def late(self, path: str, said: CrmResponse) -> None:
         """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
         await workflow.wait_condition(lambda: self._ended)
@@ -151,7 +148,8 @@ class BringUpCloudlet(OnCloudlet):
         await self._step(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
 
     async def _gathered(self, grant: Grant, said: CrmResponse) -> bool:
-        heard = self._listener().hear(said)
+        notify_id = self._address.notify_id if self._address else 0
+        heard = Listener(CLOUDLET, self._status, notify_id, actor=Party.CRM).hear(said)
         if heard.effect is Effect.ENDS and heard.to == S.READY:
             return True
         if self._address and said.notify_id == self._address.notify_id and said.errors:

@@ -6,6 +6,8 @@ written in the transaction of finish. In between there is only work on the world
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -85,53 +87,50 @@ class UpdateLease(_OnLease):
         return Done(to=Lease.ERROR, message=f"not as it was: {ends.listed(errors)}") if errors else Done()
 
 
+class _AtBoundary(_OnLease):
+    """A start or an end of all reservations. `every` does it, and keeps what becomes of each."""
+
+    boundary: ends.Boundary
+    every: Callable[[Grant, list[Work], Errors], Awaitable[None]]
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        self._check(grant)
+        work = self.boundary.work(grant)
+        await self.every(grant, work, self._known)
+        left = self.boundary.left(grant, errors := self._errors(work))
+        if errors:
+            raise Failed(ends.partly(self.boundary.word, errors, work), left)
+        return left
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        if ends.in_doubt(grant):
+            return IN_ERROR
+        return self.boundary.left(grant, self._errors(self.boundary.work(grant)))
+
+
 @workflow.defn(name=names.START_LEASE)
-class StartLease(_OnLease):
+class StartLease(_AtBoundary):
     """Start every reservation. Those that start stay active, whatever becomes of the others.
 
     If all of them are on hosts and are handed over at once, that is done in the step that admits the start.
     """
 
+    boundary, every = ends.STARTS, staticmethod(start_all)
+
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        self._check(grant)
-        work = ends.to_start(grant)
-        await start_all(grant, work, self._known)
-        left = ends.started(grant, errors := self._errors(work))
-        if errors:
-            raise Failed(ends.partly("started", errors, work), left)
-        return left
-
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        if ends.in_doubt(grant):
-            return IN_ERROR
-        return ends.started(grant, self._errors(ends.to_start(grant)))
 
 
 @workflow.defn(name=names.END_LEASE)
-class EndLease(_OnLease):
+class EndLease(_AtBoundary):
     """End every reservation and give everything back. At once, in the same way as a start."""
+
+    boundary, every = ends.ENDS, staticmethod(end_all)
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
-        self._check(grant)
-        work = ends.to_end(grant)
-        await end_all(grant, work, self._known)
-        left = ends.ended(grant, errors := self._errors(work))
-        if errors:
-            raise Failed(ends.partly("ended", errors, work), left)
-        return left
-
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        if ends.in_doubt(grant):
-            return IN_ERROR
-        return ends.ended(grant, self._errors(ends.to_end(grant)))
 
 
 @workflow.defn(name=names.DELETE_LEASE)
