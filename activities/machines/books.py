@@ -18,19 +18,18 @@ class HypervisorBooks:
 
     async def audit(self, prefix: str) -> tuple[list[Finding], int]:
         """What is wrong at or below a path, and how many objects the hypervisor has there."""
-        real = {facts.path: facts for facts in await self._hypervisor.below(prefix)}
-        kinds = [kind for kind in TABLES if kind != "account"]  # of accounts the hypervisor knows nothing
-        records = {view.path: view for kind in kinds async for view in every(self._inventory, kind, prefix)}
+        left = {facts.path: facts.state for facts in await self._hypervisor.below(prefix)}
+        size, wrong = len(left), []
+        for kind in TABLES:
+            if kind == "account":
+                continue  # of accounts the hypervisor knows nothing
+            async for view in every(
+                self._inventory, kind, prefix
+            ):  # a page of records in memory, however many there are
+                found = left.pop(view.path, ABSENT)
+                if view.status not in TABLES[kind].transitional and found != expected(kind, view.status):
+                    wrong.append(Finding("I7", view.path, f"is {view.status}, but the hypervisor has it {found}"))
         orphans = [
-            Finding("I3", path, f"is {facts.state} at the hypervisor, but unknown here")
-            for path, facts in real.items()
-            if path not in records
+            Finding("I3", path, f"is {state} at the hypervisor, but unknown here") for path, state in left.items()
         ]
-        wrong = []
-        for path, view in records.items():
-            if view.status in TABLES[view.kind].transitional:
-                continue
-            found = real[path].state if path in real else ABSENT
-            if found != expected(view.kind, view.status):
-                wrong.append(Finding("I7", path, f"is {view.status}, but the hypervisor has it {found}"))
-        return orphans + wrong, len(real)
+        return orphans + wrong, size

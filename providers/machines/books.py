@@ -13,6 +13,7 @@ from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
 from providers.tables import below
 
+PAGE = 1_000
 USING_MEMORY = ("running", "paused")
 
 
@@ -80,10 +81,12 @@ def machines_on(connection: sa.Connection, node: str) -> list[Thing]:
     return [Thing(*row) for row in connection.execute(on.order_by(things.c.path))]
 
 
-def everything(connection: sa.Connection, prefix: str) -> list[Thing]:
-    """What is there at or below a path."""
-    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT, below(things.c.path, prefix))
-    return [Thing(*row) for row in connection.execute(query.order_by(things.c.path))]
+def everything(connection: sa.Connection, prefix: str, after: str) -> list[Thing]:
+    """What is there at or below a path, in the order of the paths: a page, from after a path on."""
+    start = things.c.path > after if after >= prefix else things.c.path >= prefix
+    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT, start, below(things.c.path, prefix))
+    query = query.where(things.c.path < f"{prefix};") if prefix else query  # `below` alone would be read to the end
+    return [Thing(*row) for row in connection.execute(query.order_by(things.c.path).limit(PAGE))]
 
 
 def _write(connection: sa.Connection, thing: Thing) -> None:

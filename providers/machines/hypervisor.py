@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from random import Random
 
 import sqlalchemy as sa
@@ -47,8 +48,13 @@ class SimulatedHypervisor:
         return await self._meet("describe", Order(path, path.split(":")[-2], ""))
 
     async def below(self, prefix: str) -> list[Facts]:
-        found = await self._database.run(lambda connection: books.everything(connection, prefix))
-        return [thing.facts() for thing in found]
+        found: list[Facts] = []
+        while True:
+            after = found[-1].path if found else ""
+            page = await self._database.run(partial(books.everything, prefix=prefix, after=after))
+            found += [thing.facts() for thing in page]
+            if len(page) < books.PAGE:
+                return found
 
     async def machines_on(self, node: str) -> list[Facts]:
         found = await self._database.run(lambda connection: books.machines_on(connection, node))
