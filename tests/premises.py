@@ -39,7 +39,9 @@ async def opened(home: Path, **settings: str) -> AsyncIterator[Premises]:
     server = await embedded.start(home)
     client = await connect(home, plugin(sandbox=True))
     quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 2, "patience": 5}
-    quick["heal_interval"] = 86_400  # a sweep of the schedule would heal what a test is about to look at
+    # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
+    # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
+    quick["heal_interval"] = 86_400
     stack = Service(client, Settings.model_validate({"home": home, "sandbox": True, **quick, **settings}))
     stack.prepare()
     async with stack.serve():

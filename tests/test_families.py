@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from logging import getLogger
 from pathlib import Path
 
 import pytest
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
+from domain.machine import Ruling
+from domain.model import Done, Grant, Request
 from starter.families import FACES
 from tests.chaos.families import STORIES
 from tests.records import FAMILIES as RECORDED
 from workers import families
+from workflows.action import Action
+from workflows.leases import calls
+from workflows.leases.actions import UpdateLease
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = {module.__name__.rpartition(".")[2] for module in families.FAMILIES}  # type: ignore[attr-defined]
@@ -29,3 +37,34 @@ def test_every_family_of_the_worker_is_in(where: str) -> None:
 
 def test_every_family_has_a_demo() -> None:
     assert [name for name, face in FACES.items() if face.demo is None] == []
+
+
+ACTIONS = [each for each in families.WORKFLOWS if issubclass(each, Action)]
+GRANT = Grant(epoch=1, path="pool:a:lease:b", action="update", ruling=Ruling.GO, came_from="", during="", then="")
+OVER = ApplicationError("the action is over", type="Superseded", non_retryable=True)
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda each: str(each.__name__))
+async def test_an_action_ends_also_if_what_became_of_its_work_cannot_be_found_out(
+    action: type[Action], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails while it settles, also for want of the right to order: its end is written all the same."""
+    assert action._settle is Action._settle, "the kernel catches it, for every family"
+
+    async def settle(*_: object) -> Done:
+        raise OVER
+
+    monkeypatch.setattr(action, "settle", settle)
+    monkeypatch.setattr(workflow, "logger", getLogger(__name__))  # its own is for those that run
+    request = Request(path=GRANT.path, action=GRANT.action)
+    assert await action()._settle(request, GRANT, cut_off=False) == Done()
+
+
+async def test_an_update_of_a_lease_that_cannot_be_given_back_is_not_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody_answers(*_: object) -> None:
+        raise OVER
+
+    monkeypatch.setattr(calls, "hand_over", nobody_answers)
+    grant = GRANT.model_copy(update={"details": {"hand_over": ["r1"]}})
+    left = await UpdateLease().settle(Request(path=GRANT.path, action=GRANT.action), grant)
+    assert (left.to, left.message) == ("ERROR", "not as it was: r1: the action is over")

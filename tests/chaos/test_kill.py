@@ -26,8 +26,11 @@ TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
-# A probe changes nothing by itself; a run that hears nothing is ended for whoever takes over (tests/test_takeover.py);
-# a teardown is settled only when it was cut off (tests/test_systems/test_deploys.py).
+# These have no story. A probe asks whether a CRM on a webhook is there, and changes nothing: the CRMs of the stories
+# come by queue (tests/test_edge/test_links.py). A run is ended for whoever takes over when it had a minute in which no
+# worker could do its task: nobody waits so long here (tests/test_takeover.py). A teardown is settled only if it was cut
+# off or its time was over (tests/test_systems/test_deploys.py). A story of one with a deadline of 10 ms was tried: it
+# ends with an open fault, services that are called degraded and that the backend does not run (I3), so it is not told.
 APART = {"crm_probe", "make_way", "settle_removal"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {

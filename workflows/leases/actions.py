@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import ends, names
@@ -18,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases.views import Want
     from domain.machine import NONE
     from domain.model import Done, Grant, Move, Outcome, Request
+    from workflows import telling
     from workflows.action import Action, Failed
     from workflows.leases import calls
     from workflows.leases.plugins import end_all, start_all
@@ -83,7 +85,10 @@ class UpdateLease(_OnLease):
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Whoever has joined goes back. What cannot be given back must not look as if nothing were wrong."""
         changing = grant.details.get("hand_over", [])
-        errors = (await calls.hand_over(grant, changing, Want.BEFORE)).errors if changing else {}
+        try:
+            errors = (await calls.hand_over(grant, changing, Want.BEFORE)).errors if changing else {}
+        except FailureError as error:  # nobody answered for so long, or somebody else decides now
+            errors = dict.fromkeys(changing, telling.reason_of(error))
         return Done(to=Lease.ERROR, message=f"not as it was: {ends.listed(errors)}") if errors else Done()
 
 
