@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from temporalio import activity
+from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fence import Fence
 from activities.pages import every
@@ -29,7 +31,7 @@ from domain.edge.facts import (
     Signed,
     Told,
 )
-from domain.edge.messages import Address, AllData, CrmRequest, IgnoredMany, OnBehalf, Post, Verb
+from domain.edge.messages import Address, AllData, CrmRequest, HandIn, IgnoredMany, OnBehalf, Post, Verb
 from domain.edge.policies import Facts
 from domain.edge.ports import Crm, Doubt, EdgeInventory, Prove
 from domain.errors import ProviderError, Rejected, brief
@@ -131,6 +133,28 @@ class EdgeActivities:
     @activity.defn(name=wire.POLICY_FACTS)
     async def policy_facts(self, asked: PolicyQuestion) -> Facts:
         return await self._inventory.facts(asked)
+
+
+class Letters:
+    """To actions that Temporal lets hear no more signals: what they let in comes as an update."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=wire.CRM_HAND_IN)
+    async def crm_hand_in(self, order: HandIn) -> str:
+        """Bring a letter to an action that Temporal lets hear no more signals. Returns why it was not taken, if so."""
+        info = activity.info()
+        once = f"{info.workflow_run_id}-{info.activity_id}"
+        try:
+            await self._client.get_workflow_handle(order.workflow).execute_update(wire.HEAR, order.letter, id=once)
+        except WorkflowUpdateFailedError as error:
+            return brief(error.cause)
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.RESOURCE_EXHAUSTED):
+                return "no action is running on it" if error.status is RPCStatusCode.NOT_FOUND else brief(error.message)
+            raise
+        return ""
 
 
 def _doubt(fact: Fact) -> Doubt:

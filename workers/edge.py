@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from activities.edge import CrmBooks, EdgeActivities
+from activities.edge import CrmBooks, EdgeActivities, Letters
 from activities.pages import every
 from activities.verifying import Audit
 from domain.companions import Companion, CompanionRow
@@ -39,6 +39,7 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
         edge.crm_send,
         edge.crm_everything,
         edge.crm_probe,
+        Letters(parts.client).crm_hand_in,
         edge.crm_connected,
         edge.crm_answered,
         edge.crm_lost,

@@ -12,6 +12,7 @@ from domain.model import Model
 KEPT_PER_HOUR = 50
 HOUR = 3_600.0
 SIGNALS = 1_000  # heard by one run before it begins anew: Temporal lets it hear 10,000, and reading them takes time
+REPEATS = 10.0  # seconds after which an action that may hear no more signals lets the same word in again
 READING = timedelta(seconds=10)  # for a step that has many messages to read; a dead worker is missed only after it
 
 

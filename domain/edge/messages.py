@@ -41,6 +41,10 @@ POLICY_CHANGED = "policy_changed"
 RECONNECTED = "reconnected"
 CONNECTION_LOST = "connection_lost"
 
+# The update by which the link reaches an action that may hear no more signals.
+HEAR = "hear"
+FULL = "limit for signal"  # Temporal's words to who signals a run that has heard as many as one may
+
 # Companions of an object.
 LINK = "link"
 LOOP = "loop"
@@ -54,6 +58,7 @@ CRM_LOST = "crm_lost"
 CRM_REJOINED = "crm_rejoined"
 CRM_EVERYTHING = "crm_everything"
 CRM_PROBE = "crm_probe"
+CRM_HAND_IN = "crm_hand_in"
 FAILOVER_PLAN = "failover_plan"
 POLICY_FACTS = "policy_facts"
 POLICY_KEPT = "policy_kept"
@@ -272,6 +277,20 @@ class Lost(Model):
 
     notify_id: int
     version: str
+
+
+class Letter(Model):
+    """A message as it came, and the signal that it is. Without one it is a loss that a link noticed itself."""
+
+    signal: str = ""
+    message: dict[str, Any]
+
+
+class HandIn(Model):
+    """A letter to an action that may hear no more signals."""
+
+    workflow: str
+    letter: Letter
 
 
 class Ignored(Model):

@@ -18,7 +18,6 @@ from providers.edge.token import Token
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 _GONE = (RPCStatusCode.NOT_FOUND,)
 _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
-_FULL = "limit for signal"  # it has heard as much as one run may: it begins anew, or ends
 
 
 class Voice:
@@ -61,9 +60,9 @@ class Voice:
             return 0
 
     async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
-        """An answer: to its action, or to the link, which keeps what comes too late."""
+        """An answer: to its action; or to the link, which keeps what comes too late, and reaches whoever is full."""
         signed = self._signed(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
-        if await self._signal(workflow_id, wire.CRM_RESPONSE, signed):
+        if await self._signal(workflow_id, wire.CRM_RESPONSE, signed, full=False):
             return
         told = {"path": workflow_id, **signed}
         if not await self._tell_link(wire.CRM_RESPONSE, told):
@@ -80,14 +79,14 @@ class Voice:
         signed = self._signed(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
         await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, signed)
 
-    async def _signal(self, workflow_id: str, name: str, message: dict[str, Any]) -> bool:
+    async def _signal(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
         async def signal() -> None:
             await self._client.get_workflow_handle(workflow_id).signal(name, message)
 
-        return await self._patiently(signal)
+        return await self._patiently(signal, full)
 
-    async def _patiently(self, call: Any) -> bool:
-        """Until Temporal takes it. False: there is nobody to take it."""
+    async def _patiently(self, call: Any, full: bool = True) -> bool:
+        """Until Temporal takes it. False: there is nobody to take it, or whoever is `full` is not waited for."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -96,7 +95,9 @@ class Voice:
             except RPCError as error:
                 if error.status in _GONE:
                     return False
-                if error.status in _FOR_GOOD and _FULL not in error.message:
+                if wire.FULL in error.message and not full:
+                    return False
+                if error.status in _FOR_GOOD and wire.FULL not in error.message:
                     self._log.error("refused", status=error.status.name, why=error.message)
                     return False
             await asyncio.sleep(pause)

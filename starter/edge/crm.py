@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -181,16 +182,26 @@ async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[st
 async def _deliver(asking: Asking, path: str, message: dict[str, Any]) -> str:
     """To the action on the object; to the cloudlet's link if there is none; else only into the history."""
     link = companion(_cloudlet_of(path), wire.LINK)
-    if await _signal(asking, path, message):
+    heard = await _signal(asking, path, message)
+    if heard is Heard.TAKEN:
         return "sent"
-    if await _signal(asking, link, {"path": path, **message}):
-        return "no action runs there: kept as ignored" if kind_of(path) != CLOUDLET.kind else "sent to its link"
+    if await _signal(asking, link, {"path": path, **message}) is Heard.TAKEN:
+        ignored = heard is Heard.NOBODY and kind_of(path) != CLOUDLET.kind
+        return "no action runs there: kept as ignored" if ignored else "sent to its link"
     late = Ignored(path=path, state=message["state"], reason="no action is running on it")
     await asking.read(wire.CRM_IGNORED, IgnoredMany(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
     return "no action runs there: kept as ignored"
 
 
-async def _signal(asking: Asking, workflow_id: str, message: dict[str, Any]) -> bool:
+class Heard(Enum):
+    """What became of a signal."""
+
+    TAKEN = "taken"
+    NOBODY = "nobody"  # runs there
+    FULL = "full"  # whoever runs there has heard as many signals as Temporal lets one run hear
+
+
+async def _signal(asking: Asking, workflow_id: str, message: dict[str, Any]) -> Heard:
     from temporalio.service import RPCError, RPCStatusCode
 
     CrmResponse.model_validate(message)
@@ -198,9 +209,11 @@ async def _signal(asking: Asking, workflow_id: str, message: dict[str, Any]) -> 
         await asking.client.get_workflow_handle(workflow_id).signal(wire.CRM_RESPONSE, message)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return False
+            return Heard.NOBODY
+        if wire.FULL in error.message:
+            return Heard.FULL
         raise
-    return True
+    return Heard.TAKEN
 
 
 def _faults(file: str) -> tuple[CrmFault, ...]:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
 from domain.edge.floods import HOUR, KEPT_PER_HOUR, SIGNALS, Budget
 from domain.edge.policies import Memory
 from domain.wire import companion
+from starter.asking import Asking
 from tests.patience import PATIENCE
-from tests.test_edge.kit import Edge
+from tests.premises import opened
+from tests.test_edge.kit import QUICK, Edge, edge_of, fault
+from tests.user import User
+from workers import embedded
 
 MANY = 10_500  # Temporal's limit is 10,000 for each run
 SOME = 2 * SIGNALS + 100
+FEWER = 300
 
 
 async def flooded(edge: Edge, workflow_id: str, signal: str, messages: list[Any]) -> None:
@@ -47,6 +56,87 @@ async def test_a_link_outlives_a_flood_and_serves_on(edge: Edge) -> None:
         while await edge.notify_id() <= current:
             await asyncio.sleep(0.1)
     assert len(await edge.ignored(path)) < KEPT_PER_HOUR + 50  # and what each run says of the rest
+
+
+async def deafened(edge: Edge, workflow_id: str) -> None:
+    """Signals, until Temporal says that this run may hear no more."""
+    handle, full = edge.client.get_workflow_handle(workflow_id), asyncio.Event()
+
+    async def send() -> None:
+        while not full.is_set():
+            try:
+                await handle.signal(wire.CRM_RESPONSE, "junk")
+            except RPCError as error:
+                if wire.FULL in error.message:
+                    full.set()
+                elif error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
+                    raise
+                await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(send() for _ in range(40)))
+
+
+@pytest.fixture
+async def short_of_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Edge]:
+    """On a server that lets a run hear fewer signals: ten thousand take minutes."""
+    fewer = f"history.maximumSignalsPerExecution={FEWER}"
+    monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, fewer))
+    async with opened(tmp_path) as site:
+        user = User(Asking(site.client), site.stack, "t1")
+        async with edge_of(user, site.home, site.client) as edge:
+            yield edge
+
+
+@pytest.mark.parametrize("key", ["", "with a key"])
+async def test_an_action_that_may_hear_no_more_signals_hears_its_crm_through_the_link(
+    short_of_signals: Edge, key: str
+) -> None:
+    edge = short_of_signals
+    path, cluster, app = edge.at("berlin"), edge.at("berlin", "c1"), edge.at("berlin", "c1", "shop")
+    await edge.start_crm()
+    token = {"key": edge.token().make()} if key else {}
+    await edge.user.do(path, "create", spec={"patience": QUICK, **token})
+    for each in (cluster, app):
+        await edge.user.do(each, "create", spec={})
+    edge.set_faults(fault("silent", "delete"))
+    ticket = await edge.begun(cluster, "delete", spec={"cascade": True})
+    await edge.until(app, "DeleteRequested")
+    await deafened(edge, cluster)
+    edge.set_faults()
+    await edge.stop_crm()
+    await edge.start_crm()  # it is heard that it is back, that the app is gone, and that the cluster is
+    assert (await edge.end(ticket)).status == "None"
+    assert edge.things() == []
+    await edge.at_rest()
+
+
+async def test_an_action_lets_in_by_update_only_what_it_has_not_heard_just_now(edge: Edge) -> None:
+    """Temporal counts what is let in, and lets a run hear two thousand updates."""
+    await edge.up()
+    cluster, current = edge.at("berlin", "c1"), await edge.notify_id()
+    edge.set_faults(fault("silent"))
+    ticket = await edge.begun(cluster, "create", spec={})
+    handle = edge.client.get_workflow_handle(cluster)
+
+    async def hand_in(signal: str, **message: Any) -> str:
+        try:
+            await handle.execute_update(wire.HEAR, {"signal": signal, "message": message})
+        except WorkflowUpdateFailedError as error:
+            return str(error.cause)
+        return ""
+
+    creating = {"state": "Creating", "notify_id": current}
+    assert await hand_in(wire.CRM_RESPONSE, **creating) == ""
+    await edge.until(cluster, "Creating")
+    for task in range(3):
+        told = await hand_in(wire.CRM_RESPONSE, **creating, progress={"task": task, "of": 3})
+        assert "it was said within the last 10 s" in told
+    assert "not understood" in await hand_in(wire.CRM_RESPONSE, state=1)
+    assert "not understood" in await hand_in(wire.RECONNECTED)
+    assert "no action hears 'demand'" in await hand_in(wire.DEMAND, cpu=100)
+    assert await hand_in(wire.CRM_RESPONSE, state="Ready", notify_id=current) == ""
+    assert (await edge.end(ticket)).status == "Ready"
 
 
 async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:

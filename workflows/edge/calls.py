@@ -10,7 +10,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.edge import EdgeActivities
+    from activities.edge import EdgeActivities, Letters
     from domain.edge import messages as wire
     from domain.edge.facts import (
         AnswerFact,
@@ -31,8 +31,10 @@ with workflow.unsafe.imports_passed_through():
         CrmDisconnect,
         CrmRequest,
         CrmResponse,
+        HandIn,
         Ignored,
         IgnoredMany,
+        Letter,
         Post,
         Reconnected,
         Verb,
@@ -76,6 +78,21 @@ async def probe(to: Address, verb: Verb) -> str:
             schedule_to_close_timeout=2 * PROBE_PATIENCE,  # a worker that is away says nothing about the CRM
             retry_policy=RetryPolicy(maximum_attempts=1),
             summary=f"{verb} {to.version} of {to.cloudlet}",
+        )
+    except ActivityError as error:
+        return brief(error.cause or error, 200)
+
+
+async def hand_in(workflow_id: str, letter: Letter) -> str:
+    """Bring a letter to an action that may hear no more signals. Returns why it was not taken, if so."""
+    try:
+        return await workflow.execute_activity_method(
+            Letters.crm_hand_in,
+            HandIn(workflow=workflow_id, letter=letter),
+            start_to_close_timeout=timedelta(seconds=10),
+            schedule_to_close_timeout=timedelta(minutes=1),
+            retry_policy=CLOUD_RETRY,
+            summary=f"{letter.signal} to {workflow_id}, which may hear no more signals",
         )
     except ActivityError as error:
         return brief(error.cause or error, 200)

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
         CrmDisconnect,
         CrmResponse,
         Ignored,
+        Letter,
         Lost,
         Reconnected,
         understood,
@@ -31,13 +32,14 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.tables import CLOUDLET
     from domain.errors import Refused
     from domain.model import Model
-    from domain.paths import kind_of
+    from domain.paths import kind_of, parent_of
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
     from workflows.edge.sessions import Sessions
     from workflows.shield import Informed
 
 MOST_MAIL = 1_000  # messages that wait; more of them are counted, not kept
+DEAF = "SignalCountLimitExceeded"  # Temporal's word: this run has heard as many signals as one may
 CARRIED = 1_000_000  # characters of unread mail that a link takes along when it begins anew
 
 Fact = CrmConnect | CrmDisconnect | CrmResponse
@@ -46,20 +48,6 @@ _KINDS: dict[str, type[Fact]] = {
     wire.CRM_DISCONNECT: CrmDisconnect,
     wire.CRM_RESPONSE: CrmResponse,
 }
-
-
-class Letter(Model):
-    """A message as it came. Without a signal it is a loss that we noticed ourselves."""
-
-    signal: str = ""
-    message: dict[str, Any]
-
-    def fact(self) -> Fact:
-        if not self.signal:
-            return CrmDisconnect.model_validate(self.message)
-        said = understood(_KINDS[self.signal], self.message)
-        assert not isinstance(said, str)  # it was understood when it came
-        return said
 
 
 class LinkState(Model):
@@ -103,7 +91,7 @@ class CloudletLink(Informed):
             if self._mail:
                 letter = self._mail.popleft()
                 self._waiting.discard(_text(letter))
-                await self._handle(letter.fact())
+                await self._handle(_fact(letter))
             if self._is_full() and sum(map(_size, self._mail)) <= CARRIED:
                 await self._begin_anew()
         await self._tell_more()
@@ -245,17 +233,36 @@ class CloudletLink(Informed):
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
             self._ignore(Ignored(path=self._cloudlet, state=said.state, reason=reason))
-        elif not await self._signal(path, wire.CRM_RESPONSE, said):
+        elif not await self._signal(path, wire.CRM_RESPONSE, said) and not await self._to_cluster(path, said):
             self._ignore(Ignored(path=path, state=said.state, reason="no action is running on it"))
 
+    async def _to_cluster(self, path: str, said: CrmResponse) -> bool:
+        """An app may be on its way with its cluster: then that one's action waits."""
+        above = str(parent_of(path))
+        return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, said)
+
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
-        """Never starts anything: to who is not there it is not delivered. An answer goes on as it came."""
-        as_it_came = message.raw if isinstance(message, CrmResponse) else None
+        """Never starts anything: to who is not there it is not delivered. An answer goes on as it came.
+
+        An action that Temporal lets hear no more signals gets it another way."""
+        as_it_came = (message.raw if isinstance(message, CrmResponse) else None) or message.model_dump(mode="json")
         try:
-            await workflow.get_external_workflow_handle(workflow_id).signal(name, as_it_came or message)
-        except FailureError:
-            return False
+            await workflow.get_external_workflow_handle(workflow_id).signal(name, as_it_came)
+        except FailureError as error:
+            if getattr(error, "type", "") != DEAF:
+                return False
+            why = await calls.hand_in(workflow_id, Letter(signal=name, message=as_it_came))
+            if why:
+                self._ignore(Ignored(path=workflow_id, state=name, reason=why))
         return True
+
+
+def _fact(letter: Letter) -> Fact:
+    if not letter.signal:
+        return CrmDisconnect.model_validate(letter.message)
+    said = understood(_KINDS[letter.signal], letter.message)
+    assert not isinstance(said, str)  # it was understood when it came
+    return said
 
 
 def _text(letter: Letter) -> str:

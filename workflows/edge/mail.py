@@ -6,17 +6,23 @@ read is kept in the history as ignored.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.signatures import doubt
     from domain.edge import messages as wire
-    from domain.edge.messages import Address, CrmResponse, Ignored, Lost, Reconnected, understood
+    from domain.edge.floods import REPEATS
+    from domain.edge.messages import Address, CrmResponse, Ignored, Letter, Lost, Reconnected, understood
     from domain.edge.proofs import statement
+    from domain.errors import brief
+    from domain.model import Model
     from workflows.action import Action
     from workflows.edge import calls
 
@@ -24,6 +30,10 @@ News = CrmResponse | Reconnected | Lost
 
 MOST_IGNORED = 50  # messages of one action that are kept as ignored; a flood is counted, not written down
 OVER = "the action has ended"
+UNHEARD = "Unheard"
+
+
+_NEWS: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_LOST: Lost}
 
 
 class Mail(Action):
@@ -38,6 +48,7 @@ class Mail(Action):
         self._key = ""  # with one, answers have to be proven
         self._epoch = 0
         self._unasked = False  # may a CRM speak without being asked?
+        self._handed_in: dict[str, datetime] = {}  # what was let in besides signals, and when
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
@@ -66,6 +77,40 @@ class Mail(Action):
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
     def connection_lost(self, news: Lost) -> None:
         self.box(workflow.info().workflow_id).append(news)
+
+    @workflow.update(name=wire.HEAR, description="A message of the link, when this run may hear no more signals.")
+    async def hear(self, letter: Letter) -> None:
+        self._handed_in[_said(letter)] = workflow.now()
+        if letter.signal == wire.CRM_RESPONSE:
+            await self.crm_response(letter.message)
+        elif letter.signal == wire.RECONNECTED:
+            await self.reconnected(Reconnected.model_validate(letter.message))
+        else:
+            self.connection_lost(Lost.model_validate(letter.message))
+
+    @hear.validator
+    def _may_hear(self, letter: Letter) -> None:
+        """Temporal counts only what is let in: of a flood that is one of each kind now and then."""
+        if why := self._unheard(letter):
+            raise ApplicationError(why, type=UNHEARD, non_retryable=True)
+
+    def _unheard(self, letter: Letter) -> str:
+        """Why a letter is not let in; empty if it is."""
+        if self._over or self._ended:
+            return OVER
+        last = self._handed_in.get(_said(letter))
+        if last and (workflow.now() - last).total_seconds() < REPEATS:
+            return f"it was said within the last {REPEATS:g} s"
+        if letter.signal == wire.CRM_RESPONSE:
+            said = understood(CrmResponse, letter.message)
+            return said if isinstance(said, str) else self._doubt(said.path or workflow.info().workflow_id, said)
+        if letter.signal not in _NEWS:
+            return f"no action hears {letter.signal[:40]!a}"
+        try:
+            _NEWS[letter.signal].model_validate(letter.message)
+        except ValidationError as error:
+            return brief(f"not understood: {error}")
+        return ""
 
     async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
         """From now on answers have to be proven, and be about this action. What came before is looked at once more."""
@@ -142,3 +187,9 @@ class Mail(Action):
                 late = box.popleft()
                 if isinstance(late, CrmResponse):
                     await self.ignore(path, late.state, OVER)
+
+
+def _said(letter: Letter) -> str:
+    """What a letter comes to: of whom, and what; progress is another way to say the same."""
+    about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
+    return letter.signal + json.dumps(about, sort_keys=True, default=str)
