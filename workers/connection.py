@@ -12,11 +12,15 @@ from typing import Any
 from temporalio.client import Client, Plugin
 from temporalio.envconfig import ClientConfig as Profiles
 from temporalio.runtime import Runtime
+from temporalio.service import KeepAliveConfig
 
 from domain.errors import Category, Refused
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 EMBEDDED_FILE = "embedded.json"
+# A network that swallows everything is noticed only by a ping without an answer; by default that takes 45 s. A server
+# hangs up on who pings more often than every 10 s (`frontend.keepAliveMinTime`).
+KEEP_ALIVE = KeepAliveConfig(interval_millis=12_000, timeout_millis=5_000)
 
 
 def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
@@ -25,6 +29,7 @@ def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
     if not config.get("target_host"):
         config["target_host"] = embedded(home).get("address", DEFAULT_ADDRESS)
     config.setdefault("namespace", "default")
+    config.setdefault("keep_alive_config", KEEP_ALIVE)
     return config
 
 

@@ -13,6 +13,7 @@ from starter.errors import Exit
 from tests.test_cli.shell import Cli, assert_told
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority, Pair
+from workers.connection import connection
 from workers.service import Service
 
 KEY = "planted-api-key-77"
@@ -144,3 +145,10 @@ async def test_a_profile_that_is_none_is_told(cli: Cli, made: Files, toml: str, 
 
 async def test_a_profile_needs_a_name(cli: Cli) -> None:
     assert_told(await cli("--profile"), Exit.USAGE, "--profile needs a name")
+
+
+def test_a_connection_that_is_dead_is_noticed_soon_by_pings_that_a_server_bears(tmp_path: Path) -> None:
+    """Temporal's frontend hangs up on pings that come more often than every 10 s."""
+    alive = connection(tmp_path)["keep_alive_config"]
+    assert alive.interval_millis > 10_000
+    assert alive.interval_millis + alive.timeout_millis <= 20_000
