@@ -90,6 +90,9 @@ def _copy(connection: sa.Connection, mcis: int) -> None:
             copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
             mine = below(table.c.path, f"{NS}:mci:m0")
             connection.execute(sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(mine)))
+    if connection.dialect.name == "postgresql":  # its counter knows nothing of lines that came with a number
+        counter = sa.func.pg_get_serial_sequence(history.name, history.c.seq.name)
+        connection.execute(sa.select(sa.func.setval(counter, sa.select(sa.func.max(history.c.seq)).scalar_subquery())))
 
 
 def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
