@@ -10,6 +10,7 @@ COPY store store
 COPY providers providers
 COPY activities activities
 COPY workflows workflows
+COPY client client
 COPY workers workers
 COPY starter starter
 COPY examples examples

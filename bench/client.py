@@ -12,8 +12,8 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from bench import bare
 from bench.rig import run, timed
+from client.actions import ActionClient
 from domain.model import Request
-from starter.asking import Asking
 from workers.plugin import plugin
 
 PATH = "ns:bench:mci:one"
@@ -22,7 +22,7 @@ TIMES = 60
 
 async def main(address: str) -> None:
     client = await Client.connect(address, plugins=[plugin()])
-    asking = Asking(client)
+    asking = ActionClient(client)
     times: dict[str, list[float]] = {}
     for n in range(TIMES):
         # An ID that was used before costs the server more than a new one: each is held against its like.

@@ -23,11 +23,11 @@ from typing import Any
 from bench import bare
 from bench.edge import cloudlets
 from bench.rig import Rig, head, mci, memory, rig, row, run
+from client.actions import Ticket
+from client.errors import Unanswered
 from domain.errors import Refused
 from domain.model import Query, Request, Verification
 from domain.wire import VERIFY
-from starter.asking import Ticket
-from starter.errors import Unanswered
 
 USERS, SECONDS, RUSH = 100, 60.0, 20.0
 THINKING = 10.0  # seconds that a user thinks on average before the next request

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from temporalio.api.enums.v1 import EventType
 
 from bench.rig import Rig, head, in_turns, rig, row, run
+from client.actions import Ticket
 from domain.model import Request
-from starter.asking import Ticket
 
 AT_ONCE = 20
 TURNS = 5

@@ -20,12 +20,12 @@ from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from bench import bare
 from bench.instant import InstantCloud
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain.limits import CLOUDS
 from domain.model import Outcome, Request
 from domain.wire import ACTIONS_QUEUE
-from starter.asking import Asking
 from workers import embedded, logs
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -35,7 +35,7 @@ from workers.settings import Settings
 class Rig:
     client: Client
     service: Service
-    asking: Asking
+    asking: ActionClient
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
         """One action, from the request to the outcome."""
@@ -65,7 +65,7 @@ async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True)
 
 @asynccontextmanager
 async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -> AsyncIterator[Rig]:
-    client = await connect(home, plugin())
+    client = await connect_temporal(home, plugin())
     settings = Settings(home=home, simulated_latency=latency, simulated_jitter=jitter)
     service = Service(client, settings, None if simulated else dict.fromkeys(CLOUDS, InstantCloud()))
     service.prepare()
@@ -80,7 +80,7 @@ async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -
         activity_task_poller_behavior=PollerBehaviorAutoscaling(),
     )
     async with service.serve(), baseline:
-        yield Rig(client, service, Asking(client))
+        yield Rig(client, service, ActionClient(client))
     await service.close()
 
 

@@ -19,6 +19,8 @@ from cyclopts import App, Parameter
 from pydantic.fields import FieldInfo
 
 import store.families  # noqa: F401  it knows the families' tables
+from client import admission as client_admission
+from client import queries, takeover
 from docs import refusals as in_code
 from docs import words
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
@@ -26,7 +28,7 @@ from domain.errors import Refused
 from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
-from starter import asking, questions, spec, takeover
+from starter import spec
 from starter.actions import Options
 from starter.app import build
 from starter.errors import OF_CATEGORY, Exit
@@ -89,9 +91,9 @@ def sizes() -> str:
             (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
             (f"{limits.CHUNK_VMS}", "VMs in one activity; a place works on " + f"{action.CHUNKS_AT_ONCE} such at once"),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
-            (f"{asking.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
+            (f"{client_admission.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
             (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until the death of a worker is noticed in the middle of a call"),
-            (f"{questions.READ_SECONDS} s", "until a question that a frozen or dead worker took is asked once more"),
+            (f"{queries.READ_SECONDS} s", "until a question that a frozen or dead worker took is asked once more"),
             (f"{admission.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
             (
                 f"{takeover.PREEMPT_SECONDS:g} s",

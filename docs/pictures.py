@@ -18,12 +18,12 @@ import yaml
 from rich.console import Console
 from textual.widgets import DataTable
 
+from client.actions import ActionClient, Ticket
 from docs.generate import ROOT
 from domain import wire
 from domain.faults import Fault, FaultScript, Kind
 from domain.model import Query, Request, TreeView
 from starter import tree
-from starter.asking import Asking, Ticket
 from starter.tui import Tui
 from tests.browser import chromium, installed
 from workers.process import stack
@@ -36,7 +36,7 @@ WEB, LAUNCH = "ns:default:mci:web", "ns:default:mci:launch"
 async def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         async with stack(Settings(home=Path(home), simulated_latency=1)) as running:
-            asking = Asking(running.client, running.ui)
+            asking = ActionClient(running.client, running.ui)
             await prepare(asking)
             await full_screen(asking)
             if installed():
@@ -46,7 +46,7 @@ async def main() -> None:
             await line_by_line(asking)
 
 
-async def prepare(asking: Asking) -> None:
+async def prepare(asking: ActionClient) -> None:
     """An MCI with a past, and one that holds."""
     await ended(asking, WEB, "create", reason="the shop opens", spec=example("mci-demo"))
     await ended(asking, WEB, "suspend", reason="closed for the night")
@@ -57,13 +57,13 @@ async def prepare(asking: Asking) -> None:
             await asyncio.sleep(0.1)
 
 
-async def ask(asking: Asking, path: str, action: str, **more: Any) -> Ticket:
+async def ask(asking: ActionClient, path: str, action: str, **more: Any) -> Ticket:
     ticket = await asking.ask(Request(path=path, action=action, requested_by="eve", **more))
     assert ticket.admission.refusal is None, ticket.admission.refusal
     return ticket
 
 
-async def ended(asking: Asking, path: str, action: str, **more: Any) -> None:
+async def ended(asking: ActionClient, path: str, action: str, **more: Any) -> None:
     await asking.outcome(path, (await ask(asking, path, action, **more)).run)
 
 
@@ -72,7 +72,7 @@ def example(name: str) -> dict[str, Any]:
     return found
 
 
-async def full_screen(asking: Asking) -> None:
+async def full_screen(asking: ActionClient) -> None:
     """`starter tui`, drawn by Textual itself."""
     app = Tui(asking)
     async with app.run_test(size=(150, 22)) as pilot:
@@ -84,7 +84,7 @@ async def full_screen(asking: Asking) -> None:
         (FOLDER / "tui.svg").write_text(app.export_screenshot(title="starter tui"))
 
 
-async def line_by_line(asking: Asking) -> None:
+async def line_by_line(asking: ActionClient) -> None:
     """What a command shows while its action runs, drawn by rich itself."""
     faults = [
         Fault(kind=Kind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
@@ -106,7 +106,7 @@ async def line_by_line(asking: Asking) -> None:
     await asking.outcome(WEB, ticket.run)
 
 
-async def tree_of(asking: Asking) -> TreeView:
+async def tree_of(asking: ActionClient) -> TreeView:
     return await asking.read(wire.READ_TREE, Query(path=WEB, limit=5), TreeView)
 
 

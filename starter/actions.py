@@ -22,7 +22,7 @@ from starter.progress import follow, patience
 from starter.session import session
 
 if TYPE_CHECKING:
-    from starter.asking import Asking, Ticket
+    from client.actions import ActionClient, Ticket
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -131,7 +131,7 @@ def duration(text: str, option: str = "--timeout") -> float | None:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit:
+async def _see_through(asking: ActionClient, ticket: Ticket, options: Options) -> Exit:
     path, grant = ticket.path, ticket.admission.grant
     link = _link(asking, path, ticket.run)
     if ticket.admission.outcome:
@@ -146,14 +146,14 @@ async def _see_through(asking: Asking, ticket: Ticket, options: Options) -> Exit
     return conclude(outcome, options.output)
 
 
-def _link(asking: Asking, path: str, run: str) -> str:
+def _link(asking: ActionClient, path: str, run: str) -> str:
     """Say where the action is in the Web UI."""
     if link := asking.link(path, run):
         terminal.say(link, "dim")
     return link
 
 
-async def _newest(asking: Asking, path: str) -> tuple[str, bool]:
+async def _newest(asking: ActionClient, path: str) -> tuple[str, bool]:
     """The newest action on a path: its run, and whether it is running."""
     found = await asking.newest(path)
     if found is None:

@@ -28,8 +28,8 @@ from starter import (
     verify,
 )
 from starter.errors import Exit
-from starter.faces import LOOKING, OBJECTS, RUNNING, STEERING
-from starter.families import FACES
+from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
+from starter.families import DOCUMENTS, EXTENSIONS
 from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
 from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
 
 FOLD = 30  # columns of the statuses that a row begins with
-_DEMOS = {name: face.demo for name, face in FACES.items() if face.demo}
+_DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
     str, Parameter(help=f"One of: {', '.join(registry.KINDS)}.", completer=lambda _context: list(registry.KINDS))
@@ -63,15 +63,15 @@ def build() -> App:
         help_formatter=_formatter(),
     )
     for kind in registry.KINDS.values():
-        app.command(noun(kind, OBJECTS))
+        app.command(noun(kind, OBJECTS, DOCUMENTS.get(kind.name)))
     for group, commands in _COMMANDS.items():
         for command in commands:
             app.command(command, group=group)
     app.command(wait, name="attach", show=False)  # as it was called before, for one version
     app.command(list_kind, name="list", group=LOOKING)
-    for face in FACES.values():
-        if face.extend:
-            face.extend(app)
+    for extension in EXTENSIONS.values():
+        if extension.extend:
+            extension.extend(app)
     for name in registry.KINDS:
         completing.aim(app[name], name)
     heal.app.group = (STEERING,)

@@ -14,7 +14,7 @@ from starter.session import load_settings, session
 from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 HEADINGS = ("BUILD", "STATUS", "SINCE")
 UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
@@ -51,7 +51,7 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
     return Exit.DONE
 
 
-async def make_current(asking: Asking, deployment: str, build: str) -> None:
+async def make_current(asking: ActionClient, deployment: str, build: str) -> None:
     """Refused, naming the builds that there are, if no worker of that build ever polled."""
     from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
@@ -77,7 +77,7 @@ def _deployment() -> str:
     raise Refused(Category.INVALID, "no deployment is named", UNVERSIONED)
 
 
-async def _describe(asking: Asking, deployment: str) -> Any:
+async def _describe(asking: ActionClient, deployment: str) -> Any:
     from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
     from temporalio.service import RPCError, RPCStatusCode
 

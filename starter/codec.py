@@ -22,9 +22,10 @@ async def codec(*, port: Port = 8234, origin: Origin = "") -> Exit:
 
     Example: starter codec --origin http://127.0.0.1:8233
     """
-    from workers import payloads, process
-    from workers.codec import CodecServer, serving
-    from workers.connection import embedded
+    from client import payloads
+    from client.codec import CodecServer, serving
+    from client.connection import embedded
+    from workers import process
 
     settings = load_settings()
     if not settings.keys_file:

@@ -20,7 +20,7 @@ from starter.naming import prefix
 if TYPE_CHECKING:
     from cyclopts.completion._engine import CompletionContext
 
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 SECONDS = 2.0  # somebody has pressed TAB and waits
 MOST = 500
@@ -60,7 +60,7 @@ async def _find(kinds: list[str], begun: str, seconds: float, found: list[str]) 
             found += await answer
 
 
-async def _of_kind(asking: Asking, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
+async def _of_kind(asking: ActionClient, kind: registry.Kind, begun: str, seconds: float) -> list[str]:
     whole = ":" in begun
     above = begun.rpartition(":" if whole else "/")[0]
     if not whole and above.count("/") + bool(above) >= len(kind.scope):

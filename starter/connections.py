@@ -15,7 +15,7 @@ from starter.output import OutputOption, Sheet, show
 from starter.session import session
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 HEADINGS = ("NAME", "PROVIDER", "CLOUD", "REGION", "CREDENTIALS", "STATE")
 LOOK_SECONDS = 60.0  # a cloud that cannot be reached is given up by then
@@ -38,7 +38,7 @@ async def connections(
     return _told([view for view in views if view.trouble])
 
 
-async def seen(asking: Asking, check: bool) -> list[ConnectionView]:
+async def seen(asking: ActionClient, check: bool) -> list[ConnectionView]:
     """All of them, and what is found out about those of real clouds."""
     named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
@@ -46,7 +46,7 @@ async def seen(asking: Asking, check: bool) -> list[ConnectionView]:
     return [looked.get(view.name, view) for view in named]
 
 
-async def _look(asking: Asking, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
+async def _look(asking: ActionClient, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
     """What the cloud's own worker finds; if none polls, that is the trouble."""
     query = ConnectionsQuery(csp=csp, check=check)
     try:

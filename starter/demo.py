@@ -12,10 +12,11 @@ from domain.model import Outcome, Result
 from starter import terminal
 from starter.naming import compose
 from starter.progress import changes, watch
-from starter.session import load_settings, session
+from starter.session import session
+from starter.stack import worker_settings
 
 if TYPE_CHECKING:
-    from starter.asking import Asking, Ticket
+    from client.actions import ActionClient, Ticket
     from workers.settings import Settings
 
 GLANCE = 0.1  # seconds between looks: short, so that no status goes unseen
@@ -40,14 +41,14 @@ def what_next(commands: Iterable[str], done: str = "Done. What happened is kept.
         terminal.story(f"   {terminal.command(line)}")
 
 
-async def free_name(asking: Asking, kind: str, below: str = "") -> str:
+async def free_name(asking: ActionClient, kind: str, below: str = "") -> str:
     """demo-1, or the number after the highest that is in use."""
     names = [word async for view in asking.everything(kind, below) for word in view.path.split(":")[1::2]]
     taken = [int(name[5:]) for name in names if name.startswith("demo-") and name[5:].isdecimal()]
     return f"demo-{max(taken, default=0) + 1}"
 
 
-async def admitted(asking: Asking, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
+async def admitted(asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
     """An action that must be let in."""
     ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
@@ -56,7 +57,7 @@ async def admitted(asking: Asking, path: str, action: str, spec: dict[str, Any] 
 
 
 async def refused(
-    asking: Asking, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
+    asking: ActionClient, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
 ) -> None:
     """An action that must not be let in: it comes too late, or too early. `wrong`: what it would mean if it were."""
     asked = await asking.ask(compose(path, action, spec=spec, reason=f"demo: too {when}"))
@@ -66,7 +67,7 @@ async def refused(
 
 
 async def see(
-    asking: Asking,
+    asking: ActionClient,
     ticket: Ticket,
     wanted: Result = Result.SUCCEEDED,
     say: Callable[[str, str], None] = terminal.story,
@@ -82,12 +83,12 @@ async def see(
 
 
 @asynccontextmanager
-async def somewhere() -> AsyncIterator[Asking]:
+async def somewhere() -> AsyncIterator[ActionClient]:
     """The stack that runs, here or where TEMPORAL_ADDRESS says; if none does, one of our own for the time being."""
+    from client.connection import configured
     from workers import home
-    from workers.connection import configured
 
-    settings = load_settings()
+    settings = worker_settings()
     elsewhere = configured().get("target_host")
     if elsewhere or home.in_use(settings.home):
         async with session() as asking:
@@ -99,16 +100,16 @@ async def somewhere() -> AsyncIterator[Asking]:
 
 
 @asynccontextmanager
-async def _own() -> AsyncIterator[Asking]:
-    from starter.asking import Asking
+async def _own() -> AsyncIterator[ActionClient]:
+    from client.actions import ActionClient
     from workers import logs, process
 
-    settings = _watchable(load_settings())
+    settings = _watchable(worker_settings())
     logs.configure("error", "console")
     terminal.story(f"Starting a Temporal server and a worker; their data is in {settings.home}/")
     async with process.stack(settings) as running:
         terminal.story(f"   Temporal {running.address}, Web UI {running.ui}")
-        yield Asking(running.client, running.ui)
+        yield ActionClient(running.client, running.ui)
 
 
 def _watchable(settings: Settings) -> Settings:

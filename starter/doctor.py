@@ -9,19 +9,20 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
+from client.errors import NoWorker
 from domain import wire
 from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import Query, StoreView
 from starter import terminal
 from starter.connections import seen
-from starter.errors import Exit, NoWorker, problem
+from starter.errors import Exit, problem
 from starter.output import Output, OutputOption, Sheet, show
-from starter.session import load_settings, session, unreachable
-from starter.stack import missing_attributes, mistyped_attributes
+from starter.session import session
+from starter.stack import missing_attributes, mistyped_attributes, worker_settings
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
     return _report(findings, output)
 
 
-async def _examine(asking: Asking, findings: list[Finding]) -> None:
+async def _examine(asking: ActionClient, findings: list[Finding]) -> None:
     """Append what is found, so that what breaks off halfway takes nothing back."""
     findings.append(await _server(asking))
     findings.append(await _namespace(asking))
@@ -74,9 +75,10 @@ def _ill(about: str, error: RatchetError) -> Finding:
 
 def _settings() -> list[Finding]:
     """What the variables of this very process say. Only what is set here can be looked at from here."""
-    from workers import connections, crm, payloads, policies, process
+    from client import payloads
+    from workers import connections, crm, policies, process
 
-    settings = _first(load_settings)
+    settings = _first(worker_settings)
     if isinstance(settings, Finding):
         return [settings]
 
@@ -115,14 +117,14 @@ def _versions() -> Finding:
     return Finding("versions", f"{told}, Python {platform.python_version()}")
 
 
-async def _server(asking: Asking) -> Finding:
+async def _server(asking: ActionClient) -> Finding:
     from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 
     info = await asking.client.workflow_service.get_system_info(GetSystemInfoRequest())
     return Finding("server", f"{asking.client.service_client.config.target_host}, Temporal {info.server_version}")
 
 
-async def _namespace(asking: Asking) -> Finding:
+async def _namespace(asking: ActionClient) -> Finding:
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
     name = asking.client.namespace
@@ -131,7 +133,7 @@ async def _namespace(asking: Asking) -> Finding:
     return Finding("namespace", f"{name}, keeps closed actions for {days} days")
 
 
-async def _attributes(asking: Asking) -> Finding:
+async def _attributes(asking: ActionClient) -> Finding:
     missing = await missing_attributes(asking)
     if wrong := await mistyped_attributes(asking):
         told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
@@ -148,12 +150,12 @@ def _names() -> list[str]:
     from workers.service import all_queues
 
     try:
-        return all_queues(connections.load(load_settings().connections))
+        return all_queues(connections.load(worker_settings().connections))
     except RatchetError:
         return all_queues(Connections())
 
 
-async def _queues(asking: Asking, names: list[str]) -> list[Finding]:
+async def _queues(asking: ActionClient, names: list[str]) -> list[Finding]:
     """Who polls what; a queue without a worker is work that waits."""
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
@@ -161,7 +163,7 @@ async def _queues(asking: Asking, names: list[str]) -> list[Finding]:
     return [Finding("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
 
 
-async def _agreeing(asking: Asking, names: list[str]) -> list[Finding]:
+async def _agreeing(asking: ActionClient, names: list[str]) -> list[Finding]:
     """Workers that serve different clouds under one name: what one makes, another would not find."""
     named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
     told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
@@ -172,7 +174,7 @@ async def _agreeing(asking: Asking, names: list[str]) -> list[Finding]:
     return [Finding("workers", f"they do not serve the same clouds: {differing}", mend)]
 
 
-async def _polled(asking: Asking, names: list[str]) -> list[bool]:
+async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
     async def one(name: str) -> bool:
         try:
             await asking.someone_polls(name)  # patient: a worker that has just started is not seen at once
@@ -183,7 +185,7 @@ async def _polled(asking: Asking, names: list[str]) -> list[bool]:
     return await asyncio.gather(*map(one, names))
 
 
-async def _builds(asking: Asking) -> list[Finding]:
+async def _builds(asking: ActionClient) -> list[Finding]:
     """Versioned workers of which none is current: nothing new would ever be given to them."""
     from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 
@@ -198,9 +200,11 @@ async def _builds(asking: Asking) -> list[Finding]:
     return found
 
 
-async def _store(asking: Asking) -> Finding:
+async def _store(asking: ActionClient) -> Finding:
     """The store as a worker sees it: we have no address of it, and no credential."""
     from temporalio.service import RPCError
+
+    from client.connect_errors import unreachable
 
     try:
         seen = await asking.read(wire.READ_STORE, Query(), StoreView, seconds=READ_SECONDS)
@@ -223,13 +227,13 @@ async def _store(asking: Asking) -> Finding:
     return Finding("store", told)
 
 
-async def _known_store(asking: Asking) -> str | None:
-    from workers.identity import known_store
+async def _known_store(asking: ActionClient) -> str | None:
+    from client.identity import known_store
 
     return await known_store(asking.client)
 
 
-async def _clouds(asking: Asking) -> list[Finding]:
+async def _clouds(asking: ActionClient) -> list[Finding]:
     """Real clouds, asked by the workers that would call them: are the credentials there, and are they accepted?"""
     real = [view for view in await seen(asking, check=True) if view.provider != "simulated"]
     mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from client.errors import Unreachable
 from domain.errors import Category, RatchetError, Refused, StoreUnavailable
 from domain.model import Result
 
@@ -51,40 +52,6 @@ FIRST_STEP = {
     Category.INVALID: "starter --help",
     Category.NOT_FOUND: "starter list KIND",
 }
-
-
-class Unreachable(RatchetError):
-    """Nobody is there to answer. `hint` says what to do about it."""
-
-    what = "Temporal cannot be used"
-    hint = "check with: starter doctor"
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint or self.hint
-
-
-class NoWorker(Unreachable):
-    """No worker polls the queue, so nothing was started."""
-
-    what = "no worker: nothing was started"
-    hint = "start one with: starter worker (or everything at once: starter up)"
-
-    def __init__(self, queue: str) -> None:
-        super().__init__(f"no worker polls the queue {queue!r}")
-
-
-class Unanswered(Unreachable):
-    """The request was sent; whether it will be carried out is not known yet."""
-
-    what = "no answer yet"
-
-
-class TooMuch(Unreachable):
-    """An answer that does not fit through Temporal."""
-
-    what = "no answer"
-    hint = "ask for less at once, such as with --limit or --prefix"
 
 
 class StillWaiting(RatchetError):

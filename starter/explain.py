@@ -13,6 +13,7 @@ from domain.model import HistoryLine, HistoryView, ObjectView, Query, Request
 from domain.paths import short
 from starter import reads, terminal
 from starter.errors import Exit
+from starter.families import REMARKS
 from starter.kinds import Target
 from starter.options import wanted
 from starter.output import when
@@ -22,7 +23,7 @@ from starter.watching import Watch, watching
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 LINES = 20
 TROUBLED = 5
@@ -39,8 +40,6 @@ async def explain(path: Target, /, *, watch: Watch = False) -> Exit:
 
 async def _explain(path: str) -> Exit:
     from temporalio.client import WorkflowExecutionStatus
-
-    from starter.families import REMARKS  # the families' commands are made with this one
 
     async with session() as asking:
         view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
@@ -86,9 +85,9 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
     return told
 
 
-async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
+async def _waiting(asking: ActionClient, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
     """The action that runs on it, and what that one waits for."""
-    from starter.answers import action_of
+    from client.outcomes import action_of
 
     seen = await asking.glimpse(path, run.run_id)
     if seen is None:
@@ -99,7 +98,9 @@ async def _waiting(asking: Asking, path: str, run: WorkflowExecutionDescription)
     return [*told, *(("waits for", text) for text in _pending(run))]
 
 
-def _linked(asking: Asking, path: str, action: WorkflowExecutionDescription | None, word: str) -> list[tuple[str, str]]:
+def _linked(
+    asking: ActionClient, path: str, action: WorkflowExecutionDescription | None, word: str
+) -> list[tuple[str, str]]:
     """Where the newest action is in the Web UI; nothing if there is no action or no Web UI."""
     link = asking.link(path, action.run_id) if action else ""
     return [(word, link)] if link else []
@@ -122,7 +123,7 @@ def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
         yield f"{what} ({number} of these)" if number > 1 else what
 
 
-async def _troubled(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+async def _troubled(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """Members that are not well."""
     member = registry.kind_at(view.path).member
     if member is None:
@@ -132,7 +133,7 @@ async def _troubled(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     return told + ([("", f"and {len(wrong) - TROUBLED} more")] if len(wrong) > TROUBLED else [])
 
 
-async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+async def _possible(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """What could be asked for now, as begin itself would answer; and what stands in the way."""
     kind = registry.kind(view.kind)
     allowed: list[registry.Verb] = []
@@ -153,7 +154,7 @@ async def _possible(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     return [*told, ("you can", f"{can}; such as: {command}")]
 
 
-async def _refusal(asking: Asking, request: Request) -> Refused | None:
+async def _refusal(asking: ActionClient, request: Request) -> Refused | None:
     """Why not, if so. What would have nothing to do is not worth asking for either."""
     try:
         admission = await asking.check(request)

@@ -9,19 +9,19 @@ from domain import mci as of_mci
 from domain import systems as of_systems
 from domain.kinds import Kind
 from starter import edge, leases, machines, mci, systems
-from starter.faces import Face
+from starter.extensions import CliExtension
 from starter.naming import EXAMPLES
 
-FACES: dict[str, Face] = {
-    "mci": mci.FACE,
-    "edge": edge.FACE,
-    "machines": machines.FACE,
-    "leases": leases.FACE,
-    "systems": systems.FACE,
+EXTENSIONS: dict[str, CliExtension] = {
+    "mci": mci.EXTENSION,
+    "edge": edge.EXTENSION,
+    "machines": machines.EXTENSION,
+    "leases": leases.EXTENSION,
+    "systems": systems.EXTENSION,
 }
 
-DOCUMENTS = {kind: document for face in FACES.values() for kind, document in face.documents.items()}
-REMARKS = {kind: remarks for face in FACES.values() for kind, remarks in face.remarks.items()}
+DOCUMENTS = {kind: document for extension in EXTENSIONS.values() for kind, document in extension.documents.items()}
+REMARKS = {kind: remarks for extension in EXTENSIONS.values() for kind, remarks in extension.remarks.items()}
 
 _KINDS: dict[str, tuple[Kind, ...]] = {
     "mci": of_mci.KINDS,
@@ -30,4 +30,4 @@ _KINDS: dict[str, tuple[Kind, ...]] = {
     "leases": of_leases.KINDS,
     "systems": of_systems.KINDS,
 }
-EXAMPLES.update({kind.name: FACES[family].examples for family, kinds in _KINDS.items() for kind in kinds})
+EXAMPLES.update({kind.name: EXTENSIONS[family].examples for family, kinds in _KINDS.items() for kind in kinds})

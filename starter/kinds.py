@@ -13,6 +13,7 @@ from domain.paths import expand
 from starter import actions, completing, reads
 from starter.actions import Options
 from starter.errors import Exit
+from starter.extensions import Document
 from starter.naming import EXAMPLES, example
 from starter.options import flag, needed, needs_file, spec_options, with_options
 from starter.output import OutputOption
@@ -32,12 +33,12 @@ Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many."
 DEFAULT_LIMIT = 1_000
 
 
-def noun(kind: registry.Kind, group: Group) -> App:
-    """The commands of one kind."""
+def noun(kind: registry.Kind, group: Group, document: Document | None = None) -> App:
+    """The commands of one kind. `document` is the shape of its printed status, if it has one of its own."""
     app = App(name=kind.name, help=kind.help, group=group, show=not kind.apart)
     for verb in kind.verbs:
         app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
-    app.command(_status(kind), name="status")
+    app.command(_status(kind, document), name="status")
     app.command(_list(kind), name="list")
     return app
 
@@ -75,10 +76,10 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
     return described(with_options(command, spec_options(spec)), verb.help, words)
 
 
-def _status(kind: registry.Kind) -> Command:
+def _status(kind: registry.Kind, document: Document | None) -> Command:
     async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
         path = expand(target, kind.scope)
-        return await watching(watch, lambda: reads.status(kind, path, output))
+        return await watching(watch, lambda: reads.status(kind, path, output, document))
 
     parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
     return described(

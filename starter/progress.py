@@ -8,19 +8,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from client.errors import NoWorker
 from domain import registry, wire
 from domain.errors import RatchetError
 from domain.machine import NONE
 from domain.model import ObjectView, Outcome, Query, TreeView
 from domain.paths import short
 from starter import terminal, tree
-from starter.errors import NoWorker, StillWaiting
+from starter.errors import StillWaiting
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 FIRST_PAUSE = 0.15
 LONGEST_PAUSE = 1.0
@@ -43,7 +44,7 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
         raise
 
 
-async def follow(asking: Asking, path: str, run: str, targets: int) -> Outcome:
+async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Outcome:
     """Wait for the end of an action and show how it goes: a tree that changes, or in a pipe a line for each change."""
     console = terminal.people()
     if not console.is_terminal or console.is_dumb_terminal:
@@ -57,7 +58,9 @@ async def follow(asking: Asking, path: str, run: str, targets: int) -> Outcome:
         return await _attend(asking, path, run, look)
 
 
-async def watch(asking: Asking, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE) -> Outcome:
+async def watch(
+    asking: ActionClient, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE
+) -> Outcome:
     """The same with each look told, in a line, to a caller of our own."""
 
     async def look() -> None:
@@ -67,7 +70,7 @@ async def watch(asking: Asking, path: str, run: str, targets: int, tell: Tell, p
 
 
 async def _attend(
-    asking: Asking, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
+    asking: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
 ) -> Outcome:
     """Look again and again until the action has ended. A look that takes long does not keep the end waiting."""
     end = asyncio.ensure_future(asking.outcome(path, run))
@@ -97,7 +100,7 @@ def screen(console: Console) -> Iterator[Callable[[Text], None]]:
         yield lambda text: live.update(text, refresh=True)
 
 
-async def _tree(asking: Asking, path: str, targets: int, seconds: float, console: Console) -> Text:
+async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
     """The object with its places as they are now; in a line what has none, or cannot be seen."""
     from rich.text import Text
 
@@ -126,7 +129,7 @@ def changes(tell: Tell) -> Tell:
     return told
 
 
-async def _look(asking: Asking, path: str, targets: int) -> str:
+async def _look(asking: ActionClient, path: str, targets: int) -> str:
     """How the object is now. Not being able to see is no reason to stop waiting."""
     path = wire.object_of(path)
     try:
@@ -138,7 +141,7 @@ async def _look(asking: Asking, path: str, targets: int) -> str:
     return f"{short(path)}: {view.status}{_done(view, targets)}{await _step(asking, view)}"
 
 
-async def _step(asking: Asking, view: ObjectView) -> str:
+async def _step(asking: ActionClient, view: ObjectView) -> str:
     """What goes on in a group that has no members to count yet, in the words of its action."""
     if view.counts or view.target_action == NONE or registry.kind(view.kind).member is None:
         return ""

@@ -14,12 +14,13 @@ from domain.model import HistoryView, ObjectView, Query
 from domain.paths import name_of, short
 from starter import terminal
 from starter.errors import Exit
+from starter.extensions import Document
 from starter.naming import candidates, prefix
 from starter.output import Output, Sheet, aligned, as_yaml, show, when
 from starter.session import session
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
@@ -41,7 +42,7 @@ async def locate(text: str) -> str:
     )
 
 
-async def _exists(asking: Asking, path: str) -> bool:
+async def _exists(asking: ActionClient, path: str) -> bool:
     try:
         await _view(asking, path)
     except Refused as refused:
@@ -67,14 +68,11 @@ async def get(path: str, output: Output) -> Exit:
     return Exit.DONE
 
 
-async def status(kind: registry.Kind, path: str, output: Output) -> Exit:
+async def status(kind: registry.Kind, path: str, output: Output, document: Document | None = None) -> Exit:
     """An object and its members, in the family's own shape, or as a table for people."""
-    from starter.families import DOCUMENTS  # the families' commands read with this module
-
     async with session() as asking:
         view = await _view(asking, path)
         members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
-    document = DOCUMENTS.get(kind.name)
     data = document(view, members) if document else view.model_dump(mode="json")
     if output == "table" and kind.member:
         terminal.out(terminal.clean(_headline(view)))
@@ -135,7 +133,7 @@ def as_data(view: ObjectView) -> dict[str, Any]:
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
 
-async def _view(asking: Asking, path: str) -> ObjectView:
+async def _view(asking: ActionClient, path: str) -> ObjectView:
     return await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
 
 

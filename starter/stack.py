@@ -10,12 +10,13 @@ from cyclopts import Parameter
 from domain import wire
 from starter import terminal
 from starter.errors import Exit
-from starter.session import load_settings, session
+from starter.session import session
 
 if TYPE_CHECKING:
     from temporalio.api.enums.v1 import IndexedValueType
 
-    from starter.asking import Asking
+    from client.actions import ActionClient
+    from workers.settings import Settings
 
 Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
 ForgetOption = Annotated[
@@ -33,7 +34,7 @@ async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
     """
     from workers import logs, process
 
-    settings = load_settings()
+    settings = worker_settings()
     logs.configure("warning", "console", traces=False)
     async with process.stack(settings, port, ui_port) as running:
         stop = process.stopped()
@@ -56,7 +57,7 @@ async def worker(
     """
     from workers import process
 
-    settings = load_settings()
+    settings = worker_settings()
     chosen = process.checked_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
     async with session() as asking:  # no server, or no such namespace: say so in our own words
         await check_namespace(asking)
@@ -64,7 +65,15 @@ async def worker(
     return Exit.DONE
 
 
-async def check_namespace(asking: Asking) -> None:
+def worker_settings() -> Settings:
+    """All settings of the environment, as a worker that is started here has them; or Refused."""
+    from client.settings import load
+    from workers.settings import Settings
+
+    return load(Settings)
+
+
+async def check_namespace(asking: ActionClient) -> None:
     """A worker in a namespace that there is not would only break down."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
@@ -81,7 +90,7 @@ async def migrate(*, restored: RestoredOption = False) -> Exit:
     from workers.process import migrate_store, restored_store
     from workers.settings import redacted
 
-    settings = load_settings()
+    settings = worker_settings()
     before, after = migrate_store(settings)
     done = f"is at schema {after} already" if before == after else f"went from schema {before or 'none'} to {after}"
     terminal.story(f"{redacted(settings.store())} {done}")
@@ -102,7 +111,7 @@ async def setup(*, forget_store: ForgetOption = False) -> Exit:
     """
     async with session() as asking:
         if forget_store:
-            from workers.identity import forget
+            from client.identity import forget
 
             known = await forget(asking.client)
             told = "forgot which store its workers use; the next one to start tells anew" if known else "knew no store"
@@ -115,13 +124,13 @@ async def setup(*, forget_store: ForgetOption = False) -> Exit:
     return Exit.DONE
 
 
-async def missing_attributes(asking: Asking) -> list[str]:
+async def missing_attributes(asking: ActionClient) -> list[str]:
     """Those of our search attributes that the namespace does not have."""
     known = await _registered(asking)
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
-async def mistyped_attributes(asking: Asking) -> list[str]:
+async def mistyped_attributes(asking: ActionClient) -> list[str]:
     """Those that somebody registered under our names with another type."""
     known = await _registered(asking)
     return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
@@ -139,14 +148,14 @@ def attribute_types() -> dict[str, IndexedValueType.ValueType]:
     return {name: types[kind] for name, kind in wire.SEARCH_ATTRIBUTES.items()}
 
 
-async def _registered(asking: Asking) -> Mapping[str, IndexedValueType.ValueType]:
+async def _registered(asking: ActionClient) -> Mapping[str, IndexedValueType.ValueType]:
     from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 
     request = ListSearchAttributesRequest(namespace=asking.client.namespace)
     return (await asking.client.operator_service.list_search_attributes(request)).custom_attributes
 
 
-async def _register(asking: Asking, names: list[str]) -> None:
+async def _register(asking: ActionClient, names: list[str]) -> None:
     from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 
     types = attribute_types()

@@ -23,7 +23,7 @@ from starter.naming import user
 from starter.terminal import clean, command
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 EVERY = 1.0  # seconds between looks
 MOST = 500  # objects on the screen: more is for `starter list`
@@ -75,7 +75,7 @@ class Tui(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: ActionClient) -> None:
         super().__init__()
         self._asking = asking
         self._only = ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.faulty import PREFIX, Moto, running
 from tests.premises import Premises, fresh_database, opened
 from tests.user import User
@@ -98,13 +98,13 @@ def stack(premises: Premises) -> Service:
 
 
 @pytest.fixture
-def asking(client: Client, stack: Service) -> Asking:
+def asking(client: Client, stack: Service) -> ActionClient:
     """What a user can do, with a stack that answers."""
-    return Asking(client)
+    return ActionClient(client)
 
 
 @pytest.fixture
-async def user(asking: Asking, stack: Service, ns: str) -> AsyncIterator[User]:
+async def user(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[User]:
     """A user in a namespace of its own, whose faults end with the test."""
     someone = User(asking, stack, ns)
     yield someone

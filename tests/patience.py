@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from client.actions import ActionClient, Ticket
+from client.errors import Unanswered
 from domain.model import Outcome, Request
-from starter.asking import Asking, Ticket
-from starter.errors import Unanswered
 
 PATIENCE = 180  # seconds
 
 
-async def answered(asking: Asking, request: Request) -> Ticket:
+async def answered(asking: ActionClient, request: Request) -> Ticket:
     """The answer, whoever dies meanwhile: with an ID of its own it is the same request, however often it is asked."""
     assert request.request_id
     async with asyncio.timeout(PATIENCE):
@@ -22,6 +22,6 @@ async def answered(asking: Asking, request: Request) -> Ticket:
                 continue
 
 
-async def ended(asking: Asking, ticket: Ticket) -> Outcome:
+async def ended(asking: ActionClient, ticket: Ticket) -> Outcome:
     """The outcome of what was asked for; the answer has it if everything was over by then."""
     return ticket.admission.outcome or await asking.outcome(ticket.path, ticket.run)

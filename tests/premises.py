@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
+from client.connection import connect_temporal
 from workers import embedded
-from workers.connection import connect
 from workers.families import WORKFLOWS
 from workers.plugin import plugin
 from workers.service import Service
@@ -37,7 +37,7 @@ class Premises:
 @asynccontextmanager
 async def opened(home: Path, **settings: str) -> AsyncIterator[Premises]:
     server = await embedded.start(home)
-    client = await connect(home, plugin(sandbox=True))
+    client = await connect_temporal(home, plugin(sandbox=True))
     quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 2, "patience": 5}
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.

@@ -16,7 +16,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.records import FAMILIES
 from workers import embedded, logs
 from workers.plugin import plugin
@@ -35,7 +35,7 @@ async def main(families: list[str]) -> None:
         service.prepare()
         async with service.serve():
             for family in families or FAMILIES:
-                await FAMILIES[family](Recorder(client, family), Asking(client), service)
+                await FAMILIES[family](Recorder(client, family), ActionClient(client), service)
         await service.close()
         await server.stop()
 

@@ -11,13 +11,13 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from client import takeover
+from client.actions import ActionClient
+from client.errors import Unanswered
+from client.launching import OVERDUE, STARTED_ANYWAY, TASK_FAILED
 from domain.errors import Refused
 from domain.model import Request
 from domain.wire import ACTIONS_QUEUE
-from starter import takeover
-from starter.asking import Asking
-from starter.errors import Unanswered
-from starter.launching import OVERDUE, STARTED_ANYWAY, TASK_FAILED
 from tests.patience import PATIENCE
 from tests.user import User, spec
 from workers.plugin import plugin
@@ -25,7 +25,7 @@ from workers.plugin import plugin
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
 
-def losing(asking: Asking, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
+def losing(asking: ActionClient, monkeypatch: pytest.MonkeyPatch, message: str, *, after: Any = None) -> list[int]:
     """The first start with a question is done, and its answer lost. Returns how often that happened."""
     real = asking.client.execute_update_with_start_workflow
     lost: list[int] = []
@@ -108,7 +108,7 @@ async def test_the_answer_of_somebody_else_s_action_is_not_taken_for_ours(
 ) -> None:
     path = user.mci()
     await user.do(path, "create", spec=spec(1, ["aws"]))
-    other = Asking(await Client.connect(user.asking.client.service_client.config.target_host, plugins=[plugin()]))
+    other = ActionClient(await Client.connect(user.asking.client.service_client.config.target_host, plugins=[plugin()]))
 
     async def somebody_else() -> None:
         await user.asking.outcome(path)
@@ -145,7 +145,7 @@ async def test_a_take_over_whose_question_got_lost_is_asked_again(user: User, mo
     await user.until_status(path, "Prepared")
     real, lost = takeover._make_way, iter([RPCError(f"due to {TASK_FAILED}.", RPCStatusCode.UNAVAILABLE, b"")])
 
-    async def once(asking: Asking, request: Request, run: str) -> Any:
+    async def once(asking: ActionClient, request: Request, run: str) -> Any:
         for error in lost:
             raise error
         return await real(asking, request, run)
@@ -198,7 +198,7 @@ async def test_whether_somebody_polls_is_asked_again_while_the_server_is_away(
     user: User, temporal_address: str
 ) -> None:
     async with door(temporal_address) as (address, state):
-        asking = Asking(await Client.connect(address, plugins=[plugin()]))
+        asking = ActionClient(await Client.connect(address, plugins=[plugin()]))
         assert await asking.pollers(ACTIONS_QUEUE) > 0
         state["open"] = False
         for writer in list(state["all"]):

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain.faults import Fault, Kind
 from domain.model import Request, Result
 from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud
-from starter.asking import Asking
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
 from tests.user import spec
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -43,7 +43,7 @@ class Site:
     cloud: SimulatedCloud
 
     async def do(self, action: str) -> Result:
-        asking = Asking(self.client)
+        asking = ActionClient(self.client)
         ticket = await asking.ask(
             Request(path=MCI, action=action, spec=spec(4, ["aws"]) if action == "create" else None)
         )
@@ -69,7 +69,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     server = await embedded.start(tmp_path)
     settings = Settings(home=tmp_path)
     database, clouds = Database(settings.store()), Database(settings.cloud())
-    client = await connect(tmp_path, plugin())
+    client = await connect_temporal(tmp_path, plugin())
     found = Site(tmp_path, server, client, SqlInventory(database), SimulatedCloud("aws", clouds))
     yield found
     database.close()
@@ -88,7 +88,7 @@ async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
         "RATCHET_LOG_LEVEL": "error",
     }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
-    asking = Asking(site.client)
+    asking = ActionClient(site.client)
     async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
         while not await asking.pollers(ACTIONS_QUEUE):
             await asyncio.sleep(0.02)

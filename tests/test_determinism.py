@@ -27,7 +27,7 @@ from temporalio.worker import (
     Worker,
 )
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.records import FAMILIES
 from workers import embedded, service
 from workers.families import WORKFLOWS
@@ -125,7 +125,7 @@ async def _told(address: str, home: Path, family: str, most: int) -> Compared:
     compared = Compared(client, family, most)
     async with running.serve(), asyncio.timeout(400):
         with suppress(Enough):
-            await FAMILIES[family](compared, Asking(client), running)
+            await FAMILIES[family](compared, ActionClient(client), running)
     await running.close()
     replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin(sandbox=True)])
     async with replayer.workflow_replay_iterator(_each(compared.histories)) as results:

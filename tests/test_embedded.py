@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from client.connection import EMBEDDED_FILE
 from domain.errors import Refused
 from providers.ports import OURS, free_port
 from workers import embedded
-from workers.connection import EMBEDDED_FILE
 
 
 async def test_servers_that_start_at_the_same_moment_do_not_take_each_others_answers(tmp_path: Path) -> None:

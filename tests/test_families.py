@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from domain.machine import Ruling
 from domain.model import Done, Grant, Request
-from starter.families import FACES
+from starter.families import EXTENSIONS
 from tests.chaos.families import STORIES
 from tests.records import FAMILIES as RECORDED
 from workers import families
@@ -22,7 +22,7 @@ from workflows.leases.actions import UpdateLease
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = {module.__name__.rpartition(".")[2] for module in families.FAMILIES}  # type: ignore[attr-defined]
 LISTS = {
-    "starter/families.py": set(FACES),
+    "starter/families.py": set(EXTENSIONS),
     "tests/records/__init__.py": set(RECORDED) - {"kernel"},
     "tests/chaos/families/__init__.py": {story.family for story in STORIES} - {"healing"},
     "docs/": {name for name in FAMILIES if (ROOT / "docs" / f"{name}.md").exists()},
@@ -36,7 +36,7 @@ def test_every_family_of_the_worker_is_in(where: str) -> None:
 
 
 def test_every_family_has_a_demo() -> None:
-    assert [name for name, face in FACES.items() if face.demo is None] == []
+    assert [name for name, face in EXTENSIONS.items() if face.demo is None] == []
 
 
 ACTIONS = [each for each in families.WORKFLOWS if issubclass(each, Action)]

@@ -24,8 +24,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "providers": {"domain"},
     "activities": {"domain"},
     "workflows": {"domain", "activities"},
-    "workers": {"domain", "store", "providers", "activities", "workflows"},
-    "starter": {"domain", "activities", "workflows", "workers"},
+    "client": {"domain", "activities"},
+    "workers": {"domain", "store", "providers", "activities", "workflows", "client"},
+    "starter": {"domain", "activities", "workflows", "client", "workers"},
 }
 LONGEST = 400  # lines of a file
 SAID = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

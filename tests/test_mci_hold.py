@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 from temporalio.testing import TimeSkipper
 
+from client.actions import ActionClient, Ticket
 from domain.errors import Category, Refused
 from domain.mci.messages import CONTINUE, WITHDRAW, Decision
 from domain.model import Outcome, Request, Result
 from domain.ports import SHARED
-from starter.asking import Asking, Ticket
 from starter.mci import steering
 from tests.patience import PATIENCE
 from tests.test_crashes import MCI, Site, site, worker
@@ -165,7 +165,7 @@ async def test_a_forced_delete_takes_over_from_an_mci_that_holds(user: User) -> 
 
 async def test_an_mci_holds_for_days(user: User) -> None:
     skipper = TimeSkipper(user.asking.client)
-    patient = User(Asking(skipper.client), user.service, user.ns)
+    patient = User(ActionClient(skipper.client), user.service, user.ns)
     ticket = await holding(patient)
     handle = skipper.client.get_workflow_handle(patient.mci())
     await skipper.fast_forward(handle, timedelta(days=9))
@@ -177,7 +177,7 @@ async def test_an_mci_holds_for_days(user: User) -> None:
 async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Site) -> None:
     spec = {"option": "hold", "subGroups": [{"name": "a", "csp": "aws", "region": "r1"}]}
     async with worker(site) as first:
-        ticket = await Asking(site.client).ask(Request(path=MCI, action="create", spec=spec))
+        ticket = await ActionClient(site.client).ask(Request(path=MCI, action="create", spec=spec))
         assert ticket.admission.grant
         async with asyncio.timeout(PATIENCE):
             while (await site.inventory.get(MCI)).status != "Prepared":
@@ -191,4 +191,4 @@ async def test_an_mci_goes_on_holding_when_worker_and_server_are_killed(site: Si
     async with worker(site):
         await site.client.get_workflow_handle(MCI).signal(CONTINUE, Decision(requested_by="eve"))
         async with asyncio.timeout(PATIENCE):
-            assert (await Asking(site.client).outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"
+            assert (await ActionClient(site.client).outcome(MCI, ticket.run)).status == "Running:1 (R:1/1)"

@@ -19,6 +19,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain.errors import Refused
 from domain.faults import Fault
 from domain.limits import CLOUDS
@@ -27,11 +29,9 @@ from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
 from domain.model import Result
 from domain.ports import SHARED, VmState
 from providers.simulated.tables import vms
-from starter.asking import Asking
 from starter.mci import steering
 from tests.user import User
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -76,12 +76,12 @@ class Stack:
 
     async def _start(self, home: Path) -> User:
         self._server = await embedded.start(home)
-        client = await connect(home, plugin())
+        client = await connect_temporal(home, plugin())
         told = Settings(home=home, simulated_latency=0, simulated_jitter=0, call_timeout=1, patience=1)
         self.service = Service(client, told)
         self.service.prepare()
         await self.serve()
-        return User(Asking(client), self.service, "t1")
+        return User(ActionClient(client), self.service, "t1")
 
     async def serve(self) -> None:
         """A worker process begins to work."""

@@ -13,10 +13,10 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from client.actions import ActionClient
+from client.errors import Unanswered
 from domain import wire
 from domain.model import Query, Stepped
-from starter.asking import Asking
-from starter.errors import Unanswered
 from tests.user import User
 
 
@@ -27,7 +27,7 @@ async def answering(query: Query) -> Stepped:
 
 async def test_a_question_that_a_frozen_worker_took_is_asked_once_more(client: Client, ns: str) -> None:
     queue = f"frozen-{ns}"
-    asking = Asking(client)
+    asking = ActionClient(client)
     poll = PollActivityTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), identity="frozen")
     frozen = asyncio.create_task(client.workflow_service.poll_activity_task_queue(poll, timeout=timedelta(seconds=60)))
     question = asyncio.create_task(asking.read(wire.READ_STORE, Query(), Stepped, seconds=3, queue=queue))
@@ -46,7 +46,7 @@ async def test_a_question_that_was_tried_and_failed_is_not_asked_again(client: C
 
     async with Worker(client, task_queue=f"failing-{ns}", activities=[failing]):
         with pytest.raises(Unanswered, match="the disk is full"):
-            await Asking(client).read(wire.READ_STORE, Query(), Stepped, seconds=2, queue=f"failing-{ns}")
+            await ActionClient(client).read(wire.READ_STORE, Query(), Stepped, seconds=2, queue=f"failing-{ns}")
     assert len(set(asked)) == 1
 
 

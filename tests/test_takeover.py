@@ -14,12 +14,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities import clearing
 from activities.clearing import Clearing
 from activities.refusals import refusal_in
+from client import takeover
 from domain import wire
 from domain.errors import Category, Refused
 from domain.mci.messages import Decision
 from domain.model import Request
 from domain.requests import MakeWay
-from starter import takeover
 from starter.mci.steering import decide
 from tests.patience import PATIENCE
 from tests.user import User, spec

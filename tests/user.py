@@ -9,13 +9,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.model import HistoryLine, ObjectView, Outcome, Request
 from domain.ports import VmState
 from domain.wire import split_placement
 from providers.simulated import Vm
 from providers.simulated.tables import vms
-from starter.asking import Asking, Ticket
 from tests.patience import PATIENCE
 from workers.service import Service
 
@@ -33,7 +33,7 @@ def spec(size: int = 2, csps: Sequence[str] = ("aws", "gcp"), regions: int = 1) 
 
 @dataclass(frozen=True)
 class User:
-    asking: Asking
+    asking: ActionClient
     service: Service
     ns: str
 

@@ -1,1 +1,1 @@
-"""Bootstrap: settings, the one Temporal plugin, the worker process, and the embedded server."""
+"""Bootstrap: worker settings, the one Temporal plugin, the worker process, and the embedded server."""

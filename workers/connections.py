@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from client.documents import Unreadable, read
 from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
 from domain.errors import Category, ProviderError, Refused, Superseded, brief
 from domain.ports import Cloud
@@ -12,7 +13,6 @@ from domain.wire import cloud_queue, split_placement
 from providers.aws import AwsCloud, check_offline
 from providers.places import ByRegion
 from providers.simulated.catalogue import connections as simulated_connections
-from workers.documents import Unreadable, read
 
 
 def load(file: Path | None) -> Connections:

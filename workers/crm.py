@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from client.connection import connect_temporal
 from domain.edge.faults import CrmFault, Trouble
 from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
@@ -20,7 +21,6 @@ from providers.edge.handover import Handover, end, is_crm
 from providers.edge.platform import Platform
 from providers.edge.token import Token
 from workers import logs
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -63,7 +63,7 @@ async def serve(settings: Settings, orders: Orders) -> int:
     if orders.takeover and platform.fault("start", orders.cloudlet, orders.version, (Trouble.CRASH_BEFORE,)):
         log.error("ending at once, as the fault script says")
         return 1
-    client = await connect(settings.home, plugin())
+    client = await connect_temporal(settings.home, plugin())
     agent = Agent(client, orders.cloudlet, orders.version, platform, handover, token, orders.latency)
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, agent.stop)

@@ -20,11 +20,11 @@ from typing import IO
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from client.connection import EMBEDDED_FILE
 from domain import wire
 from domain.errors import Category, Refused
 from providers.ports import free_port as free_port  # for those who start processes of their own
 from providers.ports import listens
-from workers.connection import EMBEDDED_FILE
 
 START_SECONDS = 30
 TRIES = 3

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from client.connection import EMBEDDED_FILE, embedded
 from domain.errors import Category, Refused
-from workers.connection import EMBEDDED_FILE, embedded
 
 LOCK_FILE = "up.lock"
 

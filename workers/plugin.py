@@ -10,8 +10,8 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from client.payloads import converter, patient
 from workers.logs import ActionInLogs
-from workers.payloads import converter, patient
 from workers.settings import Settings
 from workflows.shield import Shield
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from client.documents import Unreadable, read
 from domain.errors import Category, Refused
 from domain.fields import explain
 from domain.policy import Policy
-from workers.documents import Unreadable, read
 
 
 def load(name: str) -> Policy:

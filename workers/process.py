@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import structlog
 from temporalio.client import Client, Plugin
 
+from client import tracing
+from client.connection import connect_temporal
+from client.identity import agree
+from client.payloads import converter
 from domain.errors import Category, Refused
 from store.engine import Database
 from store.identity import identity, restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
-from workers.connection import connect
 from workers.connections import check, load
 from workers.home import occupied
-from workers.identity import agree
-from workers.payloads import converter
 from workers.plugin import plugin
 from workers.service import Service, all_queues
 from workers.settings import Settings, redacted
@@ -44,14 +45,14 @@ async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Serv
     check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("worker")
-    client = await connect(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
+    client = await connect_temporal(settings.home, *_plugins(settings), runtime=telemetry.runtime(settings))
     async with _service(client, settings, make) as service:
         stop = stopped()
         async with service.serve(queues):
             log.info("serving", queues=list(queues), store=redacted(settings.store()))
             await stop.wait()
             log.info("stopping: what runs is finished or handed over")
-    telemetry.flush(settings)
+    tracing.flush(settings)
     log.info("stopped")
 
 
@@ -119,7 +120,7 @@ def stopped() -> asyncio.Event:
 
 
 def _plugins(settings: Settings) -> list[Plugin]:
-    return [*telemetry.plugins(settings), plugin(settings.sandbox, converter(settings))]
+    return [*tracing.plugins(settings), plugin(settings.sandbox, converter(settings))]
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ from activities.reading import Reading
 from activities.retention import Archive, Retention
 from activities.simulation import Simulation
 from activities.verifying import Verifying
+from client.tracing import span
 from domain.connections import Connections
 from domain.errors import RatchetError, brief
 from domain.limits import RateLimits
@@ -62,7 +63,6 @@ from workers.families import (
 from workers.parts import Parts
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
-from workers.telemetry import span
 from workflows.shield import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"

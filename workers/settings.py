@@ -1,4 +1,4 @@
-"""Our own settings, from RATCHET_* variables. Temporal's are Temporal's: TEMPORAL_* and its profiles."""
+"""A worker's settings: what any client of Temporal needs, and the rest, from RATCHET_* variables."""
 
 from __future__ import annotations
 
@@ -6,36 +6,27 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
 
+from client.settings import ClientSettings, Word
 from domain.limits import MAX_VMS_PER_MCI
 
-Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
-
-class Settings(BaseSettings):
+class Settings(ClientSettings):
     """`RATCHET_STORE_URL=postgresql://… starter worker` and so on."""
 
-    model_config = SettingsConfigDict(env_prefix="RATCHET_", extra="ignore", frozen=True)
-
-    home: Path = Path(".ratchet")
     store_url: str = ""
     store_pool: int = Field(8, ge=1, le=100)
     cloud_url: str = ""
-    ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
     drain: float = Field(10.0, ge=0)
     # Seconds that the next step of an action is kept for the worker that knows it. Short: a dead worker's actions go on
     # sooner elsewhere. Long: under load, fewer actions are read again from their beginning.
     step_patience: float = Field(5.0, gt=0)
-    deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
     build: Word = ""
     sandbox: bool = False  # workflows run in Temporal's sandbox in our tests; here it would only cost CPU
     policy_file: str = ""  # who may do what
-    keys_file: str = ""  # with it, whatever goes through Temporal is encrypted
     crm_token_file: Path | None = None  # with which a CRM proves who it is; its own in the home if not said
     metrics: str = ""  # where Prometheus may ask, such as 127.0.0.1:9464
-    traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     call_timeout: float = Field(300.0, gt=0)

@@ -8,7 +8,7 @@ from domain.edge import KINDS
 from domain.edge.tables import POLICY
 from starter.edge import crm, demo, tree
 from starter.edge.demand import demand
-from starter.faces import STEERING, Face
+from starter.extensions import STEERING, CliExtension
 from starter.kinds import described
 
 POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs if kind.table is POLICY}
@@ -26,7 +26,7 @@ def extend(app: App) -> None:
             described(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
 
 
-FACE = Face(
+EXTENSION = CliExtension(
     documents={"cloudlet": tree.cloudlet_document},
     remarks={"cloudlet": tree.remarks},
     extend=extend,

@@ -23,12 +23,13 @@ from domain.paths import ancestors, expand, kind_of, short
 from domain.wire import READ_OBJECT, companion
 from starter import terminal
 from starter.errors import Exit
-from starter.faces import RUNNING
+from starter.extensions import RUNNING
 from starter.kinds import Target, spec_in
-from starter.session import load_settings, session
+from starter.session import session
+from starter.stack import worker_settings
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its stead.", group=RUNNING)
 
@@ -53,7 +54,7 @@ async def run(
 
     path = expand(cloudlet, SCOPE)
     orders = Orders(path, version, latency, takeover, _faults(faults) if faults else None)
-    return Exit(await serve(load_settings(), orders))
+    return Exit(await serve(worker_settings(), orders))
 
 
 @app.command
@@ -64,7 +65,7 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
     """
     from workers.crm import stop_all
 
-    ended = await stop_all(load_settings().home, expand(cloudlet, SCOPE))
+    ended = await stop_all(worker_settings().home, expand(cloudlet, SCOPE))
     terminal.say(f"ended: {', '.join(map(str, ended))}" if ended else "no CRM of this cloudlet runs on this machine")
     return Exit.DONE
 
@@ -81,7 +82,7 @@ async def token(
     """
     from workers.crm import token_of
 
-    own = token_of(load_settings(), expand(cloudlet, SCOPE))
+    own = token_of(worker_settings(), expand(cloudlet, SCOPE))
     made = new or not own.file.exists()
     terminal.out(own.make() if made else own.key())
     terminal.say(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
@@ -150,7 +151,7 @@ def _cloudlet_of(path: str) -> str:
     return [*ancestors(path), path][1]
 
 
-async def _current(asking: Asking, path: str) -> int:
+async def _current(asking: ActionClient, path: str) -> int:
     """The notify-id of the CRM that is connected: of the one to come, during an upgrade."""
     cloudlet = _cloudlet_of(path)
     view = await asking.read(READ_OBJECT, Query(path=cloudlet), ObjectView)
@@ -164,11 +165,11 @@ async def _current(asking: Asking, path: str) -> int:
     return int(crm["notify_id"])
 
 
-async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[str, Any]:
+async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> dict[str, Any]:
     """With the proof that a cloudlet with a key asks for: about this object, and the action that runs there."""
     from workers.crm import token_of
 
-    own = token_of(load_settings(), _cloudlet_of(path))
+    own = token_of(worker_settings(), _cloudlet_of(path))
     if not own.there():
         return message
     try:
@@ -179,7 +180,7 @@ async def _signed(asking: Asking, path: str, message: dict[str, Any]) -> dict[st
     return own.signed(wire.CRM_RESPONSE, path, {**message, **epoch})
 
 
-async def _deliver(asking: Asking, path: str, message: dict[str, Any]) -> str:
+async def _deliver(asking: ActionClient, path: str, message: dict[str, Any]) -> str:
     """To the action on the object; to the cloudlet's link if there is none; else only into the history."""
     link = companion(_cloudlet_of(path), wire.LINK)
     heard = await _signal(asking, path, message)
@@ -201,7 +202,7 @@ class Heard(Enum):
     FULL = "full"  # whoever runs there has heard as many signals as Temporal lets one run hear
 
 
-async def _signal(asking: Asking, workflow_id: str, message: dict[str, Any]) -> Heard:
+async def _signal(asking: ActionClient, workflow_id: str, message: dict[str, Any]) -> Heard:
     from temporalio.service import RPCError, RPCStatusCode
 
     CrmResponse.model_validate(message)

@@ -22,7 +22,7 @@ from starter.errors import Exit
 from starter.session import load_settings
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 LATENCY = 0.9  # of the CRM's work: slow enough to watch
 GLANCE = 0.15
@@ -56,7 +56,7 @@ async def demo() -> Exit:
     return Exit.DONE
 
 
-async def _create(asking: Asking, path: str) -> None:
+async def _create(asking: ActionClient, path: str) -> None:
     cluster = f"{path}:cluster:c1"
     heading(2, "create a cluster", "and an app in it at the same time: that is refused")
     running = asyncio.create_task(_play(asking, cluster, "create", {"nodes": 2}))
@@ -66,7 +66,7 @@ async def _create(asking: Asking, path: str) -> None:
     await running
 
 
-async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> None:
+async def _crash(asking: ActionClient, path: str, crm: asyncio.subprocess.Process) -> None:
     heading(3, "kill the CRM while it creates the app", "a new one connects, says what it has, and is asked again")
     app = f"{path}:cluster:c1:app:shop"
     running = asyncio.create_task(_play(asking, app, "create", {"replicas": 2}))
@@ -78,7 +78,7 @@ async def _crash(asking: Asking, path: str, crm: asyncio.subprocess.Process) -> 
     await running
 
 
-async def _fail(asking: Asking, path: str) -> None:
+async def _fail(asking: ActionClient, path: str) -> None:
     heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
     from workers.crm import break_next
 
@@ -93,7 +93,7 @@ async def _fail(asking: Asking, path: str) -> None:
 
 
 async def _play(
-    asking: Asking, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
+    asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
 ) -> Outcome:
     """One action, with every status that its object passes through."""
     began = time.monotonic()
@@ -110,7 +110,7 @@ async def _play(
     return outcome
 
 
-async def _tell(asking: Asking, path: str, run: str, seen: int) -> int:
+async def _tell(asking: ActionClient, path: str, run: str, seen: int) -> int:
     """The moves of an action that were not told yet. Returns up to where it is told."""
     lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
     mine = [line for line in lines if line.run == run]
@@ -121,7 +121,7 @@ async def _tell(asking: Asking, path: str, run: str, seen: int) -> int:
     return max((line.seq for line in mine), default=seen)
 
 
-async def _until(asking: Asking, path: str, status: str) -> None:
+async def _until(asking: ActionClient, path: str, status: str) -> None:
     async with asyncio.timeout(30):
         while True:
             found = [view async for view in asking.everything(path.split(":")[-2], path)]
@@ -131,7 +131,7 @@ async def _until(asking: Asking, path: str, status: str) -> None:
 
 
 @asynccontextmanager
-async def _crm(asking: Asking, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _crm(asking: ActionClient, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """The CRM for the time of the demo; whatever of it is left at the end is ended."""
     from workers.crm import stop_all
 
@@ -141,7 +141,7 @@ async def _crm(asking: Asking, path: str, version: str) -> AsyncIterator[asyncio
         await stop_all(load_settings().home, path)
 
 
-async def _start_crm(asking: Asking, path: str, version: str) -> asyncio.subprocess.Process:
+async def _start_crm(asking: ActionClient, path: str, version: str) -> asyncio.subprocess.Process:
     words = ["crm", "run", "--cloudlet", path, "--version", version, "--latency", str(LATENCY)]
     settings = load_settings()
     settings.home.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ async def _start_crm(asking: Asking, path: str, version: str) -> asyncio.subproc
     return process
 
 
-async def _free_name(asking: Asking) -> str:
+async def _free_name(asking: ActionClient) -> str:
     """edge-1, or the number after the highest that there ever was on this machine."""
     home = load_settings().home / "crm"
     files = [file.stem for file in home.glob("demo-edge-*.db")] if home.exists() else []

@@ -16,7 +16,7 @@ from starter.session import session
 from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 SCOPE = ("org", "cloudlet")
 
@@ -80,7 +80,7 @@ def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
     return told
 
 
-async def remarks(_asking: Asking, cloudlet: ObjectView) -> list[tuple[str, str]]:
+async def remarks(_asking: ActionClient, cloudlet: ObjectView) -> list[tuple[str, str]]:
     """Who does the work there, if anybody; and how to get one."""
     if (cloudlet.info.get("crm") or {}).get("connected"):
         return [("on site", _crm(cloudlet))]

@@ -15,7 +15,7 @@ from domain.model import ObjectView, Query
 from domain.paths import expand, name_of, short
 from starter import terminal
 from starter.errors import Exit
-from starter.faces import Face
+from starter.extensions import CliExtension
 from starter.kinds import DEFAULT_LIMIT, Command, Limit, Prefix, Target, described
 from starter.leases.calendar import drawn
 from starter.leases.demo import demo
@@ -25,7 +25,7 @@ from starter.session import session
 from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 SCOPE = ("project", "lease")
 PAGE = 100
@@ -135,7 +135,7 @@ async def _lease(path: str) -> LeaseView:
         return await asking.read(names.READ_LEASE, Query(path=path), LeaseView)
 
 
-async def remarks(asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+async def remarks(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """From when to when, what is held, and whether anything of that is missing."""
     lease = await asking.read(names.READ_LEASE, Query(path=view.path), LeaseView)
     told = [("term", f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}")]
@@ -198,7 +198,7 @@ def _extend(app: App) -> None:
     lease.command(list_leases, name="list")
 
 
-FACE = Face(
+EXTENSION = CliExtension(
     extend=_extend,
     remarks={"lease": remarks},
     demo=demo,

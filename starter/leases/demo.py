@@ -17,7 +17,7 @@ from starter.errors import Exit
 from starter.leases.calendar import drawn
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 FIRST, SECOND = timedelta(seconds=6), timedelta(seconds=3)  # how long the two leases last
 PATIENCE = 60
@@ -47,7 +47,7 @@ async def demo() -> Exit:
 
 
 class _Story:
-    def __init__(self, asking: Asking, pool: str) -> None:
+    def __init__(self, asking: ActionClient, pool: str) -> None:
         self.asking = asking
         self.pool = pool
         self.began = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cyclopts import App
 
-from starter.faces import Face
+from starter.extensions import CliExtension
 from starter.machines import demo, queue
 
 EXAMPLES = {
@@ -21,4 +21,4 @@ def _extend(app: App) -> None:
     app.command(queue.app)
 
 
-FACE = Face(extend=_extend, demo=demo.machines, examples=EXAMPLES)
+EXTENSION = CliExtension(extend=_extend, demo=demo.machines, examples=EXAMPLES)

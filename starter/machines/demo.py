@@ -11,7 +11,7 @@ from starter.demo import admitted, free_name, heading, refused, see, somewhere, 
 from starter.errors import OF_RESULT, Exit
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 
 async def machines() -> Exit:
@@ -49,7 +49,7 @@ async def machines() -> Exit:
     return code
 
 
-async def _scenario(asking: Asking, db: str, there: str) -> Exit:
+async def _scenario(asking: ActionClient, db: str, there: str) -> Exit:
     heading(2, f"migrate it to {there}: the user sees nothing of that")
     await admitted(asking, db, "migrate", {"node": there})
     view = await asking.read(wire.READ_OBJECT, Query(path=db), ObjectView)

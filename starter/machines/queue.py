@@ -16,14 +16,14 @@ from domain.model import Holders, LineOrder, Query
 from domain.paths import short
 from starter import reads
 from starter.errors import Exit
-from starter.faces import LOOKING
+from starter.extensions import LOOKING
 from starter.kinds import Target
 from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import session
 from starter.watching import Watch, watching
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 AT_ONCE = 20
 HEADINGS = ("OBJECT", "PLACE", "ACTION", "BY", "HIDDEN", "SINCE")
@@ -87,14 +87,14 @@ async def _queues(where: str, output: Output) -> Exit:
     return _show(held, output, nothing)
 
 
-async def _locks(asking: Asking, where: str) -> list[LockView]:
+async def _locks(asking: ActionClient, where: str) -> list[LockView]:
     """What makes the lines: exclusive locks, and lines that are closed; in the order of their coming."""
     held = (await asking.read(wire.READ_LOCKS, Query(path=where), LocksView)).locks
     lines = [lock for lock in held if lock.mode in (*EXCLUSIVE, Mode.CLOSED)]
     return sorted(lines, key=lambda lock: (lock.path, lock.since))
 
 
-async def _drain(asking: Asking, paths: list[str]) -> dict[str, int]:
+async def _drain(asking: ActionClient, paths: list[str]) -> dict[str, int]:
     """Drain lines, some at once. How many were in each."""
     from temporalio.common import WorkflowIDConflictPolicy
 

@@ -8,16 +8,16 @@ from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.mci.tables import Phase
 from domain.model import ObjectView
 from domain.paths import short
-from starter.faces import Face
+from starter.extensions import CliExtension
 from starter.mci import demo
 from starter.mci.commands import extend
 from starter.mci.documents import mci_document, vm_document
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 
-async def remarks(_asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
+async def remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """An MCI that holds waits for a word; which, and how it is said."""
     if view.phase != Phase.PREPARED:
         return []
@@ -25,7 +25,7 @@ async def remarks(_asking: Asking, view: ObjectView) -> list[tuple[str, str]]:
     return [("holding", f"go on: {go_on}; give up: {give_up}")]
 
 
-FACE = Face(
+EXTENSION = CliExtension(
     documents={"mci": mci_document, "vm": vm_document},
     remarks={"mci": remarks},
     extend=extend,

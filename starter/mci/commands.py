@@ -11,9 +11,10 @@ from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyRepo
 from domain.paths import expand
 from starter import actions, reads, terminal
 from starter.errors import Exit
-from starter.faces import STEERING
+from starter.extensions import STEERING
 from starter.kinds import Command, Target, described
 from starter.mci import orphans
+from starter.mci.documents import mci_document
 from starter.naming import user
 from starter.output import OutputOption, Sheet, show
 from starter.session import session
@@ -54,7 +55,7 @@ async def status(
     path = _path(target)
     if refresh:
         _tell(await _survey(Survey(path=path)))
-    return await watching(watch, lambda: reads.status(registry.kind("mci"), path, output))
+    return await watching(watch, lambda: reads.status(registry.kind("mci"), path, output, mci_document))
 
 
 async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:

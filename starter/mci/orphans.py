@@ -16,7 +16,7 @@ from starter.output import OutputOption, Sheet, show
 from starter.session import session
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 HEADINGS = ("PATH", "PLACE", "CLOUD ID", "STATE", "RECORD")
 SECONDS = 600.0
@@ -76,7 +76,7 @@ async def _remove(orphan: Orphan, options: Options) -> Exit:
     return await act(registry.kind("orphan"), path, "remove", options, {"place": orphan.place})
 
 
-async def every_orphan(asking: Asking, path: str) -> tuple[list[Orphan], list[str]]:
+async def every_orphan(asking: ActionClient, path: str) -> tuple[list[Orphan], list[str]]:
     """All orphans at or below a path, page by page, and the places that did not answer."""
     found: list[Orphan] = []
     silent: list[str] = []

@@ -8,17 +8,17 @@ from temporalio.exceptions import ActivityError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.refusals import refusal_in
+from client.actions import ActionClient
+from client.errors import Unanswered
+from client.launching import USED_UP, said
 from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import HOLDING, SURVEY_VMS, Decision, Survey, SurveyReport
 from domain.model import ObjectView, Query
-from starter.asking import Asking
-from starter.errors import Unanswered
-from starter.launching import USED_UP, said
 
 
-async def decide(asking: Asking, path: str, word: str, decision: Decision) -> str:
+async def decide(asking: ActionClient, path: str, word: str, decision: Decision) -> str:
     """Tell an MCI that holds what is to become of it. Returns the run; Refused if it does not hold."""
     running = await asking.newest(path)
     if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
@@ -41,14 +41,14 @@ async def decide(asking: Asking, path: str, word: str, decision: Decision) -> st
     return running.run_id
 
 
-async def _signal(asking: Asking, path: str, run: str, word: str, decision: Decision) -> None:
+async def _signal(asking: ActionClient, path: str, run: str, word: str, decision: Decision) -> None:
     """The run has answered as many updates as Temporal lets it: a signal says the same, without an answer."""
     if not (await asking.progress(path, run)).step.startswith(HOLDING):
         raise await _not_holding(asking, path, word)
     await asking.client.get_workflow_handle(path, run_id=run).signal(word, decision)
 
 
-async def survey(asking: Asking, wish: Survey) -> SurveyReport:
+async def survey(asking: ActionClient, wish: Survey) -> SurveyReport:
     """Hold an MCI's records against the clouds. Asked for twice at once, it is done once."""
     await asking.someone_polls(wire.ACTIONS_QUEUE)
     role = ("reconcile" if wish.reconcile else "refresh") + ("-dry-run" if wish.dry_run else "")
@@ -71,7 +71,7 @@ async def survey(asking: Asking, wish: Survey) -> SurveyReport:
     return report
 
 
-async def _not_holding(asking: Asking, path: str, word: str) -> Refused:
+async def _not_holding(asking: ActionClient, path: str, word: str) -> Refused:
     view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
     message = f"{word} is not allowed for MCI under {view.status}: it is not holding"
     return Refused(Category.NOT_ALLOWED, message, f"starter mci status {path}")

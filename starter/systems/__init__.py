@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from starter.faces import Face
+from starter.extensions import CliExtension
 from starter.systems import commands, demo
 
-FACE = Face(
+EXTENSION = CliExtension(
     extend=commands.extend,
     demo=demo.systems,
     examples={"system": "shop", "part": "web", "deploy": "d1", "teardown": "t1"},

@@ -25,7 +25,7 @@ from starter.kinds import spec_in
 from starter.progress import changes
 
 if TYPE_CHECKING:
-    from starter.asking import Asking, Ticket
+    from client.actions import ActionClient, Ticket
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "examples" / "system-demo.yaml"
@@ -63,7 +63,7 @@ class Failure(Exception):
 class Demo:
     """What the steps of the story share."""
 
-    asking: Asking
+    asking: ActionClient
     path: str
     definition: dict[str, Any]
     port: int = field(init=False)

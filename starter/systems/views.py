@@ -22,7 +22,7 @@ from starter.output import Output, Sheet, show, when
 from starter.session import session
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 MOST = 5_000
 
@@ -115,7 +115,7 @@ async def graph(path: str) -> Exit:
     return Exit.DONE
 
 
-async def _tree(asking: Asking, path: str) -> Tree:
+async def _tree(asking: ActionClient, path: str) -> Tree:
     top = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
     parts = [view async for view in asking.everything("part", path) if view.path != path]
     seen = await asking.read(READ_SERVICES, Query(path=path, limit=MOST), ServicesView)

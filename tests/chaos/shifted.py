@@ -16,7 +16,7 @@ from domain import model  # noqa: F401  its models keep the real type
 from tests.chaos.crash import CrashingService
 from workers import __main__, service  # noqa: F401  everything that a worker imports
 
-OURS = ("store", "providers", "activities", "workers")
+OURS = ("store", "providers", "activities", "client", "workers")
 _file = Path(os.environ["CLOCK_FILE"])
 _time = time.time
 

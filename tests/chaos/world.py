@@ -16,6 +16,9 @@ from uuid import uuid4
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from client.actions import ActionClient, Ticket
+from client.connection import connect_temporal
+from client.errors import NoWorker, Unanswered
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault
@@ -23,15 +26,12 @@ from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome,
 from domain.wire import ACTIONS_QUEUE
 from providers.machines import SimulatedHypervisor
 from providers.simulated import SimulatedCloud, Vm
-from starter.asking import Asking, Ticket
-from starter.errors import NoWorker, Unanswered
 from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.nursery import Child, Nursery
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -56,8 +56,8 @@ class World:
     _script: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
-    def asking(self) -> Asking:
-        return Asking(self.client)
+    def asking(self) -> ActionClient:
+        return ActionClient(self.client)
 
     def ns(self) -> str:
         return f"w{next(self._numbers)}"
@@ -215,7 +215,9 @@ async def world(home: Path, workers: Nursery | None = None, **settings: str) -> 
         server = await embedded.start(home)
         clouds = Database(Settings(home=home).cloud())
         cloud, hypervisor = SimulatedCloud("aws", clouds), SimulatedHypervisor(clouds)
-        made = World(home, server, await connect(home, plugin()), cloud, hypervisor, Crms(home), opened, settings)
+        made = World(
+            home, server, await connect_temporal(home, plugin()), cloud, hypervisor, Crms(home), opened, settings
+        )
         try:
             await made.start_worker()
             yield made

@@ -13,6 +13,7 @@ import yaml
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from client import payloads
 from domain import registry
 from domain.edge.faults import CrmFaults
 from domain.errors import Refused
@@ -20,7 +21,7 @@ from domain.faults import FaultScript
 from domain.model import Request
 from starter.kinds import spec_in
 from tests.fuzz.inputs import HOSTILE, drawn, mappings, spoilt, texts, torn, values
-from workers import connections, payloads, policies
+from workers import connections, policies
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VERBS = [(kind, verb) for kind in registry.KINDS.values() for verb in kind.verbs]

@@ -24,6 +24,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import TemporalError
 from temporalio.service import RPCError
 
+from client.codec import CodecServer, serving
+from client.payloads import Encryption, Keys
 from domain.edge import messages as edge_wire
 from domain.mci.messages import CONTINUE, WITHDRAW
 from domain.model import Query, Verification
@@ -35,9 +37,7 @@ from tests.test_edge.kit import QUICK, edge_of, fault
 from tests.test_machines.estate import Estate
 from tests.user import User
 from workers import embedded
-from workers.codec import CodecServer, serving
 from workers.families import WORKFLOWS
-from workers.payloads import Encryption, Keys
 
 SECONDS = timedelta(seconds=20)
 SECONDS_OF_FIRE = 120  # for all the workflows together: each takes some hundred messages a second

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from client.actions import ActionClient
 from domain.edge import messages as wire
 from domain.wire import companion
-from starter.asking import Asking
 from tests.patience import PATIENCE
 from tests.records.keeper import Keeper
 from tests.test_edge.kit import Edge, edge_of, fault
@@ -14,7 +14,7 @@ from tests.user import User
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
     user = User(asking, service, "recorded")
     async with edge_of(user, service.settings.home, asking.client) as edge:
         path = await edge.up(latency=0.05, cleanup=1)

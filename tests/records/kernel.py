@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from client.actions import ActionClient
 from domain import wire
 from domain.healing import Sweep
 from domain.model import LineOrder
-from starter.asking import Asking
 from tests.records.keeper import Keeper
 from tests.user import User, spec
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
     await asking.client.execute_workflow(wire.HEAL, Sweep(), id="sweep", task_queue=wire.ACTIONS_QUEUE)
     await recorder.keep("sweep", "heal-succeeded")
     user = User(asking, service, "drained")

@@ -6,14 +6,14 @@ from contextlib import suppress
 
 from temporalio.service import RPCError
 
+from client.actions import ActionClient
 from domain.leases.names import clock_id
-from starter.asking import Asking
 from tests.records.keeper import Keeper
 from tests.test_leases.tenant import HOUR, Tenant
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
     tenant = Tenant(asking, service, "recorded")
     lease = tenant.lease()
     await tenant.add_hosts("h1", "h2", "h3")

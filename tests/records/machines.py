@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from temporalio.testing import TimeSkipper
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.records.keeper import Keeper
 from tests.test_machines.estate import Estate
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
     estate = Estate(asking, service, "recorded")
     await estate.with_machine("db", "web", nodes=2)
     db, new = estate.machine(), estate.machine("new")

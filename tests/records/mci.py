@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, Kind
 from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
-from starter.asking import Asking
 from starter.mci import steering
 from tests.records.keeper import Keeper
 from tests.user import User, spec
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: Asking, service: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
     user = User(asking, service, "recorded")
     web = user.mci()
     await user.do(web, "create", spec=spec(2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.records.keeper import Keeper
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
@@ -11,7 +11,7 @@ TREE = system(service("web"), system(service("b"), service("c"), name="a"))
 NEVER = {**RUN, "environment": {"SIMULATED": "unhealthy"}}
 
 
-async def record(recorder: Keeper, asking: Asking, worker: Service) -> None:
+async def record(recorder: Keeper, asking: ActionClient, worker: Service) -> None:
     shop = Shop(asking, worker, "system:recorded")
     await shop.create()
     await recorder.keep(shop.path, "create-succeeded")

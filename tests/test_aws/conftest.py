@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from providers.aws import AwsCloud
-from starter.asking import Asking
 from tests.faulty import Moto
 from tests.user import User
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -49,7 +49,7 @@ class AwsStack:
     home: Path
     address: str
     service: Service
-    asking: Asking
+    asking: ActionClient
 
 
 @pytest.fixture(scope="package")
@@ -60,12 +60,12 @@ async def aws_stack(moto: Moto, tmp_path_factory: pytest.TempPathFactory) -> Asy
     places = {"frankfurt": moto.document(REGION, OWNER), "virginia": moto.document("us-east-1", OWNER)}
     file.write_text(yaml.safe_dump({"connections": places}))
     server = await embedded.start(home)
-    client = await connect(home, plugin(sandbox=True))
+    client = await connect_temporal(home, plugin(sandbox=True))
     settings = Settings(home=home, connections=file, simulated_latency=0, call_timeout=10, patience=30, sandbox=True)
     service = Service(client, settings)
     service.prepare()
     async with service.serve():
-        yield AwsStack(home, server.address, service, Asking(client))
+        yield AwsStack(home, server.address, service, ActionClient(client))
     await service.close()
     await server.stop()
 

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import yaml
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault, Kind
 from domain.mci.messages import Survey
 from domain.model import Query, Result, Verification
 from domain.ports import SHARED
-from starter.asking import Asking
 from starter.mci import steering
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import OWNER, REGION
 from tests.user import User
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -161,7 +161,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
     file = tmp_path / "connections.yaml"
     file.write_text(yaml.safe_dump({"connections": {"frankfurt": moto.document(REGION, "second-home")}}))
     server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin(sandbox=True))
+    client = await connect_temporal(tmp_path, plugin(sandbox=True))
 
     @asynccontextmanager
     async def worker(connections: Path | None) -> AsyncIterator[User]:
@@ -169,7 +169,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
         service = Service(client, settings)
         service.prepare()
         async with service.serve():
-            yield User(Asking(client), service, ns)
+            yield User(ActionClient(client), service, ns)
         await service.close()
 
     def instances() -> list[str]:

@@ -16,16 +16,16 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
+from client.errors import NoWorker
 from domain.faults import Fault, Kind
 from domain.model import Request, Result
-from starter.asking import Asking
 from starter.command import run
-from starter.errors import NoWorker
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 
 PLANTED = {
@@ -45,7 +45,7 @@ class Planted:
     said: bytearray
 
     async def do(self, action: str, spec: dict[str, Any] | None = None) -> Result:
-        asking = Asking(self.client)
+        asking = ActionClient(self.client)
         ticket = await asking.ask(Request(path=WEB, action=action, spec=spec))
         assert ticket.admission.grant, ticket.admission.refusal
         outcome = await asking.outcome(WEB, ticket.run)
@@ -75,7 +75,7 @@ async def planted(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     env = os.environ | {f"PLANTED_{name}": value for name, value in PLANTED.items()}
     with (tmp_path / "worker.log").open("wb") as log:
         worker = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=env, stdout=log, stderr=log)
-    yield Planted(tmp_path, await connect(tmp_path, plugin()), bytearray())
+    yield Planted(tmp_path, await connect_temporal(tmp_path, plugin()), bytearray())
     if worker.returncode is None:
         worker.terminate()
         await worker.wait()
@@ -117,7 +117,7 @@ async def test_no_credential_is_in_any_payload_history_log_record_error_or_answe
 
 async def _polled(client: Client) -> bool:
     with contextlib.suppress(NoWorker):
-        await Asking(client).someone_polls("cloud-aws")
+        await ActionClient(client).someone_polls("cloud-aws")
         return True
     return False
 

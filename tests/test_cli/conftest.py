@@ -14,9 +14,9 @@ from google.protobuf.duration_pb2 import Duration
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
+from client import queries
+from client.actions import ActionClient
 from domain import wire
-from starter import questions
-from starter.asking import Asking
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, State
 
 
@@ -39,12 +39,12 @@ async def empty_namespace(cli: Cli, client: Client, monkeypatch: pytest.MonkeyPa
     request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=kept)
     await client.workflow_service.register_namespace(request)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", name)
-    monkeypatch.setattr(questions, "POLLERS_SECONDS", 0.1)  # nobody will come
+    monkeypatch.setattr(queries, "POLLERS_SECONDS", 0.1)  # nobody will come
     return name
 
 
 @pytest.fixture
-async def mci(cli: Cli, asking: Asking, ns: str) -> str:
+async def mci(cli: Cli, asking: ActionClient, ns: str) -> str:
     """The short path of an MCI of six VMs that run."""
     created = await cli(f"mci create {ns}/web -o name -f", str(EXAMPLES / "mci-demo.yaml"))
     assert created.code == 0, created.err
@@ -52,14 +52,14 @@ async def mci(cli: Cli, asking: Asking, ns: str) -> str:
 
 
 @pytest.fixture
-async def clouds(asking: Asking) -> AsyncIterator[Clouds]:
+async def clouds(asking: ActionClient) -> AsyncIterator[Clouds]:
     told = Clouds(asking)
     yield told
     await told.relent()
 
 
 @pytest.fixture
-def state(asking: Asking) -> Callable[[], asyncio.Future[State]]:
+def state(asking: ActionClient) -> Callable[[], asyncio.Future[State]]:
     """All that a command could have changed: every object with its status, and how many actions there ever were."""
 
     async def look() -> State:

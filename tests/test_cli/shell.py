@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 
+from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultScript, Kind
-from starter.asking import Asking
 from starter.command import run
 from tests.patience import PATIENCE
 
@@ -74,7 +74,7 @@ def assert_told(ran: Ran, code: int, words: str) -> None:
     assert [line.split(":")[0].strip() for line in ran.err.splitlines()] == ["error", "why", "hint"]
 
 
-async def under_way(asking: Asking, path: str) -> None:
+async def under_way(asking: ActionClient, path: str) -> None:
     """Until the newest action on a path is a running one."""
     async with asyncio.timeout(PATIENCE):
         while not (newest := await asking.newest(path)) or newest.status is not WorkflowExecutionStatus.RUNNING:
@@ -85,7 +85,7 @@ async def under_way(asking: Asking, path: str) -> None:
 class Clouds:
     """The simulated clouds, which can be made to keep an action waiting."""
 
-    asking: Asking
+    asking: ActionClient
 
     async def stall(self, ns: str) -> None:
         """Actions in this namespace wait until `relent`, or until they lose patience after some seconds."""

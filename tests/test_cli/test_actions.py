@@ -9,9 +9,9 @@ import signal
 import pytest
 import yaml
 
+from client.actions import ActionClient
 from domain.paths import expand
 from starter import actions, terminal
-from starter.asking import Asking
 from starter.errors import Exit
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, ended, heard
 
@@ -77,7 +77,7 @@ async def test_a_failed_action_exits_1(cli: Cli, clouds: Clouds, mci: str) -> No
     assert f"starter history {path_of(mci)}:vm:front-1" in ran.err
 
 
-async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: Asking, mci: str) -> None:
+async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: ActionClient, mci: str) -> None:
     before = (await cli(f"get {mci} -o json")).out
     for words in (f"mci suspend {mci} --dry-run", f"check {mci} suspend"):
         ran = await cli(f"{words} -o json")
@@ -87,7 +87,7 @@ async def test_a_dry_run_and_a_check_change_nothing(cli: Cli, asking: Asking, mc
     assert (await cli(f"get {mci} -o json")).out == before
 
 
-async def test_creating_can_be_tried_first(cli: Cli, asking: Asking, ns: str) -> None:
+async def test_creating_can_be_tried_first(cli: Cli, asking: ActionClient, ns: str) -> None:
     spec = str(EXAMPLES / "mci-demo.yaml")
     assert (await cli(f"check ns:{ns}:mci:new create -f", spec)).code == Exit.DONE
     assert (await cli(f"mci create {ns}/new --dry-run -f", spec)).code == Exit.DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from starter.errors import Exit
 from tests.test_cli.shell import Cli
 
@@ -16,7 +16,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("family", TOLD)
-async def test_a_demo_tells_its_story(cli: Cli, asking: Asking, family: str) -> None:
+async def test_a_demo_tells_its_story(cli: Cli, asking: ActionClient, family: str) -> None:
     ran = await cli(f"demo {family}")
     assert ran.code == Exit.DONE, ran.out + ran.err
     assert [words for words in TOLD[family] if words not in ran.out] == []

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from client.actions import ActionClient
 from domain.limits import MAX_SPEC_BYTES
-from starter.asking import Asking
 from starter.errors import Exit
 from tests.test_cli.shell import Cli, State, assert_told
 
@@ -109,21 +109,21 @@ async def test_a_bad_spec_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "a\x00", "a\u202eb", "a b", "ünïcode"])
-async def test_control_characters_are_refused_and_not_printed(cli: Cli, asking: Asking, name: str) -> None:
+async def test_control_characters_are_refused_and_not_printed(cli: Cli, asking: ActionClient, name: str) -> None:
     ran = await cli("mci suspend", f"default/{name}")
     assert_told(ran, Exit.USAGE, f"bad name {name!a}")
 
 
 @pytest.mark.parametrize("file", ["no/such/file.yaml", "."])
-async def test_a_file_that_cannot_be_read_is_named(cli: Cli, asking: Asking, file: str) -> None:
+async def test_a_file_that_cannot_be_read_is_named(cli: Cli, asking: ActionClient, file: str) -> None:
     assert_told(await cli("mci create default/bad -f", file), Exit.USAGE, f"cannot use {file} as a spec")
 
 
-async def test_a_file_that_is_not_text_is_refused(cli: Cli, asking: Asking, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_text_is_refused(cli: Cli, asking: ActionClient, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_bytes(b"\xff\xfe\xfa")
     assert_told(await cli("mci create default/bad -f", str(tmp_path / "spec.yaml")), Exit.USAGE, "not UTF-8")
 
 
-async def test_json_with_tabs_is_taken(cli: Cli, asking: Asking, ns: str) -> None:
+async def test_json_with_tabs_is_taken(cli: Cli, asking: ActionClient, ns: str) -> None:
     spec = '{\n\t"subGroups": [\n\t\t{"name": "a", "csp": "aws", "region": "r1"}\n\t]\n}'
     assert (await cli(f"mci create {ns}/json -f -", stdin=spec)).code == Exit.DONE

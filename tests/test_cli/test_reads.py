@@ -8,10 +8,11 @@ import json
 import pytest
 import yaml
 
+from client import queries
+from client.actions import ActionClient
 from domain import registry, rendering
 from domain.paths import expand
-from starter import questions, terminal
-from starter.asking import Asking
+from starter import terminal
 from starter.errors import Exit
 from starter.output import Sheet, aligned, fitting
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
@@ -57,7 +58,7 @@ async def test_the_status_is_a_table_of_its_vms_for_people(cli: Cli, mci: str) -
 async def test_every_page_is_listed_and_a_cut_is_said(
     cli: Cli, mci: str, ns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "PAGE", 2)
+    monkeypatch.setattr(queries, "PAGE", 2)
     everything = await cli(f"list vm --prefix {mci} -o name")
     assert len(everything.out.splitlines()) == 6
     assert everything.err == ""
@@ -140,7 +141,7 @@ async def test_faults_are_set_from_words_and_files(cli: Cli, clouds: Clouds) -> 
     assert (wrong.code, "lie is about terminate" in wrong.err) == (Exit.USAGE, True)
 
 
-async def test_text_from_others_cannot_move_the_cursor(cli: Cli, asking: Asking, mci: str) -> None:
+async def test_text_from_others_cannot_move_the_cursor(cli: Cli, asking: ActionClient, mci: str) -> None:
     assert (await cli(f"mci suspend {mci} --reason", "\x1b[2Jgone")).code == Exit.DONE
     shown = (await cli(f"history {mci}")).out
     assert "\x1b" not in shown
@@ -198,7 +199,7 @@ async def test_explain_says_why_and_what_can_be_done(cli: Cli, mci: str) -> None
 
 
 async def test_explain_tells_what_a_running_action_waits_for(
-    cli: Cli, mci: str, clouds: Clouds, asking: Asking
+    cli: Cli, mci: str, clouds: Clouds, asking: ActionClient
 ) -> None:
     await clouds.stall(mci.split("/")[0])
     await cli(f"mci reboot {mci} --no-wait")

@@ -14,12 +14,12 @@ import pytest
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
+from client.actions import ActionClient
+from client.connection import EMBEDDED_FILE, embedded
 from domain import registry, wire
-from starter.asking import Asking
 from starter.errors import Exit
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
-from workers.connection import EMBEDDED_FILE, embedded
 from workers.home import in_use
 
 
@@ -56,7 +56,7 @@ async def test_a_traceback_is_shown_only_when_asked_for(cli: Cli) -> None:
     assert "Traceback" in (await cli("list rocket --debug")).err
 
 
-async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: Asking, home: Path) -> None:
+async def test_the_doctor_finds_a_healthy_stack_healthy(cli: Cli, asking: ActionClient, home: Path) -> None:
     ran = await cli("doctor -o json")
     found = {each["about"]: each for each in json.loads(ran.out)}
     assert (ran.code, [each for each in found.values() if each["mend"]]) == (Exit.DONE, [])
@@ -94,7 +94,7 @@ async def test_migrating_twice_is_harmless(cli: Cli, tmp_path: Path, monkeypatch
     assert "already" in (await cli("migrate")).out
 
 
-async def test_the_demo_tells_its_story(cli: Cli, asking: Asking) -> None:
+async def test_the_demo_tells_its_story(cli: Cli, asking: ActionClient) -> None:
     ran = await cli("demo")
     assert ran.code == Exit.DONE, ran.err
     for words in (
@@ -146,7 +146,7 @@ async def test_a_demo_of_its_own_takes_over_what_a_killed_stack_left(
         os.kill(orphan, 0)
 
 
-async def test_a_worker_logs_json_and_ends_gracefully(cli: Cli, asking: Asking) -> None:
+async def test_a_worker_logs_json_and_ends_gracefully(cli: Cli, asking: ActionClient) -> None:
     worker = await cli.start("worker --queues cloud-other")
     serving = json.loads(await heard(worker, "serving"))
     assert serving["queues"] == ["cloud-other"]

@@ -11,9 +11,9 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from client import admission
+from client.actions import ActionClient
 from domain.paths import expand
-from starter import asking as asking_module
-from starter.asking import Asking
 from starter.errors import Exit
 from store import engine
 from tests.test_cli.shell import Cli, Clouds, assert_told, under_way
@@ -60,7 +60,7 @@ class Locked:
 
 
 async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
-    cli: Cli, asking: Asking, mci: str, home: Path
+    cli: Cli, asking: ActionClient, mci: str, home: Path
 ) -> None:
     locked = Locked(home / "inventory.db")
     try:
@@ -76,7 +76,7 @@ async def test_an_action_waits_for_a_locked_database_and_then_succeeds(
 async def test_a_request_that_nobody_can_answer_yet_stays_and_is_carried_out_later(
     cli: Cli, mci: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_module, "ADMISSION_SECONDS", 0.5)
+    monkeypatch.setattr(admission, "ADMISSION_SECONDS", 0.5)
     locked = Locked(home / "inventory.db")
     try:
         ran = await cli(f"mci suspend {mci}")

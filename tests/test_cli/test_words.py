@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from client.actions import ActionClient, Ticket
+from client.outcomes import conflict
 from domain import registry
 from domain.machine import Ruling
 from domain.model import Admission, Grant, Outcome, Request, Result
 from starter import actions, families, naming
-from starter.answers import conflict
 from starter.app import build
-from starter.asking import Asking, Ticket
 from starter.errors import Exit
 from store.claims import _allowed
 
@@ -65,7 +65,7 @@ async def test_carried_out_before_is_said_only_if_it_was(
     capsys: pytest.CaptureFixture[str], grant: Grant | None, before: bool
 ) -> None:
     ticket = Ticket(MACHINE, "r1", Admission(grant=grant, outcome=ENDED))
-    assert await actions._see_through(cast(Asking, Link()), ticket, actions.Options()) is Exit.DONE
+    assert await actions._see_through(cast(ActionClient, Link()), ticket, actions.Options()) is Exit.DONE
     assert ("carried out before" in capsys.readouterr().err) is before
 
 
@@ -86,8 +86,8 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 
 def test_examples_in_help_are_the_family_s_own() -> None:
     assert set(naming.EXAMPLES) == set(registry.KINDS)
-    for face in families.FACES.values():
-        mine: list[Any] = [each for each in naming.EXAMPLES.values() if each is face.examples]
+    for extension in families.EXTENSIONS.values():
+        mine: list[Any] = [each for each in naming.EXAMPLES.values() if each is extension.examples]
         assert mine
     assert naming.example(registry.kind("machine")) == "acme/dev/db"
     assert naming.example(registry.kind("vm")) == "default/web/front-1"

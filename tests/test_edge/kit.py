@@ -11,6 +11,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from client.actions import Ticket
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.machine import NONE
@@ -20,7 +21,6 @@ from providers.edge.agent import Agent
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
 from providers.edge.token import Token
-from starter.asking import Ticket
 from tests.patience import PATIENCE
 from tests.user import User
 from workers.crm import platform_file, token_of

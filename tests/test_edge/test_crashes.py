@@ -12,22 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain.model import Result
 from domain.wire import ACTIONS_QUEUE
-from starter.asking import Asking
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault, words
 from tests.test_edge.processes import CrmProcess, crm_process
 from tests.user import User
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
 
 
 @asynccontextmanager
-async def worker(home: Path, address: str, asking: Asking) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(home: Path, address: str, asking: ActionClient) -> AsyncIterator[asyncio.subprocess.Process]:
     """A real worker process; killed with -9 at the end, if not before."""
     environment = {**os.environ, "RATCHET_HOME": str(home), "TEMPORAL_ADDRESS": address, "RATCHET_LOG_LEVEL": "error"}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
@@ -46,10 +46,10 @@ async def worker(home: Path, address: str, asking: Asking) -> AsyncIterator[asyn
 async def lonely(tmp_path: Path) -> AsyncIterator[tuple[Edge, str]]:
     """A server and a CRM, but no worker in this process."""
     server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin())
+    client = await connect_temporal(tmp_path, plugin())
     service = Service(client, Settings(home=tmp_path))
     service.prepare()
-    async with edge_of(User(Asking(client), service, "acme"), tmp_path, client) as edge:
+    async with edge_of(User(ActionClient(client), service, "acme"), tmp_path, client) as edge:
         yield edge, server.address
     await service.close()
     await server.stop()

@@ -11,11 +11,11 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.actions import ActionClient
 from domain.edge import messages as wire
 from domain.edge.floods import HOUR, KEPT_PER_HOUR, SIGNALS, Budget
 from domain.edge.policies import Memory
 from domain.wire import companion
-from starter.asking import Asking
 from tests.patience import PATIENCE
 from tests.premises import opened
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault
@@ -83,7 +83,7 @@ async def short_of_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     fewer = f"history.maximumSignalsPerExecution={FEWER}"
     monkeypatch.setattr(embedded, "TUNING", (*embedded.TUNING, fewer))
     async with opened(tmp_path) as site:
-        user = User(Asking(site.client), site.stack, "t1")
+        user = User(ActionClient(site.client), site.stack, "t1")
         async with edge_of(user, site.home, site.client) as edge:
             yield edge
 

@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 import sqlalchemy as sa
 
+from client.actions import ActionClient
 from domain.leases.tables import contradiction
 from domain.paths import name_of
-from starter.asking import Asking
 from store.engine import Database
 from store.reading import below
 from store.schema import objects
@@ -33,7 +33,7 @@ _numbers = count(1)
 
 
 @pytest.fixture
-async def tenant(asking: Asking, stack: Service) -> AsyncIterator[Tenant]:
+async def tenant(asking: ActionClient, stack: Service) -> AsyncIterator[Tenant]:
     someone = Tenant(asking, stack, f"lease{next(_numbers)}")
     with relations_hold(stack.database, someone.name):
         yield someone

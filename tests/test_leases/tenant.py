@@ -12,13 +12,13 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 
+from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.leases.names import clock_id
 from domain.leases.tables import LEASE
 from domain.leases.views import LeaseView
 from domain.model import HistoryLine, Outcome, Refusal, Request
 from providers.leases import CSP, SimulatedHosts
-from starter.asking import Asking, Ticket
 from store.leases import LeaseReads
 from tests.patience import PATIENCE
 from workers.service import Service
@@ -33,7 +33,7 @@ def at(moment: datetime) -> str:
 
 @dataclass(frozen=True)
 class Tenant:
-    asking: Asking
+    asking: ActionClient
     service: Service
     name: str
 

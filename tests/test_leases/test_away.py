@@ -11,18 +11,18 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from activities.runs import is_open
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain import wire
 from domain.healing import Finding, Sweep
 from domain.leases.names import clock_id
 from domain.leases.tables import START
 from domain.model import Finding as Broken
 from domain.model import Query, Verification
-from starter.asking import Asking
 from store.leases.tables import timers
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -32,10 +32,10 @@ from workers.settings import Settings
 async def _site(home: Path) -> AsyncIterator[Tenant]:
     """A server of its own, whose worker comes and goes as the test wants."""
     server = await embedded.start(home)
-    service = Service(await connect(home, plugin(sandbox=True)), Settings(home=home, simulated_latency=0))
+    service = Service(await connect_temporal(home, plugin(sandbox=True)), Settings(home=home, simulated_latency=0))
     service.prepare()
     try:
-        yield Tenant(Asking(service.client), service, "away")
+        yield Tenant(ActionClient(service.client), service, "away")
     finally:
         await service.close()
         await server.stop()

@@ -9,8 +9,8 @@ from itertools import count
 import pytest
 import sqlalchemy as sa
 
+from client.actions import ActionClient
 from domain.model import Result
-from starter.asking import Asking
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
@@ -90,7 +90,7 @@ async def test_a_start_hands_over_the_host_that_the_lease_has_not_the_one_that_i
 
 
 @pytest.fixture
-async def spoiled(asking: Asking, stack: Service) -> AsyncIterator[Tenant]:
+async def spoiled(asking: ActionClient, stack: Service) -> AsyncIterator[Tenant]:
     """Somebody whose records a test may spoil: nothing is said of them at each commit."""
     someone = Tenant(asking, stack, f"spoiled{next(_numbers)}")
     yield someone

@@ -11,6 +11,7 @@ from typing import Any
 from temporalio.testing import ActivityEnvironment
 
 from activities.machines import MachineActivities
+from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.machine import NONE
 from domain.machines.model import Task, Work
@@ -18,7 +19,6 @@ from domain.machines.port import Hypervisor, Order, expected
 from domain.machines.tables import TABLES
 from domain.model import Claim, Ending, Grant, HistoryLine, ObjectView, Outcome, Refusal, Request, Result
 from providers.machines import NAME, SimulatedHypervisor
-from starter.asking import Asking, Ticket
 from tests.patience import PATIENCE
 from workers.machines import hypervisor
 from workers.service import Service
@@ -26,7 +26,7 @@ from workers.service import Service
 
 @dataclass(frozen=True)
 class Estate:
-    asking: Asking
+    asking: ActionClient
     service: Service
     name: str
 

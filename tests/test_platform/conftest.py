@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from client.connection import connect_temporal
 from store.engine import Database
 from tests.premises import fresh_database
 from tests.test_platform.nursery import Nursery
 from tests.test_platform.site import Site
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 
 
@@ -29,7 +29,7 @@ async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterat
     """A site that ends, with all its workers, when the block does."""
     url = fresh_database(postgres_url)
     server = await embedded.start(home)
-    client = await connect(home, plugin())
+    client = await connect_temporal(home, plugin())
     environment = {
         "RATCHET_HOME": str(home),
         "RATCHET_STORE_URL": url,

@@ -13,10 +13,10 @@ from typing import Any
 
 from temporalio.client import Client
 
+from client.actions import ActionClient, Ticket
 from domain.faults import Fault, Kind
 from domain.model import Outcome, Request
 from providers.simulated import SimulatedCloud, Vm
-from starter.asking import Asking, Ticket
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
@@ -63,8 +63,8 @@ class Site:
     workers: list[Worker] = field(default_factory=list)
 
     @property
-    def asking(self) -> Asking:
-        return Asking(self.client)
+    def asking(self) -> ActionClient:
+        return ActionClient(self.client)
 
     @property
     def inventory(self) -> SqlInventory:

@@ -7,10 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from client.actions import ActionClient, Ticket
 from domain import wire
 from domain.mci.messages import CONTINUE, Decision
 from domain.model import Query, Request, Result, Verification
-from starter.asking import Asking, Ticket
 from starter.mci import steering
 from tests.patience import PATIENCE
 from tests.user import spec
@@ -28,19 +28,19 @@ def copy(home: Path, to: Path, *files: str) -> None:
             source.backup(target)
 
 
-async def ask(asking: Asking, path: str, action: str, **more: object) -> Ticket:
+async def ask(asking: ActionClient, path: str, action: str, **more: object) -> Ticket:
     ticket = await asking.ask(Request.model_validate({"path": path, "action": action, **more}))
     assert ticket.admission.refusal is None, ticket.admission.refusal
     return ticket
 
 
-async def do(asking: Asking, path: str, action: str, **more: object) -> str:
+async def do(asking: ActionClient, path: str, action: str, **more: object) -> str:
     outcome = await asking.outcome(path, (await ask(asking, path, action, **more)).run)
     assert outcome.result is Result.SUCCEEDED, outcome
     return outcome.status
 
 
-async def promises_are_kept(asking: Asking) -> None:
+async def promises_are_kept(asking: ActionClient) -> None:
     found = await asking.read(wire.VERIFY, Query(), Verification, seconds=60)
     assert found.findings == []
 
@@ -48,7 +48,7 @@ async def promises_are_kept(asking: Asking) -> None:
 async def test_what_ended_between_the_two_copies_is_not_done_again(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with stack(Settings(home=first, simulated_latency=0)) as running:
-        asking = Asking(running.client)
+        asking = ActionClient(running.client)
         await do(asking, WEB, "create", spec=spec(2, ["aws"]))
         held = await ask(asking, LAUNCH, "create", spec={**spec(1, ["gcp"]), "option": "hold"})
         async with asyncio.timeout(PATIENCE):
@@ -62,7 +62,7 @@ async def test_what_ended_between_the_two_copies_is_not_done_again(tmp_path: Pat
         assert await do(asking, WEB, "resume") == "Running:2 (R:2/2)"  # in neither copy
 
     async with stack(Settings(home=second, simulated_latency=0)) as running:
-        asking = Asking(running.client)
+        asking = ActionClient(running.client)
         await promises_are_kept(asking)
         assert await do(asking, WEB, "resume") == "Running:2 (R:2/2)"
         # Temporal believes that it still holds; the inventory knows better, and keeps the outcome that there was.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from temporalio.worker import Replayer
 
+from client.actions import ActionClient
 from domain import wire
 from domain.model import Outcome, Query, Request, Result, Verification
-from starter.asking import Asking
 from tests.patience import PATIENCE, answered, ended
 from tests.test_platform.site import Site, Worker
 from tests.user import spec
@@ -46,7 +46,7 @@ class Client:
     async def ask(self, path: str, verb: str, request_id: str) -> Outcome | str:
         """The outcome, or the category of the refusal."""
         request = Request(path=path, action=verb, request_id=request_id, requested_by="chaos")
-        ticket = await answered(Asking(self.site.client), request)
+        ticket = await answered(ActionClient(self.site.client), request)
         if ticket.admission.refusal:
             return ticket.admission.refusal.category
         return await ended(self.site.asking, ticket)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from client.connection import connection
 from starter.errors import Exit
 from tests.test_cli.shell import Cli, assert_told
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority, Pair
-from workers.connection import connection
 from workers.service import Service
 
 KEY = "planted-api-key-77"

@@ -20,8 +20,10 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 
+from client import queries
+from client.payloads import converter
 from domain.wire import ACTIONS_QUEUE
-from starter import doctor, questions
+from starter import doctor
 from starter.errors import Exit
 from starter.stack import attribute_types
 from store import engine
@@ -33,7 +35,6 @@ from tests.test_platform import gates
 from tests.test_platform.gates import Authority
 from tests.test_platform.test_payloads import NEW, OLD, write
 from workers import embedded
-from workers.payloads import converter
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -90,7 +91,7 @@ def clinic(monkeypatch: pytest.MonkeyPatch, temporal_address: str, tmp_path: Pat
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", namespaces[0])
     monkeypatch.setenv("RATCHET_HOME", str(tmp_path))
-    monkeypatch.setattr(questions, "POLLERS_SECONDS", 0.3)
+    monkeypatch.setattr(queries, "POLLERS_SECONDS", 0.3)
     monkeypatch.setattr(doctor, "READ_SECONDS", 1)
     return Clinic(Cli(monkeypatch), temporal_address, namespaces[0], tmp_path)
 

@@ -13,18 +13,18 @@ import pytest
 import sqlalchemy as sa
 from temporalio.client import Client
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
+from client.payloads import converter
 from domain.edge.messages import DEMAND, LOOP
 from domain.model import Request, Result
 from domain.wire import companion
-from starter.asking import Asking
 from store.inventory import SqlInventory
 from tests.test_platform.conftest import opened
 from tests.test_platform.nursery import Nursery
 from tests.test_platform.site import ROOT, Site
 from tests.test_platform.test_payloads import NEW, OLD, write
 from tests.test_store.scene import dumped
-from workers.connection import connect
-from workers.payloads import converter
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -79,7 +79,7 @@ async def guarded(
             "RATCHET_KEYS_FILE": keys,
             "RATCHET_LOG_LEVEL": "debug",
         }
-        site.client = await connect(home, plugin(payloads=converter(Settings(home=home, keys_file=keys))))
+        site.client = await connect_temporal(home, plugin(payloads=converter(Settings(home=home, keys_file=keys))))
         async with site.worker():
             yield Guarded(site, keys)
 
@@ -142,7 +142,7 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     ticket = await site.asking.ask(request)
     assert (await site.asking.outcome(path, ticket.run)).status == "Active"
     theirs = write(site.home / "theirs.yaml", "new", new=NEW)
-    stranger = await connect(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
+    stranger = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
     loop, inventory = companion(path, LOOP), SqlInventory(site.database)
     await stranger.get_workflow_handle(loop).signal(DEMAND, {"cloudlet": "berlin", "clients": 9})
     async with asyncio.timeout(60):
@@ -165,8 +165,8 @@ async def test_keys_are_rotated_while_an_action_runs(guarded: Guarded) -> None:
     both = write(site.home / "both.yaml", "new", old=OLD, new=NEW)
     async with site.worker(RATCHET_KEYS_FILE=both):
         site.workers[0].process.send_signal(signal.SIGTERM)
-        client = await connect(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=both))))
-        assert (await Asking(client).outcome(path, running.run)).result is Result.SUCCEEDED
+        client = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=both))))
+        assert (await ActionClient(client).outcome(path, running.run)).result is Result.SUCCEEDED
         code, said = await guarded.run("root", "get", "web/shop", RATCHET_KEYS_FILE=both)
         assert (code, "Suspended" in said) == (0, True), said
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
+from client.identity import agree, forget, known_store
 from domain.errors import Refused
-from starter.asking import Asking
 from starter.doctor import _store
 from workers import embedded
-from workers.connection import connect
-from workers.identity import agree, forget, known_store
 from workers.plugin import plugin
 from workers.process import _service
 from workers.settings import Settings
@@ -20,7 +20,7 @@ from workers.settings import Settings
 async def test_the_first_worker_tells_and_another_store_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
     server = await embedded.start(home)
-    client = await connect(home, plugin())
+    client = await connect_temporal(home, plugin())
     try:
         settings = Settings(home=home, simulated_latency=0)
         assert await known_store(client) is None
@@ -28,7 +28,7 @@ async def test_the_first_worker_tells_and_another_store_is_refused(tmp_path: Pat
             mine = await known_store(client)
             assert mine
             async with service.serve():
-                found = await _store(Asking(client))
+                found = await _store(ActionClient(client))
                 assert (found.mend, f"store {mine}" in found.found) == ("", True)
         async with _service(client, settings):  # the same store again
             pass
@@ -43,7 +43,7 @@ async def test_the_first_worker_tells_and_another_store_is_refused(tmp_path: Pat
         async with _service(client, elsewhere) as service, service.serve():
             await forget(client)
             await agree(client, "of-others", "somewhere")
-            found = await _store(Asking(client))
+            found = await _store(ActionClient(client))
             assert "but the namespace's store is of-others" in found.found
             assert "--forget-store" in found.mend
     finally:

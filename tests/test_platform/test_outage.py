@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from client.actions import ActionClient
+from client.connection import connect_temporal
 from domain.errors import StoreUnavailable
 from domain.faults import Fault, Kind
 from domain.model import Outcome, Result
-from starter.asking import Asking
 from tests.test_platform.postgres import Postgres
 from tests.user import User, spec
 from workers import embedded
-from workers.connection import connect
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
@@ -34,11 +34,11 @@ def postgres(tmp_path: Path) -> Postgres:
 async def user(tmp_path: Path, postgres: Postgres) -> AsyncIterator[User]:
     """A user of a stack whose inventory is in PostgreSQL; the clouds, as in life, are elsewhere."""
     server = await embedded.start(tmp_path)
-    client = await connect(tmp_path, plugin())
+    client = await connect_temporal(tmp_path, plugin())
     service = Service(client, Settings(home=tmp_path, store_url=postgres.url, simulated_latency=0))
     service.prepare()
     async with service.serve():
-        yield User(Asking(client), service, "pg")
+        yield User(ActionClient(client), service, "pg")
     await service.close()
     await server.stop()
     postgres.close()

@@ -17,15 +17,15 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
+from client.actions import ActionClient
+from client.codec import CodecServer, serving
+from client.payloads import ENCODING, Encryption, Keys, UnreadablePayload, converter, load, patient
+from client.queries import PAGE
 from domain import wire
 from domain.errors import Refused
 from domain.limits import MAX_PAYLOAD_BYTES
-from starter.asking import Asking
-from starter.questions import PAGE
 from store.schema import objects
 from tests.user import User
-from workers.codec import CodecServer, serving
-from workers.payloads import ENCODING, Encryption, Keys, UnreadablePayload, converter, load, patient
 from workers.settings import Settings
 
 OLD, NEW = (base64.b64encode(bytes([number]) * 32).decode() for number in (7, 11))
@@ -205,7 +205,7 @@ async def test_what_temporal_would_not_take_is_refused_by_name(bounded: DataConv
     assert await bounded.encode(["x" * (MAX_PAYLOAD_BYTES - 2)])
 
 
-async def test_a_long_list_of_large_objects_comes_in_smaller_pages(user: User, asking: Asking) -> None:
+async def test_a_long_list_of_large_objects_comes_in_smaller_pages(user: User, asking: ActionClient) -> None:
     large = {"description": "x" * 60_000}
     facts: dict[str, Any] = {"kind": "mci", "parent": f"ns:{user.ns}", "placement": "", "status": "Running", "epoch": 1}
     facts |= {"previous_status": "None", "target_action": "None", "target_status": "None", "error": "", "info": {}}

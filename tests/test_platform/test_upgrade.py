@@ -19,7 +19,7 @@ from tests.test_platform.site import ROOT, Site
 from workers.families import WORKFLOWS
 from workflows.action import Action
 
-LAYERS = ("domain", "store", "providers", "activities", "workflows", "workers", "starter", "examples")
+LAYERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter", "examples")
 NEW_STEP = "        await workflow.sleep(0.01, summary='a step that the old code does not know')\n"
 
 

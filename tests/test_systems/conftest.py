@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from starter.asking import Asking
+from client.actions import ActionClient
 from tests.test_cli.conftest import cli
 from tests.test_systems.kit import Shop
 from workers.service import Service
@@ -15,7 +15,7 @@ __all__ = ["cli"]  # a fixture of theirs
 
 
 @pytest.fixture
-async def shop(asking: Asking, stack: Service, ns: str) -> AsyncIterator[Shop]:
+async def shop(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[Shop]:
     """An empty system on the simulated backend, gone after the test; every promise about it is kept."""
     found = await Shop(asking, stack, f"system:{ns}").create()
     yield found
@@ -27,7 +27,7 @@ async def shop(asking: Asking, stack: Service, ns: str) -> AsyncIterator[Shop]:
 
 
 @pytest.fixture
-async def real(asking: Asking, stack: Service, ns: str) -> AsyncIterator[Shop]:
+async def real(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[Shop]:
     """The same with real processes."""
     found = await Shop(asking, stack, f"system:{ns}", "process").create()
     yield found

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from client.actions import ActionClient, Ticket
 from domain import wire
 from domain.model import ObjectView, Outcome, Query, Request, Verification
 from domain.systems.rules import at, tree_path
 from providers.systems.keeper import Keeper
 from providers.systems.ledger import Unit
 from providers.systems.simulated import SimulatedRunner
-from starter.asking import Asking, Ticket
 from tests.patience import PATIENCE
 from workers.service import Service
 from workers.systems import keepers
@@ -33,7 +33,7 @@ def system(*parts: dict[str, Any], name: str = "") -> dict[str, Any]:
 class Shop:
     """One system of this test's own."""
 
-    asking: Asking
+    asking: ActionClient
     service: Service
     path: str
     backend: str = "simulated"

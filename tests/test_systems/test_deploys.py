@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from client.actions import ActionClient
+from client.errors import Unanswered
 from domain.model import Request, Result
-from starter.asking import Asking
-from starter.errors import Unanswered
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
 
@@ -105,7 +105,7 @@ async def test_above_below_and_at_the_same_path_deploys_conflict_and_name_each_o
 
 
 async def test_a_busy_path_is_refused_also_when_nobody_can_say_which_deploy_it_is(shop: Shop) -> None:
-    class Unheard(Asking):
+    class Unheard(ActionClient):
         async def read(self, *_what: Any, **_how: Any) -> Any:
             raise Unanswered("the worker could not answer")
 
@@ -257,7 +257,7 @@ async def test_bad_input_is_refused_and_changes_nothing(shop: Shop) -> None:
     assert await shop.records() == {"d1": "succeeded"}
 
 
-async def test_what_is_not_there_is_not_found(asking: Asking, stack: Service, ns: str) -> None:
+async def test_what_is_not_there_is_not_found(asking: ActionClient, stack: Service, ns: str) -> None:
     nowhere = Shop(asking, stack, f"system:{ns}")
     for tree in ("/", "/a"):
         assert "there is no such System" in await nowhere.refused(tree, "deploy", {"definition": system(service("a"))})

@@ -21,9 +21,9 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, TimeoutError
 
 from activities.refusals import refusal_in
+from client.errors import NoWorker, TooMuch, Unanswered
 from domain import wire
 from domain.model import ObjectsView, ObjectView, Query
-from starter.errors import NoWorker, TooMuch, Unanswered
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -33,7 +33,7 @@ POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking c
 POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
 
-class Questions:
+class WorkerQueries:
     """What can be read from the inventory through Temporal."""
 
     def __init__(self, client: Client) -> None:

@@ -1,13 +1,22 @@
-"""Why Temporal could not be reached, told from the long story that the connection tells: what, why, what next."""
+"""What Temporal's errors mean, at the connection and at a call: what, why, what next."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from domain.errors import brief
-from starter.errors import Unreachable
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from client.errors import Unreachable
+from client.payloads import UnreadablePayload
+from domain import wire
+from domain.errors import Category, Refused, brief
 
 START = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
+STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
+RIGHTS = "a key or a certificate with the right to write there: see the profile, or TEMPORAL_API_KEY"
 PROFILE = "look at the profile in temporal.toml (--profile), or at the TEMPORAL_* variables"
 
 
@@ -84,3 +93,33 @@ def unreachable_at(address: str, said: str) -> Unreachable:
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
             return Unreachable(why + sign.why, sign.next)
     return Unreachable(f"no Temporal server at {address}: {brief(said, 160)}", START)
+
+
+def unreachable(error: RPCError, namespace: str) -> Unreachable:
+    """Temporal's words, with the way out."""
+    said = brief(error.message, 200)
+    if "has no mapping defined" in said or "search attribute" in said.lower():
+        return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
+    if "namespace" in said.lower() and "not found" in said.lower():
+        return Unreachable(f"Temporal has no namespace {namespace!r}", "create it, or set TEMPORAL_NAMESPACE")
+    if "standalone activity" in said.lower():
+        return Unreachable("Temporal's server runs no standalone activities, and every read is one", STANDALONE)
+    if error.status.name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return Unreachable(f"Temporal does not let us do this in the namespace {namespace!r}: {said}", RIGHTS)
+    return Unreachable(f"Temporal answered {error.status.name}: {said}")
+
+
+@contextmanager
+def translated(namespace: str) -> Iterator[None]:
+    """Turns what Temporal says into errors of ours: Unreachable, or Refused for a request that is too large."""
+    try:
+        yield
+    except RPCError as error:
+        raise unreachable(error, namespace) from error
+    except UnreadablePayload as error:
+        why, hint = f"what a worker answered cannot be read: {error}", "set RATCHET_KEYS_FILE to the workers' keys"
+        raise Unreachable(why, hint) from error
+    except ApplicationError as error:
+        if error.type != wire.TOO_LARGE:
+            raise
+        raise Refused(Category.INVALID, f"the request is too large: {error.message}", "ask for less at once") from error

@@ -85,7 +85,7 @@ def embedded(home: Path) -> dict[str, Any]:
     return found
 
 
-async def connect(
+async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
     """A client. `lazy`: the first call connects."""

@@ -15,8 +15,8 @@ from threading import Thread
 from google.protobuf.json_format import MessageToJson, Parse, ParseError
 from temporalio.api.common.v1 import Payloads
 
+from client.payloads import Encryption, UnreadablePayload
 from domain.errors import Category, Refused
-from workers.payloads import Encryption, UnreadablePayload
 
 HOST = "127.0.0.1"
 MAX_BODY = 8 * 1024 * 1024

@@ -10,7 +10,6 @@ from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Category
 from domain.model import Outcome, Refusal, Request, Result
-from starter.output import when
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -25,7 +24,7 @@ def conflict(request: Request, running: WorkflowExecutionDescription | None) -> 
     path = registry.owner_of(request.path, request.action)
     forced = registry.takes_over(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
-    since = f" since {when(running.start_time)}" if running else ""
+    since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
     action = action_of(running) if running else "an action"
     return Refusal(
         category=Category.CONFLICT,

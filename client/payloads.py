@@ -20,12 +20,12 @@ from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.exceptions import ApplicationError
 
+from client.documents import Unreadable, read
+from client.settings import ClientSettings
 from domain import wire
 from domain.errors import Category, Refused
 from domain.fields import explain
 from domain.limits import MAX_PAYLOAD_BYTES
-from workers.documents import Unreadable, read
-from workers.settings import Settings
 
 ENCODING = b"binary/encrypted"
 KEY_ID = "encryption-key-id"
@@ -148,7 +148,7 @@ class UnreadablePayload(ValueError):
     """A payload that this process cannot decrypt. It says why; a person has to mend it."""
 
 
-def converter(settings: Settings) -> DataConverter:
+def converter(settings: ClientSettings) -> DataConverter:
     """The one data converter of clients and workers."""
     bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
     if not settings.keys_file:

@@ -1,8 +1,7 @@
-"""Ask for an action, wait for its outcome: everything through Temporal."""
+"""The client of Ratchet: ask for an action, wait for its outcome, cancel it, read. Everything goes through Temporal."""
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from contextlib import suppress
 from datetime import timedelta
@@ -10,48 +9,34 @@ from datetime import timedelta
 from temporalio.client import (
     Client,
     WorkflowContinuedAsNewError,
-    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import TemporalError, TerminatedError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from activities.refusals import refusal_in
 from activities.runs import reset_to
+from client.admission import ADMISSION_SECONDS, ActionStarter
+from client.errors import Unanswered
+from client.launching import Ticket, workflow_id
+from client.outcomes import action_of, ended, failed
+from client.takeover import take_over
 from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
 from domain.limits import TASK_TIMEOUT
-from domain.model import Admission, ObjectView, Outcome, Progress, Query, Refusal, Request, Result
-from domain.requests import update_id
-from starter.answers import action_of, conflict, ended, failed
-from starter.errors import NoWorker, Unanswered
-from starter.launching import (
-    MARK,
-    OVERDUE,
-    STARTED_ANYWAY,
-    USED_UP,
-    Ticket,
-    run_of,
-    said,
-    with_start,
-    within,
-    workflow_id,
-)
-from starter.questions import Questions
-from starter.takeover import take_over
+from domain.model import Admission, ObjectView, Outcome, Progress, Query, Request, Result
 
-__all__ = ["Asking", "Ticket"]
+__all__ = ["ActionClient", "Ticket"]
 
-ADMISSION_SECONDS = 15
 GLIMPSE_SECONDS = 5  # an action that runs answers at once, if somebody is there to answer
 
 
-class Asking(Questions):
-    """What a user can do with a Temporal client."""
+class ActionClient(ActionStarter):
+    """What a program can ask of Ratchet, over one connection to Temporal."""
 
     def __init__(self, client: Client, ui: str = "") -> None:
         super().__init__(client)
@@ -144,69 +129,6 @@ class Asking(Questions):
         """Ask the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()
 
-    async def newest(self, path: str) -> WorkflowExecutionDescription | None:
-        """The newest action on a path, running or not; None if there never was one."""
-        try:
-            return await self.client.get_workflow_handle(path).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-
-    async def start(self, request: Request) -> Ticket:
-        """Start the action, and wait until it is admitted or refused. Raises if another one runs on the object."""
-        mark = uuid.uuid4().hex
-        operation = with_start(request, mark)
-        try:
-            admission = await within(
-                ADMISSION_SECONDS,
-                self.client.execute_update_with_start_workflow(
-                    wire.ADMIT,
-                    request,
-                    id=_question(mark),
-                    result_type=Admission,
-                    start_workflow_operation=operation,
-                ),
-            )
-        except TimeoutError as error:
-            raise _unanswered(request) from error
-        except RPCError as error:
-            if not said(error, *STARTED_ANYWAY):
-                raise
-            return await self._ask_again(request, mark)
-        finally:
-            run = await run_of(operation)
-        return Ticket(workflow_id(request), run, admission)
-
-    async def _ask_again(self, request: Request, mark: str) -> Ticket:
-        """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
-        newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
-        if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
-            why = f"{request.path} was asked for and is over, but its answer got lost"
-            raise Unanswered(why, f"starter history {request.path}")
-        return await self.ticket(request, newest.run_id, _question(mark))
-
-    async def ticket(self, request: Request, run: str, question: str = "") -> Ticket:
-        """Whether the action of a run was let in. Temporal takes no question while its last task is overdue."""
-        handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
-        question = question or update_id(wire.ADMIT, request)
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + ADMISSION_SECONDS
-        while True:
-            try:
-                asked = handle.execute_update(wire.ADMIT, request, id=question, result_type=Admission)
-                return Ticket(workflow_id(request), run, await within(ADMISSION_SECONDS, asked))
-            except TimeoutError as error:
-                raise _unanswered(request) from error
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND or said(error, USED_UP):
-                    return Ticket(workflow_id(request), run, Admission())  # it is over, or has long been let in
-                if not said(error, OVERDUE):
-                    raise
-                if clock() > deadline:
-                    raise _unanswered(request) from error
-            await asyncio.sleep(0.2)
-
     async def _busy(self, request: Request) -> Ticket:
         """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.newest(workflow_id(request))
@@ -217,26 +139,3 @@ class Asking(Questions):
             return await take_over(self, named, running.run_id)
         refusal = await self.conflict(request, running)
         return Ticket(workflow_id(request), running.run_id if running else "", Admission(refusal=refusal))
-
-    async def conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
-        """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
-        verbs = registry.kind_at(request.path).verbs
-        if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
-            with suppress(Unanswered, NoWorker):  # it is refused all the same, by what Temporal knows
-                told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
-                if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
-                    return told.refusal
-        return conflict(request, running)
-
-
-def _question(mark: str) -> str:
-    """The ID of the update that comes with a start: of this start alone, so that it is judged anew each time."""
-    return f"{wire.ADMIT}-{mark}"
-
-
-def _unanswered(request: Request) -> Unanswered:
-    return Unanswered(
-        f"{request.path} was asked for, but no worker could answer within {ADMISSION_SECONDS} s; "
-        "the request stays, and is carried out when one can",
-        f"starter wait {workflow_id(request)} (or take it back: starter cancel {workflow_id(request)})",
-    )

@@ -12,7 +12,7 @@ from domain.model import ObjectView
 from starter.errors import Exit
 
 if TYPE_CHECKING:
-    from starter.asking import Asking
+    from client.actions import ActionClient
 
 # Under which headings `starter --help` shows the commands.
 OBJECTS, LOOKING, STEERING, RUNNING = (
@@ -20,11 +20,11 @@ OBJECTS, LOOKING, STEERING, RUNNING = (
 )
 
 Document = Callable[[ObjectView, Sequence[ObjectView]], dict[str, Any]]
-Remarks = Callable[["Asking", ObjectView], Awaitable[list[tuple[str, str]]]]
+Remarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
-class Face:
+class CliExtension:
     """Documents and remarks are by kind: the shape of a printed status, and what `explain` should say besides."""
 
     documents: Mapping[str, Document] = field(default_factory=dict)
