@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from bench.rig import Rig, mci, rig, run, timed
 from domain.faults import Fault, Kind
 from domain.mci.messages import Survey
-from domain.model import ObjectView, Outcome, Query, Result
-from domain.wire import READ_OBJECT
+from domain.model import Outcome, Result
 from starter.mci import steering
 
 CSPS = ("aws", "azure", "gcp", "alibaba", "tencent")
@@ -44,7 +43,7 @@ async def life(bench: Rig, size: int, events: Counter[str]) -> dict[str, float]:
         took[action] = await act(bench, path, action, mci(REGIONS, size, CSPS) if action == "create" else None)
         await weigh(bench, path, f"{action} {size}", events)
         if action == "create":
-            took["status"] = await timed(bench.asking.read(READ_OBJECT, Query(path=path), ObjectView))
+            took["status"] = await timed(bench.asking.get(path))
             took["refresh"] = await timed(steering.survey(bench.asking, Survey(path=path)))
     return took
 
@@ -80,7 +79,7 @@ async def half_suspended(bench: Rig, size: int) -> None:
             statements.append(statement)
 
     sa.event.listen(bench.service.database.engine, "before_cursor_execute", count)
-    seconds = await timed(bench.asking.read(READ_OBJECT, Query(path=path), ObjectView))
+    seconds = await timed(bench.asking.get(path))
     counted = len(statements)
     statements.clear()
     report = await steering.survey(bench.asking, Survey(path=path))

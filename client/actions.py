@@ -28,7 +28,7 @@ from domain import registry, wire
 from domain.errors import Refused
 from domain.healing import HealReport, Sweep
 from domain.limits import TASK_TIMEOUT
-from domain.model import Admission, ObjectView, Outcome, Progress, Query, Request, Result
+from domain.model import Admission, Outcome, Progress, Query, Request, Result
 
 __all__ = ["ActionClient", "Ticket"]
 
@@ -89,7 +89,7 @@ class ActionClient(ActionStarter):
         try:
             return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
         except Refused:
-            view = await self.read(wire.READ_OBJECT, Query(path=wire.object_of(cut_off.path)), ObjectView)
+            view = await self.get(wire.object_of(cut_off.path))
             return cut_off.model_copy(update={"status": view.status, "action": action_of(described)})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:

@@ -1,4 +1,4 @@
-"""Questions to the workers, and whether there are any. A question is a standalone activity that changes nothing."""
+"""Queries of the inventory, and whether a worker is there to answer. Each is a standalone activity that only reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from temporalio.exceptions import ApplicationError, TimeoutError
 from activities.refusals import refusal_in
 from client.errors import NoWorker, TooMuch, Unanswered
 from domain import wire
-from domain.model import ObjectsView, ObjectView, Query
+from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Query
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -34,7 +34,7 @@ POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
 
 
 class WorkerQueries:
-    """What can be read from the inventory through Temporal."""
+    """Reads the inventory through Temporal, with a worker's help."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -72,6 +72,14 @@ class WorkerQueries:
             if isinstance(failure.cause, ApplicationError) and failure.cause.type == wire.TOO_LARGE:
                 raise TooMuch(f"the answer is too large: {failure.cause.message}") from failure
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
+
+    async def get(self, path: str) -> ObjectView:
+        """One object; Refused if there is none."""
+        return await self.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+
+    async def history(self, path: str, limit: int = 100) -> list[HistoryLine]:
+        """The last changes of an object, oldest first."""
+        return (await self.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
 
     async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
         """All objects of a kind at or below a path, a page at a time."""

@@ -25,7 +25,7 @@ async def codec(*, port: Port = 8234, origin: Origin = "") -> Exit:
     from client import payloads
     from client.codec import CodecServer, serving
     from client.connection import embedded
-    from workers import process
+    from client.signals import stopped
 
     settings = load_settings()
     if not settings.keys_file:
@@ -38,5 +38,5 @@ async def codec(*, port: Port = 8234, origin: Origin = "") -> Exit:
         terminal.story(f"decrypting for {known} at {server.url}", "bold green")
         terminal.story("  in the Web UI: the glasses at the top right, *Codec Server*, this address")
         terminal.story("  stop           Ctrl-C")
-        await process.stopped().wait()
+        await stopped().wait()
     return Exit.DONE

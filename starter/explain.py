@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from domain import registry, wire
+from domain import registry
 from domain.errors import Category, Refused, brief
 from domain.machine import Ruling
-from domain.model import HistoryLine, HistoryView, ObjectView, Query, Request
+from domain.model import HistoryLine, ObjectView, Request
 from domain.paths import short
 from starter import reads, terminal
 from starter.errors import Exit
@@ -42,8 +42,8 @@ async def _explain(path: str) -> Exit:
     from temporalio.client import WorkflowExecutionStatus
 
     async with session() as asking:
-        view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
-        lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=LINES), HistoryView)).lines
+        view = await asking.get(path)
+        lines = await asking.history(path, LINES)
         remarks = REMARKS.get(view.kind)
         newest = await asking.newest(path)
         run = newest if newest and newest.status is WorkflowExecutionStatus.RUNNING else None

@@ -133,7 +133,7 @@ async def _look(asking: ActionClient, path: str, targets: int) -> str:
     """How the object is now. Not being able to see is no reason to stop waiting."""
     path = wire.object_of(path)
     try:
-        view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        view = await asking.get(path)
     except NoWorker:
         return f"{short(path)}: no worker answers; the action goes on when one is back"
     except RatchetError as error:

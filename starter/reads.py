@@ -10,7 +10,7 @@ from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.locks import LocksView
 from domain.machine import NONE
-from domain.model import HistoryView, ObjectView, Query
+from domain.model import ObjectView, Query
 from domain.paths import name_of, short
 from starter import terminal
 from starter.errors import Exit
@@ -105,7 +105,7 @@ async def list_objects(kind: registry.Kind, where: str, limit: int, output: Outp
 async def history(path: str, limit: int, output: Output) -> Exit:
     """What happened to an object, oldest first."""
     async with session() as asking:
-        lines = (await asking.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
+        lines = await asking.history(path, limit)
         if not lines:
             await _view(asking, path)  # not found is not the same as nothing happened
     headings = ("WHEN", "ACTOR", "ACTION", "FROM", "TO", "BY", "MESSAGE")
@@ -134,7 +134,7 @@ def as_data(view: ObjectView) -> dict[str, Any]:
 
 
 async def _view(asking: ActionClient, path: str) -> ObjectView:
-    return await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+    return await asking.get(path)
 
 
 def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:

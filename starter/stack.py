@@ -32,12 +32,13 @@ async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
 
     Example: starter up
     """
+    from client.signals import stopped
     from workers import logs, process
 
     settings = worker_settings()
     logs.configure("warning", "console", traces=False)
     async with process.stack(settings, port, ui_port) as running:
-        stop = process.stopped()
+        stop = stopped()
         terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
         terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
         terminal.story(f"  try       {terminal.command('starter mci create default/web -f examples/mci-demo.yaml')}")

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from domain import registry, wire
 from domain.errors import RatchetError, Refused
 from domain.locks import LocksView
-from domain.model import HistoryView, ObjectView, Query, Request
+from domain.model import ObjectView, Query, Request
 from domain.paths import kind_of, short
 from starter.naming import user
 from starter.terminal import clean, command
@@ -177,8 +177,8 @@ class Tui(App[None]):
             side.update("")
             return
         try:
-            view = await self._asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
-            lines = (await self._asking.read(wire.READ_HISTORY, Query(path=path, limit=30), HistoryView)).lines
+            view = await self._asking.get(path)
+            lines = await self._asking.history(path, 30)
         except RatchetError as error:
             side.update(clean(str(error)))
             return

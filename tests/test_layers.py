@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"domain", "activities"},
     "workers": {"domain", "store", "providers", "activities", "workflows", "client"},
     "starter": {"domain", "activities", "workflows", "client", "workers"},
+}
+# The only modules of the CLI that reach into workers: they run some, or say what one that starts here would meet.
+RUNS_WORKERS = {
+    *("starter.stack", "starter.demo", "starter.doctor"),
+    *("starter.edge.crm", "starter.edge.demo", "starter.systems.demo"),
 }
 LONGEST = 400  # lines of a file
 SAID = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -111,6 +116,11 @@ def wrong_layers(module: Module) -> list[str]:
     return [name for name in imports(module) if name.split(".")[0] in layers - allowed]
 
 
+def layers_of(module: Module) -> set[str]:
+    """The layers that it imports from."""
+    return {name.split(".")[0] for name in imports(module)}
+
+
 def foreign_families(module: Module) -> list[str]:
     """Imports by one family of another, in whatever layer."""
     found = [(name, name.split(".")) for name in imports(module)]
@@ -119,6 +129,32 @@ def foreign_families(module: Module) -> list[str]:
         for name, words in found
         if words[0] in MAY_IMPORT and len(words) > 1 and words[1] in FAMILIES - {module.family or ""}
     ]
+
+
+def circles(several: Sequence[Module]) -> list[list[str]]:
+    """Modules that import each other, directly or in a ring. Imports in functions and for types alone count as well."""
+    names = {module.name for module in several}
+    ahead = {module.name: {_module(name, names) for name in imports(module)} & names for module in several}
+    # A module without imports among those that are left is in no circle, and neither is what then has none.
+    while free := {name for name, others in ahead.items() if not others - {name}}:
+        ahead = {name: others - free for name, others in ahead.items() if name not in free}
+    reached = {name: _reached(name, ahead) for name in ahead}
+    rings = {frozenset(other for other in reached[name] if name in reached[other]) for name in ahead}
+    return sorted(sorted(ring) for ring in rings if len(ring) > 1)
+
+
+def _module(name: str, known: Set[str]) -> str:
+    """`starter.output.show` is in starter.output."""
+    return name if name in known else name.rpartition(".")[0]
+
+
+def _reached(name: str, ahead: Mapping[str, Set[str]]) -> set[str]:
+    found: set[str] = set()
+    new = {name}
+    while new:
+        new = {other for each in new for other in ahead[each]} - found
+        found |= new
+    return found
 
 
 def strangers(module: Module) -> list[str]:
@@ -189,6 +225,15 @@ def test_imports_go_one_way(module: Module) -> None:
     assert wrong_layers(module) == []
 
 
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circles(EVERYTHING) == []
+
+
+def test_the_cli_reaches_into_workers_only_to_run_them() -> None:
+    starter = [module for module in EVERYTHING if module.layer == "starter"]
+    assert {module.name for module in starter if "workers" in layers_of(module)} == RUNS_WORKERS
+
+
 @pytest.mark.parametrize("module", [module for module in EVERYTHING if module.family], ids=name_of)
 def test_a_family_knows_no_other_family(module: Module) -> None:
     assert foreign_families(module) == []
@@ -238,11 +283,31 @@ def test_files_are_named_by_what_they_are(module: Module) -> None:
         ("starter.main", "import providers.simulated as cloud"),
         ("workers.main", "from starter import output"),
         ("workers.main", "from tests import conftest"),
+        ("client.actions", "from workers.settings import Settings"),
+        ("client.actions", "def f():\n    from starter import output"),
     ],
 )
 def test_a_wrong_import_is_found(name: str, source: str) -> None:
     assert wrong_layers(Module(name, source))
     assert not wrong_layers(Module(name, f"import {name.split('.')[0]}\nfrom domain import paths"))
+
+
+@pytest.mark.parametrize(
+    "closing",
+    [
+        "import starter.a",
+        "from starter.a import thing",
+        "def f():\n    from starter import a",
+        "if TYPE_CHECKING:\n    from starter.a import Thing",
+    ],
+)
+def test_a_circle_is_found(closing: str) -> None:
+    a, b = Module("starter.a", "from starter import b"), Module("starter.b", "from starter.c import x")
+    outside = Module("starter.d", "import starter.a\nfrom starter.e import y")
+    assert circles([a, b, Module("starter.c", closing), outside, Module("starter.e", "")]) == [
+        ["starter.a", "starter.b", "starter.c"]
+    ]
+    assert circles([a, b, Module("starter.c", "import json"), outside, Module("starter.e", "")]) == []
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from client import tracing
 from client.connection import connect_temporal
 from client.identity import agree
 from client.payloads import converter
+from client.signals import stopped
 from domain.errors import Category, Refused
 from store.engine import Database
 from store.identity import identity, restored
@@ -109,14 +108,6 @@ def checked_queues(settings: Settings, queues: Sequence[str] = ()) -> Sequence[s
     if unknown := [queue for queue in queues if queue not in known]:
         raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(known)}")
     return queues or known
-
-
-def stopped() -> asyncio.Event:
-    """Set when somebody asks this process to end."""
-    event = asyncio.Event()
-    for word in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(word, event.set)
-    return event
 
 
 def _plugins(settings: Settings) -> list[Plugin]:

@@ -18,9 +18,8 @@ from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
 from domain.fields import explain
 from domain.machine import NONE
-from domain.model import ObjectView, Query
 from domain.paths import ancestors, expand, kind_of, short
-from domain.wire import READ_OBJECT, companion
+from domain.wire import companion
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import RUNNING
@@ -154,7 +153,7 @@ def _cloudlet_of(path: str) -> str:
 async def _current(asking: ActionClient, path: str) -> int:
     """The notify-id of the CRM that is connected: of the one to come, during an upgrade."""
     cloudlet = _cloudlet_of(path)
-    view = await asking.read(READ_OBJECT, Query(path=cloudlet), ObjectView)
+    view = await asking.get(cloudlet)
     crm = view.info.get("crm") or {}
     if not crm.get("notify_id"):
         raise Refused(
@@ -173,7 +172,7 @@ async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> d
     if not own.there():
         return message
     try:
-        view = await asking.read(READ_OBJECT, Query(path=path), ObjectView)
+        view = await asking.get(path)
         epoch = {"epoch": view.epoch} if view.target_action != NONE else {}
     except Refused:  # there is no such object: kept as ignored
         epoch = {}

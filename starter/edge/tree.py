@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from domain import wire
-from domain.model import ObjectView, Query
+from domain.model import ObjectView
 from domain.paths import expand, name_of, parent_of, short
 from starter import terminal
 from starter.errors import Exit
@@ -32,7 +31,7 @@ async def status(target: Target, /, *, watch: Watch = False, output: OutputOptio
 
 async def _status(path: str, output: Output) -> Exit:
     async with session() as asking:
-        cloudlet = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+        cloudlet = await asking.get(path)
         inside = [view async for view in asking.everything("cluster", path)]
         inside += [view async for view in asking.everything("app", path)]
     if output == "table":

@@ -15,7 +15,6 @@ from domain import wire
 from domain.errors import Category, Refused
 from domain.limits import TASK_TIMEOUT
 from domain.mci.messages import HOLDING, SURVEY_VMS, Decision, Survey, SurveyReport
-from domain.model import ObjectView, Query
 
 
 async def decide(asking: ActionClient, path: str, word: str, decision: Decision) -> str:
@@ -72,6 +71,6 @@ async def survey(asking: ActionClient, wish: Survey) -> SurveyReport:
 
 
 async def _not_holding(asking: ActionClient, path: str, word: str) -> Refused:
-    view = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+    view = await asking.get(path)
     message = f"{word} is not allowed for MCI under {view.status}: it is not holding"
     return Refused(Category.NOT_ALLOWED, message, f"starter mci status {path}")

@@ -70,7 +70,7 @@ async def status(path: str, output: Output) -> Exit:
 async def deploys(path: str, output: Output) -> Exit:
     """The deploys and teardowns of a system, oldest first, and how far each of them is."""
     async with session() as asking:
-        await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)  # not found is not the same as none
+        await asking.get(path)  # not found is not the same as none
         found = [view for kind in ("deploy", "teardown") async for view in asking.everything(kind, path)]
     found.sort(key=lambda view: view.epoch)
     cells = [
@@ -116,7 +116,7 @@ async def graph(path: str) -> Exit:
 
 
 async def _tree(asking: ActionClient, path: str) -> Tree:
-    top = await asking.read(wire.READ_OBJECT, Query(path=path), ObjectView)
+    top = await asking.get(path)
     parts = [view async for view in asking.everything("part", path) if view.path != path]
     seen = await asking.read(READ_SERVICES, Query(path=path, limit=MOST), ServicesView)
     return Tree(top, parts, {each.path: each for each in seen.services})

@@ -1,0 +1,98 @@
+"""The Python SDK as a customer's own program uses it: the example of docs/client.md, and what importing it brings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import client
+from client import ActionClient, ClientSettings, connect
+from client.errors import Unreachable
+from domain.errors import Category, Refused
+from domain.model import Request
+from domain.paths import make
+from tests.patience import PATIENCE
+from workers.service import Service
+
+PAGE = (Path(__file__).parent.parent / "docs" / "client.md").read_text()
+OUTSIDE = "sqlalchemy", "alembic", "cyclopts", "rich", "boto3", "store", "providers", "workflows", "workers", "starter"
+
+
+def block(language: str) -> str:
+    """The first block of that language on the page."""
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def environment(**ours: str) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "RATCHET_"))} | ours
+
+
+async def test_the_example_of_the_page_does_what_the_page_says(
+    stack: Service, temporal_address: str, home: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(block("python"))
+    told = environment(TEMPORAL_ADDRESS=temporal_address, RATCHET_HOME=str(home))
+    pipe = asyncio.subprocess.PIPE
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(program)), env=told, cwd=tmp_path, stdout=pipe, stderr=pipe
+    )
+    out, err = await asyncio.wait_for(run.communicate(), PATIENCE)
+    assert (out.decode(), err.decode()) == (block("text"), "")
+
+
+async def test_an_error_of_temporal_becomes_one_of_ours(
+    stack: Service, home: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "nowhere")
+    with pytest.raises(Unreachable, match="has no namespace 'nowhere'"):
+        async with connect(ClientSettings(home=home)) as ratchet:
+            await ratchet.get("ns:sdk:mci:shop")
+
+
+async def test_nobody_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(Unreachable, match="connection refused") as error:
+        async with connect(ClientSettings(home=tmp_path)):
+            pass
+    assert "starter up" in error.value.hint
+
+
+async def test_an_object_and_its_history_are_read_by_path(asking: ActionClient, ns: str) -> None:
+    path = make(("ns", "mci"), (ns, "shop"))
+    with pytest.raises(Refused) as refused:
+        await asking.get(path)
+    assert refused.value.category is Category.NOT_FOUND
+    servers = {"name": "front", "subGroupSize": 1, "csp": "aws", "region": "eu-central-1"}
+    ticket = await asking.ask(Request(path=path, action="create", spec={"subGroups": [servers]}))
+    await asking.outcome(ticket.path, ticket.run)
+    assert (await asking.get(path)).path == path
+    assert {line.action for line in await asking.history(path)} == {"create"}
+    assert len(await asking.history(path, limit=1)) == 1
+
+
+def test_every_name_of_the_package_is_there_and_no_other() -> None:
+    assert {name: getattr(client, name).__name__ for name in client.__all__} == {name: name for name in client.__all__}
+    with pytest.raises(AttributeError, match="has no attribute 'Nobody'"):
+        _ = client.Nobody
+
+
+@pytest.mark.parametrize(
+    ("importing", "loaded"),
+    [("from client import connect", OUTSIDE), ("import client.errors", (*OUTSIDE, "temporalio"))],
+)
+def test_a_client_brings_neither_the_store_nor_the_workers_nor_the_command_line(
+    importing: str, loaded: tuple[str, ...]
+) -> None:
+    look = f"{importing}; import sys; print(*sorted({{name.split('.')[0] for name in sys.modules}} & set({loaded!r})))"
+    told = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == []
