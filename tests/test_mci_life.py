@@ -128,6 +128,7 @@ class Life(RuleBasedStateMachine):
         self.region = f"r{next(stack.names)}"
         self.path = self.user.mci(self.name)
         self.exists = False
+        self.told = ""  # the message of the last outcome
         self.highest: dict[str, int] = {}
 
     def teardown(self) -> None:
@@ -156,6 +157,7 @@ class Life(RuleBasedStateMachine):
             during()
         outcome = self.stack.run(self.user.asking.outcome(self.path, ticket.run))
         self.exists = outcome.status != "None"
+        self.told = outcome.message
         return outcome.result
 
     async def seen(self) -> dict[str, str]:
@@ -221,7 +223,10 @@ class Life(RuleBasedStateMachine):
         before = set(self.stack.run(self.seen()))
         result = self.do("scale-out", spec={"subGroup": "ncp", "count": number})
         names = {path.rsplit("-", 1)[1] for path in set(self.stack.run(self.seen())) - before if ":vm:ncp-" in path}
-        if result is None or (result is Result.FAILED and not names):  # refused, or its place could not be prepared
+        if result is None:
+            return
+        if result is Result.FAILED and not names:
+            assert self.told.startswith("the preparation failed"), self.told
             return
         assert names == {str(self.highest["ncp"] + n) for n in range(1, number + 1)}, (
             "numbers go on, and never come back"

@@ -6,15 +6,18 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from activities.mci.unanswered import LateVms
 from activities.mci.vms import token_of
 from domain.healing import Finding, Found, Sweep
-from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans
+from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans, Survey
 from domain.model import Outcome, Query, Result, Verification
 from domain.ports import Order, VmFacts
 from domain.wire import VERIFY, placement
+from starter.mci import steering
 from store.mci.book import SqlBook
+from store.schema import objects
 from tests.patience import PATIENCE
 from tests.user import User
 
@@ -67,6 +70,11 @@ async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(
 async def removed(user: User, orphan: Orphan) -> Outcome:
     path = f"{orphan.path}:orphan:{orphan.cloud_id}"
     return await user.do(path, "remove", spec={"place": orphan.place})
+
+
+async def adopted(user: User, orphan: Orphan) -> Outcome:
+    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
+    return await user.do(path, "adopt", spec={"place": orphan.place})
 
 
 async def states(user: User, path: str) -> list[str]:
@@ -213,3 +221,107 @@ async def test_an_orphan_is_left_alone_while_an_action_runs_on_its_path(user: Us
     outcome = await user.do(f"{vm}:orphan:{double.cloud_id}", "remove")  # without a place, all are asked
     assert outcome.result is Result.SUCCEEDED
     assert await states(user, vm) == ["running", "terminated"]
+
+
+@pytest.mark.stores("sqlite", "postgres")
+async def test_a_failed_record_adopts_a_vm_that_carries_its_path(user: User) -> None:
+    await user.fault("fail", vm="aws-2", verb="create")
+    await user.do(user.mci(), "create", spec=user.groups("aws"))
+    await user.heal_faults()
+    vm = user.vm("aws-2")
+    made = await late(user, vm, f"{vm} of another life")
+    (found,) = await orphans(user, user.mci())
+    assert (found.cloud_id, found.record) == (made.cloud_id, "Failed")
+    outcome = await adopted(user, found)
+    assert (outcome.result, outcome.message) == (Result.SUCCEEDED, f"{vm} is Running: its VM is {made.cloud_id}")
+    record = await user.see(vm)
+    assert (record.status, record.info["cloud_id"], record.error) == ("Running", made.cloud_id, "")
+    assert (line := (await user.history(vm))[-1]).action == "observe"
+    assert line.message == f"adopted {made.cloud_id}, which is running"
+    assert [each.to for each in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Adopting", "None"]
+    assert (await user.do(user.mci(), "reboot")).done == 2
+    assert (await orphans(user, user.mci()), await promises(user)) == ([], [])
+
+
+async def test_an_undefined_record_whose_vm_is_gone_adopts_another_one(user: User) -> None:
+    vm = user.vm("aws-1")
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
+    await user.lose(vm)
+    await steering.survey(user.asking, Survey(path=user.mci(), reconcile=True))
+    assert (await user.see(vm)).status == "Undefined"
+    made = await late(user, vm, f"{vm} of another life", epoch=(await user.see(vm)).epoch)
+    (found,) = await orphans(user, user.mci())
+    assert (await adopted(user, found)).result is Result.SUCCEEDED
+    assert (await user.see(vm)).info["cloud_id"] == made.cloud_id
+    assert (await user.do(vm, "suspend")).result is Result.SUCCEEDED
+
+
+@pytest.mark.stores("sqlite", "postgres")
+async def test_a_record_that_is_missing_is_made_again_and_no_sweep_removes_its_vm(user: User) -> None:
+    await user.fault("fail", vm="aws-2", verb="create")
+    await user.do(user.mci(), "create", spec=user.groups("aws"))
+    vm = user.vm("aws-2")
+    generation = (await user.see(vm)).info["generation"]
+    await user.do(user.mci(), "refine")
+    await user.heal_faults()
+    assert await waiting(user) == [vm]
+    made = await late(user, vm, token_of(vm, generation, "create", 0))
+    (found,) = await orphans(user, user.mci())
+    assert (await adopted(user, found)).result is Result.SUCCEEDED
+    record = await user.see(vm)
+    assert (record.status, record.info["cloud_id"], record.spec["subGroup"]) == ("Running", made.cloud_id, "aws")
+    assert [(line.action, line.to) for line in await user.history(vm)][-2:] == [
+        ("scale-out", "Creating"),
+        ("observe", "Running"),
+    ]
+    assert (await waiting(user), await swept(user), await promises(user)) == ([], [], [])
+    await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
+    assert {each.path for each in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 2, 3)}
+    assert (await user.do(user.mci(), "delete")).result is Result.SUCCEEDED
+    assert await states(user, vm) == ["terminated"]
+
+
+async def test_a_number_that_was_never_used_is_not_given_again_after_an_adoption(user: User) -> None:
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
+    vm = user.vm("aws-3")
+    made = await late(user, vm, f"{vm} of another life")
+    place = placement("aws", user.region())
+    assert (await user.do(f"{vm}:orphan:{made.cloud_id}", "adopt", spec={"place": place})).result is Result.SUCCEEDED
+    await user.do(user.mci(), "scale-out", spec={"subGroup": "aws"})
+    assert {each.path for each in (await user.see(user.mci())).members} == {user.vm(f"aws-{n}") for n in (1, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("vm", "place", "words"),
+    [
+        ("gone:vm:aws-1", "here", "there is no MCI ns:{ns}:mci:gone: nothing could adopt its VM"),
+        ("web:vm:aws-1", "here", "is Running: only a record that is missing, Failed or Undefined can be given a VM"),
+        ("web:vm:aws-9", "aws/r9999", "belongs in aws/{region}; what was found is in aws/r9999"),
+        ("web:vm:back-1", "here", "{ns}/web has no subgroup whose VM could be back-1"),
+        ("web:vm:aws-x", "here", "{ns}/web has no subgroup whose VM could be aws-x"),
+        ("web:vm:aws-9", "", "say where it is"),
+    ],
+)
+async def test_what_fits_no_record_is_not_adopted(user: User, vm: str, place: str, words: str) -> None:
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
+    where = placement("aws", user.region()) if place == "here" else place
+    told = await user.refused(f"ns:{user.ns}:mci:{vm}:orphan:some-id", "adopt", spec={"place": where})
+    assert words.format(ns=user.ns, region=user.region()) in told
+
+
+async def test_an_orphan_is_not_adopted_beside_the_records_own_vm_nor_if_it_is_gone(user: User) -> None:
+    vm = user.vm("aws-1")
+    await user.do(user.mci(), "create", spec=user.groups("aws", size=1))
+    own = await user.see(vm)
+    double = await late(user, vm, f"{vm} of another life", epoch=own.epoch)
+    failed = sa.update(objects).where(objects.c.path == vm).values(status="Failed")
+    await user.service.database.run(lambda connection: connection.execute(failed).rowcount)
+    place = placement("aws", user.region())
+    for cloud_id, words in (
+        (double.cloud_id, f"{vm} has a VM, {own.info['cloud_id']}, which is running: it must go first"),
+        ("nothing", f"nothing is not in {place} any more"),
+    ):
+        outcome = await user.do(f"{vm}:orphan:{cloud_id}", "adopt", spec={"place": place})
+        assert outcome.result is Result.FAILED
+        assert words in outcome.message
+    assert (await user.see(vm)).info["cloud_id"] == own.info["cloud_id"]

@@ -25,11 +25,11 @@ from providers.simulated.machines import VERBS
 from store.mci.book import SqlBook
 from workers.parts import Parts
 from workflows.mci.creation import CreateMci
-from workflows.mci.orphans import RemoveOrphan
+from workflows.mci.orphans import AdoptOrphan, RemoveOrphan
 from workflows.mci.survey import SurveyVms
 from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
 
-WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, RemoveOrphan]
+WORKFLOWS: list[type] = [CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, RemoveOrphan, AdoptOrphan]
 
 
 def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
@@ -46,9 +46,10 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     on_clouds: list[Callable[..., Any]] = [
         *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
         *(places.validate_place, places.prepare_place, places.release_place, orphans.terminate_orphan),
+        orphans.identify_orphan,
     ]
     on_actions: list[Callable[..., Any]] = [
-        *(records.examine_mci, records.enrol_vms, records.plan_survey),
+        *(records.examine_mci, records.enrol_vms, records.plan_survey, records.adopt_vm),
         *(orphans.read_orphans, orphans.terminate_orphan),
     ]
     return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in parts.connections.clouds()}}

@@ -7,29 +7,31 @@ a moment: whatever looks like one is looked for in the cloud once more.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import partial
 
 from temporalio import activity
 
 from activities.books import Places
 from activities.fence import Fence, Right
+from activities.mci.vms import token_of
 from activities.pages import every
 from activities.patience import Patience
 from activities.permits import Permits
 from activities.pulse import pulse
 from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, brief
-from domain.mci import Status
+from domain.limits import CHUNK_VMS
+from domain.mci import OBSERVED, Status
 from domain.mci.messages import (
+    IDENTIFY_ORPHAN,
     READ_ORPHANS,
     TERMINATE_ORPHAN,
     Findings,
     Orphan,
     OrphanQuery,
     Orphans,
-    StrayOrder,
 )
+from domain.mci.strays import Identified, StrayOrder
 from domain.model import ObjectView
 from domain.paths import name_of, parent_of
 from domain.ports import Cloud, Inventory, Order, VmFacts, VmState
@@ -90,6 +92,29 @@ class OrphanActivities:
                     problems.append(f"{place}: {brief(error)}")
         return Findings(problems=problems)
 
+    @activity.defn(name=IDENTIFY_ORPHAN)
+    async def identify_orphan(self, order: StrayOrder) -> Identified:
+        """What it is, if its record may have it: it carries that path, it rests, and the record's own VM is gone."""
+        csp, region = split_placement(order.place)
+        vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
+        asked = [Order(vm, f"{order.path}#{order.epoch}", one) for one in (cloud_id, order.own) if one]
+        try:
+            async with pulse(), self._permits.region(csp, region):
+                found, *own = await self._patience.until_answered(
+                    partial(self._clouds[csp].describe, region, asked), room=lambda: self._permits.vms(csp, region)
+                )
+        except ProviderError as error:
+            return Identified(problem=f"{order.place}: {brief(error)}")
+        if found is None or found.state is VmState.TERMINATED:
+            return Identified(problem=f"{cloud_id} is not in {order.place} any more")
+        if found.path != vm:
+            return Identified(problem=f"{cloud_id} carries the path {found.path}, not {vm}: left alone")
+        if found.state not in OBSERVED:
+            return Identified(problem=f"{cloud_id} is {found.state}: ask again when it rests")
+        if alive := [each for each in own if each and each.state is not VmState.TERMINATED]:
+            return Identified(problem=f"{vm} has a VM, {order.own}, which is {alive[0].state}: it must go first")
+        return Identified(state=found.state, address=found.address)
+
     async def _end(self, order: StrayOrder, place: str, right: Right) -> None:
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(order.path) or "", name_of(order.path), self._clouds[csp]
@@ -127,12 +152,29 @@ class OrphanActivities:
     async def _unknown(self, place: str, living: list[VmFacts]) -> list[Orphan]:
         groups = {parent_of(facts.path) or "" for facts in living}
         records = {view.path: view for group in sorted(groups) async for view in every(self._inventory, "vm", group)}
-        times = Counter(facts.path for facts in living)
+        carried = {facts.path for facts in living}
+        own = await self._by_token(place, [view for path, view in records.items() if path in carried])
         return [
             Orphan(path=facts.path, place=place, cloud_id=facts.cloud_id, state=facts.state, record=word)
             for facts in living
-            if (word := _record(facts, records.get(facts.path), times[facts.path]))
+            if (word := _record(facts, records.get(facts.path), own))
         ]
+
+    async def _by_token(self, place: str, records: list[ObjectView]) -> set[str]:
+        """The cloud ids of VMs that were made for records which do not know them: their creation was never answered."""
+        csp, region = split_placement(place)
+        made = [view for view in records if "cloud_id" not in view.info and "generation" in view.info]
+        orders = [Order(view.path, token_of(view.path, view.info["generation"], "create", 0)) for view in made]
+        found: set[str] = set()
+        for first in range(0, len(orders), CHUNK_VMS):
+            async with (
+                self._permits.region(csp, region),
+                self._permits.vms(csp, region),
+                asyncio.timeout(self._patience.call),
+            ):
+                answers = await self._clouds[csp].describe(region, orders[first : first + CHUNK_VMS])
+            found |= {facts.cloud_id for facts in answers if facts}
+        return found
 
 
 async def _terminate(cloud: Cloud, region: str, order: Order) -> None:
@@ -143,11 +185,11 @@ async def _terminate(cloud: Cloud, region: str, order: Order) -> None:
         raise UnknownOutcome(f"the cloud says that it is {answer.state}")
 
 
-def _record(facts: VmFacts, record: ObjectView | None, times: int) -> str:
+def _record(facts: VmFacts, record: ObjectView | None, by_token: Container[str]) -> str:
     """What the record of that path says, if the VM is not the record's own; else nothing."""
     if record is None:
         return NO_RECORD
     known = record.info.get("cloud_id")
-    if known == facts.cloud_id or (known is None and times == 1):  # the latter is found by its token
+    if known == facts.cloud_id or (known is None and facts.cloud_id in by_token):
         return "" if record.status != Status.TERMINATED else str(record.status)
     return f"{record.status} as {known}" if known else str(record.status)

@@ -15,6 +15,7 @@ from domain.connections import check_served
 from domain.errors import Category, Refused, several
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
+    ADOPT_VM,
     ENROL,
     EXAMINE,
     PLAN_SURVEY,
@@ -27,6 +28,7 @@ from domain.mci.messages import (
     SurveyPlan,
     wants,
 )
+from domain.mci.strays import Adoption
 from domain.model import Refusal, Request
 
 SHOWN = 12  # connections that a refusal names
@@ -66,6 +68,14 @@ class RecordActivities:
         """Bring VMs into a running action."""
         try:
             return await self._book.enrol(order)
+        except Refused as refused:
+            raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
+
+    @activity.defn(name=ADOPT_VM)
+    async def adopt_vm(self, adoption: Adoption) -> str:
+        """Give an orphan to its record. Returns the record's status."""
+        try:
+            return await self._book.adopt(adoption)
         except Refused as refused:
             raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
 

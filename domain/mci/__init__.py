@@ -6,8 +6,8 @@ An MCI's stored status is only its phase: what it is shown as is computed from i
 from __future__ import annotations
 
 from domain.kinds import Kind, Program, Verb
-from domain.mci.messages import REMOVE_ORPHAN, SCALE_GROUP
-from domain.mci.spec import MciSpec, RemoveStray, Scale, SubGroup
+from domain.mci.messages import ADOPT_ORPHAN, REMOVE_ORPHAN, SCALE_GROUP
+from domain.mci.spec import MciSpec, Scale, StraySpec, SubGroup
 from domain.mci.status import EMPTY, aggregate, status_count
 from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, Phase, Status
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
@@ -61,8 +61,9 @@ KINDS = (
         table=ORPHAN,
         scope=("ns", "mci", "vm", "orphan"),
         verbs=(
-            Verb("remove",    REMOVE_ORPHAN, "Terminate a VM that no record knows.", RemoveStray,
+            Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", StraySpec,
                  programs=(Program.SELF_HEALING,)),
+            Verb("adopt",  ADOPT_ORPHAN,  "Give a VM that no record knows to the record of its path.", StraySpec),
         ),
         help="VMs in a cloud that no record knows.",
         apart=True,

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from domain.errors import Category, several
 from domain.mci.spec import MciSpec
+from domain.mci.strays import Adoption
 from domain.model import Chunk, Model, Refusal, ShortText, Trouble, Word
 
 # Workflow types, updates, signals.
@@ -33,6 +34,9 @@ SURVEY_PLACE = "survey_place"
 READ_ORPHANS = "read_orphans"
 REMOVE_ORPHAN = "RemoveOrphan"
 TERMINATE_ORPHAN = "terminate_orphan"
+ADOPT_ORPHAN = "AdoptOrphan"
+IDENTIFY_ORPHAN = "identify_orphan"
+ADOPT_VM = "adopt_vm"
 
 PROBLEMS_SHOWN = 5
 
@@ -252,14 +256,6 @@ class Orphans(Model):
     after: Orphan | None = None
 
 
-class StrayOrder(Model):
-    """An orphan that is to go: its own path, below the path that it carries, and where it is, if that is known."""
-
-    path: str
-    epoch: int
-    place: str = ""
-
-
 class Unanswered(Model):
     """A VM whose record went before any cloud had answered for it: its creation may be carried out yet."""
 
@@ -338,6 +334,10 @@ class Book(Protocol):
 
     async def enrol(self, order: Enrol) -> Enrolled:
         """Bring VMs into a running action. Asked again: the same answer."""
+        ...
+
+    async def adopt(self, adoption: Adoption) -> str:
+        """Write that the record's VM is this one. Returns the record's status. Asked again: the same answer."""
         ...
 
     async def plan(self, survey: Survey) -> SurveyPlan:

@@ -101,8 +101,8 @@ class Scale(Model):
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
 
 
-class RemoveStray(Model):
-    """What `orphan remove` takes."""
+class StraySpec(Model):
+    """What `orphan remove` and `orphan adopt` take."""
 
     place: str = Field(
         "", max_length=200, description="Where it is, as `starter orphans list` says; else all are asked."

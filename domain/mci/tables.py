@@ -34,6 +34,7 @@ class Stray(StrEnum):
     """What an orphan can be, while it is acted on."""
 
     REMOVING = "Removing"
+    ADOPTING = "Adopting"
 
 
 S, P = Status, Phase
@@ -94,10 +95,11 @@ MCI = StateTable("mci", "MCI", (
     Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
 ), passing=(P.PREPARED, S.CREATING))
 
-# A VM outside that no record knows. It is kept only while it is removed, below the path that it carries.
+# A VM outside that no record knows. It is kept only while it is acted on, below the path that it carries.
 ORPHAN = StateTable("orphan", "Orphan", (
     #   action       from          while           then          else
     Row("remove",    NONE,         Stray.REMOVING, NONE,         NONE),
+    Row("adopt",     NONE,         Stray.ADOPTING, NONE,         NONE),   # the VM's record goes by its own rows
 ))
 
 # Ties go to the earlier one.
@@ -121,5 +123,7 @@ OBSERVED: dict[VmState, Status] = {
 
 # A status read asks the cloud about these: what rests in another status is believed.
 ASKED = (S.RUNNING, S.UNDEFINED, *_UNSETTLED)
+# A record in one of these has lost its VM, or never had one: it can be given one that is found outside.
+ADOPTING = (S.FAILED, S.UNDEFINED)
 # A reconciliation asks about everything that may still exist.
 RECONCILED = (*ASKED, S.SUSPENDED, S.FAILED)

@@ -61,19 +61,38 @@ async def remove(
 
     Example: starter orphans remove aws-i-0a1b2c3d4e5f60718 --yes
     """
+    return await _each("remove", ids, options)
+
+
+@app.command
+async def adopt(
+    ids: Annotated[tuple[str, ...], Parameter(help="The cloud ids of orphans, as the list shows them.")],
+    /,
+    *,
+    options: Options = Options(),  # noqa: B008
+) -> Exit:
+    """Give orphans to the records of the paths that they carry, one action for each. The clouds are told nothing.
+
+    A record that is Failed or Undefined gets the VM, if its own is gone; one that is missing is made again, as today's
+    subgroup of that name would order it. Refused if the MCI is gone, or if the place is not the record's.
+
+    Example: starter orphans adopt aws-i-0a1b2c3d4e5f60718
+    """
+    return await _each("adopt", ids, options)
+
+
+async def _each(action: str, ids: tuple[str, ...], options: Options) -> Exit:
     async with session() as asking:
         found, _ = await every_orphan(asking, "")
     known = {each.cloud_id: each for each in found}
     if unknown := [cloud_id for cloud_id in ids if cloud_id not in known]:
         message = f"no orphan is called {', '.join(unknown)[:200]}"
         raise Refused(Category.NOT_FOUND, message, "see them with: starter orphans list")
-    ends = [await _remove(known[cloud_id], options) for cloud_id in ids]
+    kind, ends = registry.kind("orphan"), []
+    for orphan in (known[cloud_id] for cloud_id in ids):
+        path = f"{orphan.path}:orphan:{orphan.cloud_id}"
+        ends.append(await act(kind, path, action, options, {"place": orphan.place}))
     return max(ends, default=Exit.DONE)
-
-
-async def _remove(orphan: Orphan, options: Options) -> Exit:
-    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
-    return await act(registry.kind("orphan"), path, "remove", options, {"place": orphan.place})
 
 
 async def every_orphan(asking: ActionClient, path: str) -> tuple[list[Orphan], list[str]]:

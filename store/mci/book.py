@@ -19,9 +19,10 @@ from domain.mci.messages import (
     Unanswered,
     Wants,
 )
+from domain.mci.strays import Adoption
 from domain.model import Chunk
 from store.engine import Database
-from store.mci import connections, enrolment, groups, surveys, unanswered
+from store.mci import adopting, connections, enrolment, groups, surveys, unanswered
 
 
 class SqlBook:
@@ -65,6 +66,9 @@ class SqlBook:
 
     async def enrol(self, order: Enrol) -> Enrolled:
         return await self._run(partial(enrolment.enrol, order=order))
+
+    async def adopt(self, adoption: Adoption) -> str:
+        return await self._run(partial(adopting.adopt, adoption=adoption))
 
     async def plan(self, survey: Survey) -> SurveyPlan:
         return await self._run(partial(surveys.plan, survey=survey))

@@ -12,9 +12,10 @@ from domain.connections import check_served
 from domain.errors import Category, Refused
 from domain.machine import Row
 from domain.mci import MciSpec, Scale, Status
-from domain.mci.spec import RemoveStray, check_length
+from domain.mci.spec import StraySpec, check_length
 from domain.model import Claim, Grant, Outcome
 from domain.paths import name_of, parent_of, short
+from store.mci import adopting
 from store.mci.connections import enter, forget, places_of, used_alone
 from store.mci.groups import highest_ever, vms_of
 from store.mci.unanswered import keep
@@ -44,7 +45,7 @@ def admit_vm(_connection: sa.Connection, claim: Claim, _spec: BaseModel | None, 
 
 def admit_orphan(connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: Found, _row: Row) -> Extra:
     """What a record calls its own is no orphan."""
-    assert isinstance(spec, RemoveStray)
+    assert isinstance(spec, StraySpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
     record = connection.execute(_RECORD, {"at_path": vm}).first()
     if record and record.info.get("cloud_id") == cloud_id and record.status != Status.TERMINATED:
@@ -52,6 +53,9 @@ def admit_orphan(connection: sa.Connection, claim: Claim, spec: BaseModel | None
         raise Refused(Category.NOT_ALLOWED, message, f"to end it: starter vm terminate {short(vm)}")
     if claim.serves is not None and spec.place:
         check_served([spec.place], claim.serves)
+    if claim.request.action == "adopt":
+        own = adopting.check(connection, vm, cloud_id, spec.place)
+        return Extra(details={"place": spec.place, "own": own})
     return Extra(details={"place": spec.place})
 
 

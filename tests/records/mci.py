@@ -6,6 +6,7 @@ from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, Kind
 from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
+from domain.ports import Order, VmFacts
 from starter.mci import steering
 from tests.records.keeper import Keeper
 from tests.user import User, spec
@@ -43,6 +44,18 @@ async def record(recorder: Keeper, asking: ActionClient, service: Service) -> No
     stray = f"{user.vm('stray')}:orphan:nothing"
     await user.do(stray, "remove", spec={"place": "aws/r1"})
     await recorder.keep(stray, "remove-orphan")
+    await _record_adoption(recorder, user)
+
+
+async def _record_adoption(recorder: Keeper, user: User) -> None:
+    await user.do(user.mci("adopting"), "create", spec=spec(1, ["aws"]))
+    vm = user.vm("aws0-2", "adopting")
+    (made,) = await user.service.simulated["aws"].perform("create", "r0", [Order(vm, f"late {vm}", epoch=1)])
+    assert isinstance(made, VmFacts)
+    gone = user.vm("aws0-3", "adopting")
+    for stray, end in ((f"{vm}:orphan:{made.cloud_id}", "succeeded"), (f"{gone}:orphan:nothing", "failed")):
+        await user.do(stray, "adopt", spec={"place": "aws/r0"})
+        await recorder.keep(stray, f"adopt-orphan-{end}")
 
 
 async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:

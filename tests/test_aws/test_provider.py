@@ -22,6 +22,8 @@ from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
 from tests.test_clouds.kit import PARENT, SPEC, create, do, good, on, orders, prepare
 
+ACCOUNT = "123456789012"  # moto's
+
 
 async def test_an_order_returns_when_ec2_has_done_it_not_when_it_has_taken_note(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
@@ -246,6 +248,29 @@ async def test_nobody_home_is_unavailable_and_a_mute_server_is_unknown(cloud: Cl
             await silent.describe(REGION, orders("a"))
         with pytest.raises(UnknownOutcome):
             await silent._ec2.change("stop_instances", InstanceIds=["i-0123"])
+
+
+async def test_credentials_of_another_account_are_never_used(cloud: CloudMaker, moto: Moto) -> None:
+    ours, theirs = cloud(account=ACCOUNT), cloud(account="210987654321")
+    (made,) = await create(ours, "a")
+    assert made.state is VmState.RUNNING
+    before = dict(moto.ec2.calls)
+    told = f"of the AWS account {ACCOUNT}, not of 210987654321: they are not used"
+    with pytest.raises(Rejected, match=told):
+        await theirs.describe(REGION, orders("a"))
+    (answer,) = await theirs.perform("create", REGION, orders("b"))
+    assert isinstance(answer, Rejected)
+    assert told in str(answer)
+    asked = {word for word, times in moto.ec2.calls.items() if times != before.get(word)}
+    assert asked == {"GetCallerIdentity"}, "EC2 was not asked at all"
+
+
+async def test_an_account_that_cannot_be_asked_for_is_unavailable_not_another_one(cloud: CloudMaker) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        ec2 = cloud(account=ACCOUNT, endpoint_url=f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await ec2.describe(REGION, orders("a"))
 
 
 async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:

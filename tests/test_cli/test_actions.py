@@ -11,9 +11,12 @@ import yaml
 
 from client.actions import ActionClient
 from domain.paths import expand
+from domain.ports import Order, VmFacts
+from domain.wire import split_placement
 from starter import actions, terminal
 from starter.errors import Exit
-from tests.test_cli.shell import EXAMPLES, Cli, Clouds, ended, heard
+from tests.test_cli.shell import EXAMPLES, Cli, Clouds, assert_told, ended, heard
+from workers.service import Service
 
 
 def path_of(short: str) -> str:
@@ -186,3 +189,17 @@ async def test_a_person_is_asked_before_anything_ends_for_good(
 @pytest.mark.parametrize(("text", "seconds"), [("", None), ("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
 def test_durations_have_units(text: str, seconds: float | None) -> None:
     assert actions.duration(text) == seconds
+
+
+async def test_an_orphan_is_adopted_by_the_id_that_the_list_shows(cli: Cli, mci: str, stack: Service, ns: str) -> None:
+    csp, region = split_placement((await stack.inventory.get(f"ns:{ns}:mci:web:vm:front-1")).placement)
+    order = Order(f"ns:{ns}:mci:web:vm:front-9", f"late {ns}", epoch=1)
+    (made,) = await stack.simulated[csp].perform("create", region, [order])
+    assert isinstance(made, VmFacts)
+    listed = json.loads((await cli(f"orphans list {mci} -o json")).out)
+    assert [each["cloud_id"] for each in listed["orphans"]] == [made.cloud_id]
+    assert_told(await cli("orphans adopt nothing"), Exit.NOT_FOUND, "no orphan is called nothing")
+    adopted = await cli(f"orphans adopt {made.cloud_id} --yes")
+    assert adopted.code == Exit.DONE, adopted.err
+    assert (await stack.inventory.get(order.path)).info["cloud_id"] == made.cloud_id
+    assert (await cli(f"orphans list {mci}")).code == Exit.DONE

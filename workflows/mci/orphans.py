@@ -1,4 +1,4 @@
-"""The end of a VM that no record knows."""
+"""A VM that no record knows: its end, or the record that it is given."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.orphans import OrphanActivities
+    from activities.mci.records import RecordActivities
     from domain import wire
-    from domain.mci.messages import REMOVE_ORPHAN, StrayOrder
+    from domain.mci.messages import ADOPT_ORPHAN, REMOVE_ORPHAN
+    from domain.mci.strays import Adoption, StrayOrder
     from domain.model import Done, Grant, Outcome, Request
+    from domain.paths import name_of, parent_of
     from workflows.action import Action, Failed
-    from workflows.calls import patiently
+    from workflows.calls import locally, patiently
     from workflows.mci.reach import told
 
 PATIENCE = timedelta(hours=1)
@@ -35,5 +38,22 @@ class RemoveOrphan(Action):
             raise Failed(told(found.problems), Done())
         return Done()
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        return Done()
+
+@workflow.defn(name=ADOPT_ORPHAN)
+class AdoptOrphan(Action):
+    """Look at it in its cloud, and write it to the record of the path that it carries. The cloud is told nothing."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        place = str(grant.details["place"])
+        queue = wire.cloud_queue(wire.split_placement(place)[0])
+        order = StrayOrder(path=grant.path, epoch=grant.epoch, place=place, own=str(grant.details["own"]))
+        seen = await patiently(OrphanActivities.identify_orphan, order, PATIENCE, f"identify in {place}", queue)
+        if seen.problem:
+            raise Failed(seen.problem, Done())
+        adoption = Adoption(order=order, seen=seen, at=workflow.now())
+        status = await locally(RecordActivities.adopt_vm, adoption)
+        return Done(message=f"{parent_of(grant.path)} is {status}: its VM is {name_of(grant.path)}")

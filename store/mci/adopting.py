@@ -1,0 +1,131 @@
+"""Gives a VM that was found outside to the record of the path that it carries. One transaction; it may run twice.
+
+The action on the orphan holds X on its own path, below the VM's: so no action on the VM or its MCI is under way.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused
+from domain.machine import NONE, Actor, Ruling
+from domain.mci import OBSERVED, VM, MciSpec, Status, SubGroup
+from domain.mci.spec import births
+from domain.mci.strays import Adoption
+from domain.mci.tables import ADOPTING
+from domain.paths import name_of, parent_of, short
+from domain.ports import VmState
+from store.granting import begun, newborn
+from store.mci.connections import enter
+from store.mci.groups import index
+from store.mci.tables import unanswered
+from store.recording import LINES, line, merged
+from store.schema import actions, objects
+
+_ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
+_RECORD = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
+# A sweep removes late VMs that are on record as unanswered: this one has a record again.
+_ANSWERED = sa.delete(unanswered).where(
+    unanswered.c.place == sa.bindparam("at_place"), unanswered.c.path == sa.bindparam("at_path")
+)
+
+
+def check(connection: sa.Connection, vm: str, cloud_id: str, place: str) -> str:
+    """The cloud id of the VM that the record has had so far, if any; or Refused, if it can have no other one."""
+    hint = f"to end it instead: starter orphans remove {cloud_id}"
+    if not place:
+        raise Refused(Category.INVALID, "say where it is", "as place, or by: starter orphans adopt")
+    record = _read(connection, vm)
+    if record is None:
+        _group(connection, vm, place, hint)
+        return ""
+    if record["status"] not in ADOPTING:
+        message = f"{vm} is {record['status']}: only a record that is missing, Failed or Undefined can be given a VM"
+        raise Refused(Category.NOT_ALLOWED, message, hint)
+    _check_place(vm, record["placement"], place, hint)
+    return str(record["info"].get("cloud_id", ""))
+
+
+def adopt(connection: sa.Connection, adoption: Adoption) -> str:
+    """The record's status, now that its VM is this one. Asked again: the same answer."""
+    order = adoption.order
+    vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
+    action = connection.execute(_ACTION, {"mine": order.epoch}).first()
+    if action is None or action.ended_at is not None:
+        raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
+    record, status = _read(connection, vm), OBSERVED[VmState(adoption.seen.state)]
+    if record is not None and record["info"].get("cloud_id") == cloud_id:
+        return str(record["status"])
+    check(connection, vm, cloud_id, order.place)
+    known = {"cloud_id": cloud_id, "address": adoption.seen.address}
+    if record is None:
+        _bear(connection, adoption, vm, status, known)
+    else:
+        _give(connection, adoption, record, status, known)
+    connection.execute(_ANSWERED, {"at_place": order.place, "at_path": vm})
+    return str(status)
+
+
+def _give(
+    connection: sa.Connection, adoption: Adoption, record: sa.RowMapping, status: Status, known: dict[str, str]
+) -> None:
+    """The record that is there, by the row for what a cloud says of a VM at rest."""
+    source, epoch = record["status"], record["epoch"]
+    if VM.step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
+        raise Refused(Category.NOT_ALLOWED, f"{record['path']} is {source}: no row leads to {status}")
+    info = merged(record["info"], {**known, "failure": None, "stale": None})
+    news = {"name": record["path"], "status": status, "info": info, "changed_at": adoption.at, "error": ""}
+    connection.execute(_CHANGE, news)
+    told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
+    connection.execute(LINES, [line(record["path"], adoption.at, Actor.CLOUD, "observe", source, status, epoch, told)])
+
+
+def _bear(connection: sa.Connection, adoption: Adoption, vm: str, status: Status, known: dict[str, str]) -> None:
+    """A record anew, by the rows of a growing MCI and of what a cloud says: ordered as its subgroup is today."""
+    at, epoch, place = adoption.at, adoption.order.epoch, adoption.order.place
+    mci, group = _group(connection, vm, place, "")
+    row, number = VM.birth("scale-out"), index(vm, group.name)
+    assert row
+    assert row.during
+    (born,) = births(mci["path"], group, number, 1)
+    fresh = newborn(born) | begun(row, NONE, epoch, at) | {"created_at": at, "info": {"generation": epoch, **known}}
+    rest = {"status": status, "target_action": NONE, "target_status": NONE}
+    connection.execute(sa.insert(objects), [fresh | rest])
+    told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
+    lines = [
+        line(vm, at, row.actor, row.action, NONE, row.during, epoch, told),
+        line(vm, at, Actor.CLOUD, "observe", row.during, status, epoch),
+    ]
+    connection.execute(LINES, lines)
+    highest: dict[str, int] = dict(mci["info"].get("highest", {}))
+    highest[group.name] = max(number, highest.get(group.name, group.subGroupSize))
+    connection.execute(_CHANGE, {"name": mci["path"], "info": merged(mci["info"], {"highest": highest})})
+    enter(connection, mci["path"], [place])
+
+
+def _group(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[sa.RowMapping, SubGroup]:
+    """The MCI and the subgroup that the VM's name belongs to, or Refused."""
+    path = parent_of(vm) or ""
+    mci = _read(connection, path)
+    if mci is None:
+        raise Refused(Category.NOT_FOUND, f"there is no MCI {path}: nothing could adopt its VM", hint)
+    if mci["status"] != Status.RUNNING:
+        message = f"{short(path)} is {mci['status']}: only an MCI that was made can adopt a VM"
+        raise Refused(Category.NOT_ALLOWED, message, hint)
+    name = name_of(vm).rpartition("-")[0]
+    found = {each.name: each for each in MciSpec.model_validate(mci["spec"]).subGroups}
+    if name not in found or not index(vm, name):
+        message = f"{short(path)} has no subgroup whose VM could be {name_of(vm)}"
+        raise Refused(Category.NOT_ALLOWED, message, hint)
+    _check_place(vm, found[name].place, place, hint)
+    return mci, found[name]
+
+
+def _check_place(vm: str, ours: str, place: str, hint: str) -> None:
+    if ours != place:
+        raise Refused(Category.NOT_ALLOWED, f"{vm} belongs in {ours}; what was found is in {place}", hint)
+
+
+def _read(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    return connection.execute(_RECORD, {"at_path": path}).mappings().one_or_none()
