@@ -41,7 +41,7 @@ from workflows import action, admission, calls
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
 COMMAND = ".venv/bin/python -m docs.generate"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 

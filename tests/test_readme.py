@@ -191,7 +191,7 @@ async def shell(
     monkeypatch.setenv("RATCHET_HOME", str(home))
     monkeypatch.setenv("LOGNAME", "me")
     monkeypatch.chdir(ROOT)
-    terminal = Terminal(monkeypatch, f"readme{list(PAGES).index(request.node.callspec.params['page'])}")
+    terminal = Terminal(monkeypatch, f"readm{list(PAGES).index(request.node.callspec.params['page']):02}")
     await terminal.type("starter cloud fault clear")
     yield terminal
     await terminal.type("starter cloud fault clear")
