@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.runs import is_open
 from domain.companions import OVERDUE, Companion, CompanionRow
 from domain.limits import TASK_TIMEOUT
-from domain.model import Finding
+from domain.model import BrokenPromise
 from domain.wire import ACTIONS_QUEUE
 
 T = TypeVar("T")
@@ -57,14 +57,14 @@ class Companions:
 
     async def missing(self) -> list[Missing]:
         """What should live and does not. Changes nothing."""
-        found = [Missing(each.id, each.path, row.title) for row in self._rows for each in await self._absent(row)]
+        found = [Missing(each.id, each.path, row.title) for row in self._rows for each in await self._missing_of(row)]
         return found + [Missing(each.id, each.id, each.title) for each in await self._unscheduled()]
 
-    async def overdue(self, prefix: str, at: datetime) -> list[Finding]:
+    async def overdue(self, prefix: str, at: datetime) -> list[BrokenPromise]:
         """Events at or below a path whose time is over, and long enough for somebody to have noticed."""
         told = "should have been done at {}: its {} does not run, or cannot do it"
         return [
-            Finding("I12", path, told.format(since, row.title))
+            BrokenPromise("I12", path, told.format(since, row.title))
             for row in self._rows
             if row.overdue
             for path, since in (await row.overdue(prefix, at - OVERDUE)).items()
@@ -74,10 +74,10 @@ class Companions:
         """Start what is missing, and wake what has overslept. Returns what was started."""
         started: list[Missing] = []
         for row in self._rows:
-            absent = await self._absent(row)
+            absent = await self._missing_of(row)
             runs = await self._all(self._start, row, absent)
             begun = [(each, run) for each, run in zip(absent, runs, strict=True) if run]
-            await self._take_back(row, {each.id: run for each, run in begun})
+            await self._stop_if_unneeded(row, {each.id: run for each, run in begun})
             started += [Missing(each.id, each.path, row.title) for each, _ in begun]
             await self._wake(row, at)
         for schedule in await self._unscheduled():
@@ -85,7 +85,7 @@ class Companions:
             started.append(Missing(schedule.id, schedule.id, schedule.title))
         return started
 
-    async def _absent(self, row: CompanionRow) -> list[Companion]:
+    async def _missing_of(self, row: CompanionRow) -> list[Companion]:
         """Those that should live, even after a second look, and have no open run."""
         running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
         listed = {found.id async for found in self._client.list_workflows(running, page_size=PAGE)}
@@ -119,7 +119,7 @@ class Companions:
             return ""
         return handle.first_execution_run_id or ""
 
-    async def _take_back(self, row: CompanionRow, started: dict[str, str]) -> None:
+    async def _stop_if_unneeded(self, row: CompanionRow, started: dict[str, str]) -> None:
         """What it should live for may have gone while it was started."""
         if not started:
             return

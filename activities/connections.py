@@ -10,18 +10,18 @@ from domain import wire
 from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 
 
-class Inspector(Protocol):
+class ConnectionInspector(Protocol):
     """Who knows the connections of this process."""
 
     def names(self) -> list[ConnectionView]: ...
 
-    async def look(self, csp: str, ask: bool) -> list[ConnectionView]: ...
+    async def inspect(self, csp: str, ask: bool) -> list[ConnectionView]: ...
 
 
 class ConnectionReading:
     """What `starter connections` asks for. On a cloud's own queue, because the credentials are there."""
 
-    def __init__(self, inspector: Inspector) -> None:
+    def __init__(self, inspector: ConnectionInspector) -> None:
         self._inspector = inspector
 
     @activity.defn(name=wire.READ_CONNECTIONS)
@@ -29,4 +29,4 @@ class ConnectionReading:
         """All names; or one cloud's connections with what is found out about them. Never a secret."""
         if not query.csp:
             return ConnectionsView(connections=self._inspector.names())
-        return ConnectionsView(connections=await self._inspector.look(query.csp, query.check))
+        return ConnectionsView(connections=await self._inspector.inspect(query.csp, query.check))

@@ -35,8 +35,10 @@ PROOF_SECONDS = 1.0  # how long the inventory's word is good for
 # It counts the time that a machine was suspended; a clock that stands still meanwhile would notice nothing.
 CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
-Clock = Callable[[], float]
-Beat = Callable[[], Awaitable[bool]]  # one heartbeat: was it acknowledged? False: Temporal knows no such activity
+ReadClock = Callable[[], float]
+SendHeartbeat = Callable[
+    [], Awaitable[bool]
+]  # one heartbeat: was it acknowledged? False: Temporal knows no such activity
 
 
 def boot_time() -> float:
@@ -44,7 +46,7 @@ def boot_time() -> float:
     return time.clock_gettime(CLOCK)
 
 
-def beats_of(client: Client) -> Beat:
+def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
     """Heartbeats whose answer is awaited: the SDK's own are sent, and nobody hears whether they arrived."""
 
     async def beat() -> bool:
@@ -67,14 +69,14 @@ def beats_of(client: Client) -> Beat:
 
 
 @dataclass
-class Right:
+class OrderRight:
     """One activity's right to order on behalf of one action."""
 
     inventory: Inventory
     path: str
     epoch: int
     timeout: float  # seconds without an acknowledged heartbeat after which Temporal gives the work to another worker
-    clock: Clock = boot_time
+    clock: ReadClock = boot_time
     heard: float = 0.0  # when the last acknowledged heartbeat was sent; the start counts as one
     proven: float = float("-inf")  # when the inventory was asked that last called the action open
     gone: bool = False  # Temporal knows this activity no more
@@ -85,12 +87,12 @@ class Right:
 
     async def prove(self) -> None:
         """Call this just before an order. Raises Superseded: give none."""
-        self._be_heard()
+        self._send_heartbeats()
         if self.clock() - self.proven >= PROOF_SECONDS:
             async with self._asking:
                 if self.clock() - self.proven >= PROOF_SECONDS:  # or another order asked meanwhile
                     await self._ask()
-            self._be_heard()  # asking may have taken any time
+            self._send_heartbeats()  # asking may have taken any time
 
     async def order(self, call: Callable[[], Awaitable[T]]) -> T:
         """Prove the right, then call."""
@@ -101,7 +103,7 @@ class Right:
         """The inventory, asked at that time (`boot_time`) for something else, has shown that the action is open."""
         self.proven = max(self.proven, asked)
 
-    async def keep(self, beat: Beat) -> None:
+    async def keep(self, beat: SendHeartbeat) -> None:
         """Heartbeat until cancelled. Errors are Temporal's silence: the right ends by itself."""
         while True:
             await asyncio.sleep(BEAT_SECONDS)
@@ -121,7 +123,7 @@ class Right:
             raise Superseded(f"the action {self.epoch} on {self.path} is over", final=True)
         self.shown(asked)
 
-    def _be_heard(self) -> None:
+    def _send_heartbeats(self) -> None:
         if self.gone:
             raise Superseded("Temporal has given this work to another worker")
         if (silence := self.clock() - self.heard) >= self.timeout:
@@ -131,16 +133,16 @@ class Right:
 class Fence:
     """Hands out rights. One per worker process."""
 
-    def __init__(self, inventory: Inventory, beat: Beat) -> None:
+    def __init__(self, inventory: Inventory, beat: SendHeartbeat) -> None:
         self._inventory = inventory
         self._beat = beat
 
     @asynccontextmanager
-    async def right(self, path: str, epoch: int) -> AsyncIterator[Right]:
+    async def right(self, path: str, epoch: int) -> AsyncIterator[OrderRight]:
         """Heartbeat while the body runs, and let it order while it may. A lost right ends the activity."""
         info = activity.info()
         timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # a local one has its workflow task's
-        right = Right(self._inventory, path, epoch, timeout)
+        right = OrderRight(self._inventory, path, epoch, timeout)
         beating = None if info.is_local else asyncio.create_task(right.keep(self._beat))
         try:
             yield right
@@ -150,13 +152,13 @@ class Fence:
             lost_rights = group.subgroup(Superseded)
             if lost_rights is None:
                 raise
-            raise _failure(_first(lost_rights)) from group
+            raise _failure(_first_error(lost_rights)) from group
         finally:
             if beating:
                 beating.cancel()
 
 
-def _first(group: BaseExceptionGroup[Superseded]) -> Superseded:
+def _first_error(group: BaseExceptionGroup[Superseded]) -> Superseded:
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -12,16 +12,16 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.companions import Companions, Missing
-from activities.leftovers import Leftovers, Search
+from activities.heartbeat import heartbeat
+from activities.leftovers import FindLeftovers, LeftoverCleaner
 from activities.measuring import count
-from activities.pulse import pulse
 from activities.retention import Retention
 from activities.runs import RunState, state_of
 from domain import metrics, wire
-from domain.errors import RatchetError, brief
+from domain.errors import RatchetError, one_line
 from domain.healing import (
-    Finding,
-    Found,
+    HealEntry,
+    HealFinding,
     HealReport,
     HealReports,
     ReportQuery,
@@ -29,9 +29,9 @@ from domain.healing import (
     Sweep,
     limit_for,
 )
-from domain.machine import NONE
 from domain.model import WHEN_WRITTEN, Holder, Holders, ObjectView
 from domain.ports import Inventory
+from domain.statetable import NONE
 
 AT_ONCE = 20  # questions to Temporal
 HOLDERS_PATIENCE = 7.0  # seconds for asking after all holders: less than the activity has
@@ -40,10 +40,10 @@ ABANDONED = "abandoned: its workflow was not running; back to what it was before
 CAME_TO_REST = "it came to rest while the sweep looked; nothing was changed"
 DEAD = (RunState.CLOSED, RunState.UNKNOWN)
 
-Inspect = Callable[[ObjectView], Awaitable[str]]  # what the world outside says that an object is now
+InspectObject = Callable[[ObjectView], Awaitable[str]]  # what the world outside says that an object is now
 
 
-class Healing:
+class HealActivities:
     """`inspectors` ask a family's provider, by kind; what they say is reported, and changes nothing."""
 
     def __init__(
@@ -51,9 +51,9 @@ class Healing:
         client: Client,
         inventory: Inventory,
         limits: Mapping[str, float] | None = None,
-        inspectors: Mapping[str, Inspect] | None = None,
+        inspectors: Mapping[str, InspectObject] | None = None,
         companions: Companions | None = None,
-        searches: Sequence[Search] = (),
+        searches: Sequence[FindLeftovers] = (),
         retention: Retention | None = None,
         order_life: float = 0.0,
     ) -> None:
@@ -63,7 +63,7 @@ class Healing:
         self._inspectors = inspectors or {}
         self._companions = companions or Companions(client)
         self._retention = retention
-        self._leftovers = Leftovers(client, inventory, self._limits, searches, order_life)
+        self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
 
     @activity.defn(name=wire.HEAL_HOLDERS)
     async def heal_holders(self, suspects: Holders) -> int:
@@ -74,7 +74,7 @@ class Healing:
         states = await self._states(suspects.holders)
         dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
         for holder in dead:
-            await self._inventory.bury(holder.owner, holder.run, WHEN_WRITTEN, CUT_OFF)
+            await self._inventory.abandon(holder.owner, holder.run, WHEN_WRITTEN, CUT_OFF)
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
             activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
             count(metrics.HEALS, len(unasked), result="unasked")
@@ -86,56 +86,60 @@ class Healing:
     async def sweep(self, order: Sweep) -> HealReport:
         """Look at everything that is under way. A second try finds what the first one left."""
         at = order.at or datetime.now(UTC)
-        async with pulse():
+        async with heartbeat():
             left = await self._leftovers.due(order, at)  # first: what is brought back now has its time of grace yet
             under_way = await self._inventory.suspects(at)
             room = asyncio.Semaphore(AT_ONCE)
             looks = await asyncio.gather(
-                *(self._look(each, order, at, room) for each in under_way),
+                *(self._judge_suspect(each, order, at, room) for each in under_way),
                 *(self._leftovers.clear(each, order.dry_run, room) for each in left),
             )
             lost = await (self._companions.missing() if order.dry_run else self._companions.ensure(at))
             pruned = await self._retention.prune(at, order.dry_run) if self._retention else None
-        found = [*(each for each in looks if each), *(_missed(each, order.dry_run, at) for each in lost)]
+        found = [*(each for each in looks if each), *(_missing_entries(each, order.dry_run, at) for each in lost)]
         counts, looked = Counter(each.finding.value for each in found), len(looks)
         report = HealReport(
             at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
         )
-        return await self._inventory.keep_report(report)
+        return await self._inventory.save_report(report)
 
     @activity.defn(name=wire.READ_REPORTS)
     async def read_reports(self, query: ReportQuery) -> HealReports:
         """What earlier sweeps found, the newest first."""
         return HealReports(reports=await self._inventory.reports(query.limit))
 
-    async def _look(self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore) -> Found | None:
+    async def _judge_suspect(
+        self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore
+    ) -> HealEntry | None:
         """None: nothing is wrong with it. A run that Temporal says is closed is dead, however young it is."""
         limits = self._limits if order.limits is None else order.limits
         late = (at - suspect.since).total_seconds() >= limit_for(limits, suspect.path, suspect.action)
         async with room:
             state = await state_of(self._client, suspect.owner, suspect.run) if suspect.run else RunState.UNKNOWN
             if state is RunState.OPEN:
-                return _found(suspect, Finding.SLOW, message="its workflow runs: left alone") if late else None
+                return _entry(suspect, HealFinding.SLOW, message="its workflow runs: left alone") if late else None
             if state is RunState.UNKNOWN and not late:
                 return None
             if order.dry_run:
-                return _found(suspect, Finding.WOULD_HEAL, message="its workflow is not running")
+                return _entry(suspect, HealFinding.WOULD_HEAL, message="its workflow is not running")
             return await self._heal(suspect, at)
 
-    async def _heal(self, suspect: Suspect, at: datetime) -> Found:
+    async def _heal(self, suspect: Suspect, at: datetime) -> HealEntry:
         before = await self._seen(suspect)
         if await self._inventory.heal(suspect, at, ABANDONED):
-            return await self._told(suspect, Finding.HEALED, before, ABANDONED)
-        return await self._told(suspect, Finding.ENDED, before, CAME_TO_REST)
+            return await self._entry_for(suspect, HealFinding.HEALED, before, ABANDONED)
+        return await self._entry_for(suspect, HealFinding.ENDED, before, CAME_TO_REST)
 
-    async def _told(self, suspect: Suspect, finding: Finding, before: ObjectView | None, message: str) -> Found:
+    async def _entry_for(
+        self, suspect: Suspect, finding: HealFinding, before: ObjectView | None, message: str
+    ) -> HealEntry:
         """The finding, with what the object is now and, where somebody can be asked, what it is outside.
 
         Of one that never came into being the record is gone again: what may be left outside is told all the same.
         """
         now = await self._seen(suspect)
-        outside = await self._outside(found) if (found := now or before) else ""
-        return _found(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
+        outside = await self._provider_state(found) if (found := now or before) else ""
+        return _entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
     async def _seen(self, suspect: Suspect) -> ObjectView | None:
         try:
@@ -143,14 +147,14 @@ class Healing:
         except RatchetError:  # there is none
             return None
 
-    async def _outside(self, view: ObjectView) -> str:
+    async def _provider_state(self, view: ObjectView) -> str:
         inspect = self._inspectors.get(view.kind)
         if not inspect:
             return ""
         try:
             return await inspect(view)
         except RatchetError as error:
-            return f"cannot be asked: {brief(error, 200)}"
+            return f"cannot be asked: {one_line(error, 200)}"
 
     async def _states(self, holders: Sequence[Holder]) -> list[RunState | None]:
         """What Temporal says about each, all within the patience; None: it did not answer."""
@@ -170,13 +174,13 @@ class Healing:
         return [question.result() if question.done() else None for question in asked]
 
 
-def _missed(missing: Missing, dry_run: bool, at: datetime) -> Found:
-    finding = Finding.WOULD_START if dry_run else Finding.STARTED
-    return Found(path=missing.id, action=missing.title, since=at, status="missing", finding=finding)
+def _missing_entries(missing: Missing, dry_run: bool, at: datetime) -> HealEntry:
+    finding = HealFinding.WOULD_START if dry_run else HealFinding.STARTED
+    return HealEntry(path=missing.id, action=missing.title, since=at, status="missing", finding=finding)
 
 
-def _found(suspect: Suspect, finding: Finding, to: str = "", message: str = "", provider: str = "") -> Found:
-    return Found(
+def _entry(suspect: Suspect, finding: HealFinding, to: str = "", message: str = "", provider: str = "") -> HealEntry:
+    return HealEntry(
         path=suspect.path,
         action=suspect.action,
         since=suspect.since,

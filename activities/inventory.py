@@ -12,7 +12,6 @@ from temporalio import activity
 from activities.measuring import timed
 from domain import metrics, wire
 from domain.errors import Refused
-from domain.machine import Ruling
 from domain.model import (
     Admission,
     Claim,
@@ -20,9 +19,9 @@ from domain.model import (
     Ending,
     Grant,
     Holders,
-    LineOrder,
     Outcome,
     Query,
+    QueueCommand,
     Refusal,
     Request,
     Result,
@@ -30,7 +29,8 @@ from domain.model import (
     Stepped,
 )
 from domain.paths import kind_of
-from domain.ports import AtOnce, Inventory
+from domain.ports import InlineWork, Inventory
+from domain.statetable import Ruling
 
 _log = logging.getLogger("ratchet.actions")
 
@@ -46,7 +46,7 @@ class ActionWrites:
         self,
         inventory: Inventory,
         allowed: Callable[[Request], None] | None = None,
-        at_once: Mapping[tuple[str, str], AtOnce] | None = None,
+        at_once: Mapping[tuple[str, str], InlineWork] | None = None,
         serves: list[str] | None = None,
     ) -> None:
         self._inventory = inventory
@@ -116,11 +116,11 @@ class ActionWrites:
         return Holders(holders=await self._inventory.still_held(behind.holders))
 
     @activity.defn(name=wire.CLOSE_LINE)
-    async def close_line(self, order: LineOrder) -> Holders:
+    async def close_queue(self, order: QueueCommand) -> Holders:
         """Nobody else may stand in line; those who do are returned."""
-        return Holders(holders=await self._inventory.close_line(order))
+        return Holders(holders=await self._inventory.close_queue(order))
 
     @activity.defn(name=wire.OPEN_LINE)
-    async def open_line(self, order: LineOrder) -> None:
+    async def open_queue(self, order: QueueCommand) -> None:
         """The line is gone."""
-        await self._inventory.open_line(order)
+        await self._inventory.open_queue(order)

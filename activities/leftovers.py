@@ -11,21 +11,21 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 from activities.launching import launch
 from domain import registry
-from domain.errors import brief
-from domain.healing import Finding, Found, Leftover, Sweep, limit_for
+from domain.errors import one_line
+from domain.healing import HealEntry, HealFinding, Leftover, Sweep, limit_for
 from domain.kinds import Program
-from domain.machine import NONE
 from domain.model import Request
 from domain.paths import kind_of
 from domain.ports import Inventory
+from domain.statetable import NONE
 
 REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal; it goes on by itself
 
 # A family's own search, at a time, for what was seen outside and may go now. In a dry run it writes nothing.
-Search = Callable[[datetime, bool], Awaitable[list[Leftover]]]
+FindLeftovers = Callable[[datetime, bool], Awaitable[list[Leftover]]]
 
 
-class Leftovers:
+class LeftoverCleaner:
     """Only what the history or a family's books tell of is looked for: what others have made outside is theirs.
 
     Nothing is removed within `order_life` seconds: so long an order to make it may be on its way.
@@ -36,7 +36,7 @@ class Leftovers:
         client: Client,
         inventory: Inventory,
         limits: Mapping[str, float],
-        searches: Sequence[Search] = (),
+        searches: Sequence[FindLeftovers] = (),
         order_life: float = 0.0,
     ) -> None:
         self._client = client
@@ -59,34 +59,38 @@ class Leftovers:
     def _grace(self, order: Sweep, path: str) -> float:
         if order.grace is not None:
             return order.grace
-        return max(limit_for(self._limits, path, _discard(path)), self._order_life)
+        return max(limit_for(self._limits, path, _discard_action(path)), self._order_life)
 
-    async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> Found:
+    async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> HealEntry:
         """By a normal action: whoever acts there, or comes first, keeps it out, and nobody gets in between."""
         told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
         if dry_run:
-            return Found(**told, finding=Finding.WOULD_REMOVE, message="looked for outside, and removed")
+            return HealEntry(**told, finding=HealFinding.WOULD_REMOVE, message="looked for outside, and removed")
         reason = f"{left.action} did not succeed, and may have left it outside"
         request = Request(
-            path=left.path, action=_discard(left.path), requested_by=Program.SELF_HEALING, reason=reason, spec=left.spec
+            path=left.path,
+            action=_discard_action(left.path),
+            requested_by=Program.SELF_HEALING,
+            reason=reason,
+            spec=left.spec,
         )
         async with room:
             finding, said = await self._removed(request)
-        return Found(**told, finding=finding, message=said, provider=said)
+        return HealEntry(**told, finding=finding, message=said, provider=said)
 
-    async def _removed(self, request: Request) -> tuple[Finding, str]:
+    async def _removed(self, request: Request) -> tuple[HealFinding, str]:
         try:
             ending = asyncio.ensure_future((await launch(self._client, request)).result())
             if not (await asyncio.wait({ending}, timeout=REMOVAL_SECONDS))[0]:
                 ending.cancel()
-                return Finding.LEFT, f"{request.action} is under way"
-            return Finding.REMOVED, ending.result().message
+                return HealFinding.LEFT, f"{request.action} is under way"
+            return HealFinding.REMOVED, ending.result().message
         except WorkflowAlreadyStartedError:
-            return Finding.LEFT, "another action is under way there"
+            return HealFinding.LEFT, "another action is under way there"
         except WorkflowFailureError as failure:
             cause = failure.cause
-            return Finding.LEFT, brief(cause.message if isinstance(cause, FailureError) else cause, 200)
+            return HealFinding.LEFT, one_line(cause.message if isinstance(cause, FailureError) else cause, 200)
 
 
-def _discard(path: str) -> str:
+def _discard_action(path: str) -> str:
     return registry.kind(kind_of(path)).table.discard

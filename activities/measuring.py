@@ -16,7 +16,7 @@ from temporalio import activity
 
 from domain import metrics
 from domain.errors import ProviderError
-from domain.ports import Answer, Cloud, Order, VmFacts
+from domain.ports import Cloud, VmAnswer, VmFacts, VmOrder
 
 T = TypeVar("T")
 Span = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
@@ -45,7 +45,7 @@ def timed(name: str, **told: str) -> Iterator[None]:
             activity.metric_meter().create_histogram_timedelta(name, metrics.TIMERS[name]).record(took, told)
 
 
-class Measured:
+class MeasuredCloud:
     """A cloud whose calls are counted, timed and traced; apart from that it is the cloud itself."""
 
     def __init__(self, csp: str, cloud: Cloud, span: Span = no_span) -> None:
@@ -54,10 +54,10 @@ class Measured:
         self._cloud = cloud
         self._span = span
 
-    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         return await self._measure(verb, region, self._cloud.perform(verb, region, orders), len(orders))
 
-    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         return await self._measure("describe", region, self._cloud.describe(region, orders), len(orders))
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
@@ -78,7 +78,7 @@ class Measured:
             try:
                 answer = await work
             except (ProviderError, TimeoutError, asyncio.CancelledError) as error:
-                count(metrics.PROVIDER_CALLS, vms, outcome=_word(error), **where)
+                count(metrics.PROVIDER_CALLS, vms, outcome=_outcome_label(error), **where)
                 raise
         for word, number in _outcomes(answer).items():
             count(metrics.PROVIDER_CALLS, number, outcome=word, **where)
@@ -86,10 +86,10 @@ class Measured:
 
 
 def _outcomes(answer: object) -> Mapping[str, int]:
-    return Counter(map(_word, answer)) if isinstance(answer, list) else {"ok": 1}
+    return Counter(map(_outcome_label, answer)) if isinstance(answer, list) else {"ok": 1}
 
 
-def _word(answer: object) -> str:
+def _outcome_label(answer: object) -> str:
     """`ok`, `missing` for a VM that the cloud does not know, or the name of what went wrong."""
     if answer is None:
         return "missing"

@@ -10,7 +10,7 @@ from domain.ports import Inventory
 PAGE = 1_000
 
 
-async def every(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
+async def list_all(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
     """Every object of a kind at or below a path."""
     after = ""
     while True:

@@ -17,12 +17,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from activities.fence import Right, boot_time
+from activities.fence import OrderRight, boot_time
 from domain.errors import StoreUnavailable
 from domain.limits import RateLimits
-from domain.permits import SECONDS, Lease, Limits, Office, Share, Terms, Wish, settle
+from domain.permits import (
+    SECONDS,
+    PermitLease,
+    PermitLimits,
+    PermitRequest,
+    PermitShare,
+    PermitStore,
+    PermitTerms,
+    settle,
+)
 
-Wanted = TypeVar("Wanted")
+Requested = TypeVar("Requested")
 _log = logging.getLogger("ratchet.permits")
 
 RENEW_SECONDS = 1.0
@@ -32,11 +41,11 @@ CONTESTED_SECONDS = 0.25  # while somebody waits for more
 class Permits:
     """What this worker may have in flight. One per process, so that all its activities share it."""
 
-    def __init__(self, limits: RateLimits, office: Office | None = None) -> None:
+    def __init__(self, limits: RateLimits, office: PermitStore | None = None) -> None:
         self._limits = limits
-        self._office = office or LocalOffice()
+        self._office = office or LocalPermitStore()
         self._worker = uuid.uuid4().hex
-        self._clouds: dict[str, _Cloud] = {}
+        self._clouds: dict[str, _CloudLeases] = {}
 
     def vm_cap(self, csp: str, region: str) -> int:
         """VMs of a region that all workers together may work on at once."""
@@ -46,7 +55,7 @@ class Permits:
         """Work in a region. A region that is active already is entered freely, unless others wait in line."""
         return Permit(self._cloud(csp).regions, region)
 
-    def vms(self, csp: str, region: str, n: int = 1, right: Right | None = None) -> Permit[int]:
+    def vms(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
         """Work on up to `n` VMs of a region at once; `async with` it tells on how many, at least on one.
 
         With a right, it is proven when the permits are there.
@@ -70,45 +79,45 @@ class Permits:
         for cloud in self._clouds.values():
             await cloud.close()
 
-    def _cloud(self, csp: str) -> _Cloud:
+    def _cloud(self, csp: str) -> _CloudLeases:
         cloud = self._clouds.get(csp)
         if cloud is None:
-            cloud = self._clouds[csp] = _Cloud(csp, self._worker, self._limits.of(csp), self._office)
+            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.of(csp), self._office)
         return cloud
 
 
-class _Line(ABC, Generic[Wanted]):
+class _FifoQueue(ABC, Generic[Requested]):
     """Whoever cannot be served at once waits, and nobody overtakes."""
 
-    def __init__(self, cloud: _Cloud) -> None:
+    def __init__(self, cloud: _CloudLeases) -> None:
         self.cloud = cloud
-        self.waiting: deque[tuple[Wanted, asyncio.Future[int]]] = deque()
+        self.waiting: deque[tuple[Requested, asyncio.Future[int]]] = deque()
 
     @abstractmethod
-    def _size(self, wanted: Wanted) -> int:
+    def _size(self, wanted: Requested) -> int:
         """How much of it can be had now; 0: none."""
 
     @abstractmethod
-    def _leased(self, wanted: Wanted) -> bool:
+    def _leased(self, wanted: Requested) -> bool:
         """Is only room missing, and no lease?"""
 
     @abstractmethod
-    def _take(self, wanted: Wanted, size: int) -> None: ...
+    def _take(self, wanted: Requested, size: int) -> None: ...
 
     @abstractmethod
-    def _give(self, wanted: Wanted, size: int) -> None: ...
+    def _give(self, wanted: Requested, size: int) -> None: ...
 
-    async def enter(self, wanted: Wanted) -> int:
+    async def enter(self, wanted: Requested) -> int:
         while True:
-            if not self.waiting and self.cloud.live() and (size := self._size(wanted)):
+            if not self.waiting and self.cloud.is_covered() and (size := self._size(wanted)):
                 self._take(wanted, size)
                 return size
             size = await self._turn(wanted)
-            if self.cloud.live():  # it may have run out since our turn came, if this process was frozen
+            if self.cloud.is_covered():  # it may have run out since our turn came, if this process was frozen
                 return size
             self._give(wanted, size)
 
-    async def _turn(self, wanted: Wanted) -> int:
+    async def _turn(self, wanted: Requested) -> int:
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.waiting.append((wanted, turn))
         self.cloud.ask(at_once=not self._leased(wanted))
@@ -122,7 +131,7 @@ class _Line(ABC, Generic[Wanted]):
                 self.cloud.ask(at_once=True)  # the next one's wish may not have been told yet
             raise
 
-    def leave(self, wanted: Wanted, size: int) -> None:
+    def leave(self, wanted: Requested, size: int) -> None:
         self._give(wanted, size)
         self.serve()
 
@@ -131,14 +140,14 @@ class _Line(ABC, Generic[Wanted]):
         while self.waiting:
             wanted, turn = self.waiting[0]
             if not turn.done():
-                size = self._size(wanted) if self.cloud.live() else 0
+                size = self._size(wanted) if self.cloud.is_covered() else 0
                 if not size:
                     return
                 self._take(wanted, size)
                 turn.set_result(size)
             self.waiting.popleft()
 
-    def queue(self) -> Iterator[Wanted]:
+    def queue(self) -> Iterator[Requested]:
         """What is waited for, by those who still wait."""
         return (wanted for wanted, turn in self.waiting if not turn.done())
 
@@ -149,10 +158,10 @@ class _Line(ABC, Generic[Wanted]):
                 turn.set_exception(error)
 
 
-class _Place(_Line[int]):
+class _RegionVms(_FifoQueue[int]):
     """The VMs of one region."""
 
-    lease: Lease | None = None
+    lease: PermitLease | None = None
     used = 0
     holders = 0  # of the region
     touched = False  # since the last exchange
@@ -176,7 +185,7 @@ class _Place(_Line[int]):
         return size if self.used + size <= self.lease.amount else 0
 
     def _leased(self, wanted: int) -> bool:
-        return self.lease is not None and self.cloud.live()
+        return self.lease is not None and self.cloud.is_covered()
 
     def _take(self, wanted: int, size: int) -> None:
         self.used += size
@@ -186,18 +195,18 @@ class _Place(_Line[int]):
         self.used -= size
 
 
-class _Regions(_Line[str]):
+class _Regions(_FifoQueue[str]):
     """The regions of one cloud, each with any number of holders."""
 
     def fits(self, wanted: str) -> bool:
         lease = self.cloud.place(wanted).lease
-        return lease is not None and not lease.closing and self.cloud.live()
+        return lease is not None and not lease.closing and self.cloud.is_covered()
 
     def _size(self, wanted: str) -> int:
         return int(self.fits(wanted))
 
     def _leased(self, wanted: str) -> bool:
-        return self.cloud.place(wanted).lease is not None and self.cloud.live()
+        return self.cloud.place(wanted).lease is not None and self.cloud.is_covered()
 
     def _take(self, wanted: str, size: int) -> None:
         place = self.cloud.place(wanted)
@@ -211,24 +220,24 @@ class _Regions(_Line[str]):
             self.cloud.ask(at_once=True)  # there may be a place for the next one
 
 
-class _Cloud:
+class _CloudLeases:
     """The leases of one cloud: exchanged at the office while anything is held or waited for."""
 
-    def __init__(self, csp: str, worker: str, limits: Limits, office: Office) -> None:
+    def __init__(self, csp: str, worker: str, limits: PermitLimits, office: PermitStore) -> None:
         self._csp, self._worker, self.limits, self._office = csp, worker, limits, office
         self.regions = _Regions(self)
-        self.places: dict[str, _Place] = {}
+        self.places: dict[str, _RegionVms] = {}
         self._until = 0.0  # of every lease, by our own clock
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def place(self, region: str) -> _Place:
+    def place(self, region: str) -> _RegionVms:
         place = self.places.get(region)
         if place is None:
-            place = self.places[region] = _Place(self)
+            place = self.places[region] = _RegionVms(self)
         return place
 
-    def live(self) -> bool:
+    def is_covered(self) -> bool:
         """Is this moment covered by the last exchange?"""
         return boot_time() < self._until
 
@@ -236,17 +245,17 @@ class _Cloud:
         """Somebody waits: now, if it is for a lease; else the next renewal is soon enough."""
         if self._task is None or self._task.done():
             self._news = asyncio.Event()
-            self._task = asyncio.create_task(self._exchanging())
+            self._task = asyncio.create_task(self._exchange_loop())
         elif at_once:
             self._news.set()
 
     async def close(self) -> None:
         if self._task and not self._task.done():
-            await self.close_without_a_word()
+            await self.abandon()
             with suppress(StoreUnavailable):
                 await self._office.exchange(self._csp, self._worker, [], self.limits)
 
-    async def close_without_a_word(self) -> None:
+    async def abandon(self) -> None:
         """As a worker that dies: what it has is not given back, and runs out."""
         self._until = 0.0
         if self._task:
@@ -254,7 +263,7 @@ class _Cloud:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _exchanging(self) -> None:
+    async def _exchange_loop(self) -> None:
         try:
             while True:
                 await asyncio.sleep(0)  # whoever comes in the same moment goes along
@@ -272,27 +281,30 @@ class _Cloud:
                 place.fail(error)
             raise
 
-    def _wishes(self) -> list[Wish]:
+    def _wishes(self) -> list[PermitRequest]:
         """What is held, then what is waited for, in the order of the line. All else is given back."""
         line = list(dict.fromkeys(self.regions.queue()))
-        wishes: list[Wish] = []
+        wishes: list[PermitRequest] = []
         given_back: set[str] = set()
         for region, place in self.places.items():
-            if self._in_the_way(region, place, line):
+            if self._blocks_others(region, place, line):
                 given_back.add(region)
                 place.lease = None
             elif place.wanted or not place.idle or (place.lease and (place.touched or region in line)):
-                holds = max(place.used, place.lease.amount if place.lease and self.live() else 0)
-                wishes.append(Wish(region, holds, place.wants()))
+                holds = max(place.used, place.lease.amount if place.lease and self.is_covered() else 0)
+                wishes.append(PermitRequest(region, holds, place.wants()))
             else:
                 place.lease = None
             place.touched = False
         named = given_back | {wish.region for wish in wishes}
         if given_back:
             self._news.set()  # who waits for one of them asks for it anew, behind those who came before
-        return [*wishes, *(Wish(region, 0, 1) for region in line[: self.limits.regions] if region not in named)]
+        return [
+            *wishes,
+            *(PermitRequest(region, 0, 1) for region in line[: self.limits.regions] if region not in named),
+        ]
 
-    def _in_the_way(self, region: str, place: _Place, line: Sequence[str]) -> bool:
+    def _blocks_others(self, region: str, place: _RegionVms, line: Sequence[str]) -> bool:
         """Is it leased, although nobody is in it and another region's turn has come?"""
         if not line or self.regions.fits(line[0]) or not place.lease or not place.idle:
             return False
@@ -301,7 +313,7 @@ class _Cloud:
     def _in_demand(self) -> bool:
         return any(self.regions.queue()) or any(place.wanted or not place.idle for place in self.places.values())
 
-    async def _exchange(self, wishes: Sequence[Wish]) -> float:
+    async def _exchange(self, wishes: Sequence[PermitRequest]) -> float:
         """Returns how long the leases may be left alone."""
         asked = boot_time()
         try:
@@ -318,25 +330,27 @@ class _Cloud:
         return CONTESTED_SECONDS if terms.contested else RENEW_SECONDS
 
 
-class LocalOffice:
+class LocalPermitStore:
     """For a worker that is alone, or several in one process."""
 
     def __init__(self) -> None:
-        self._shares: dict[str, list[Share]] = {}
+        self._shares: dict[str, list[PermitShare]] = {}
 
-    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+    async def exchange(
+        self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
+    ) -> PermitTerms:
         shares = self._shares.get(cloud, [])
         mine, terms = settle(shares, worker, wishes, limits, boot_time())
         self._shares[cloud] = [*(share for share in shares if share.worker != worker), *mine]
         return terms
 
 
-class Permit(Generic[Wanted]):
+class Permit(Generic[Requested]):
     """`async with` it: holds what it asks for while the block runs."""
 
     __slots__ = ("_line", "_right", "_size", "_wanted")
 
-    def __init__(self, line: _Line[Wanted], wanted: Wanted, right: Right | None = None) -> None:
+    def __init__(self, line: _FifoQueue[Requested], wanted: Requested, right: OrderRight | None = None) -> None:
         self._line = line
         self._wanted = wanted
         self._right = right
@@ -354,7 +368,7 @@ class Permit(Generic[Wanted]):
             except BaseException:
                 line.leave(self._wanted, self._size)
                 raise
-            if line.cloud.live():  # to prove the right may have taken any time
+            if line.cloud.is_covered():  # to prove the right may have taken any time
                 return self._size
             line.leave(self._wanted, self._size)
 

@@ -13,7 +13,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
-from domain.errors import brief
+from domain.errors import one_line
 from domain.healing import Pruned
 from domain.ports import Inventory
 
@@ -69,7 +69,7 @@ class Retention:
                 part = await self._inventory.prune(before, total.after, busy, self._archive.append)
             except OSError as error:
                 activity.logger.error("the archive cannot be written, so nothing is pruned: %s", error)
-                return total.model_copy(update={"problem": brief(f"the archive cannot be written: {error}", 300)})
+                return total.model_copy(update={"problem": one_line(f"the archive cannot be written: {error}", 300)})
             total = Pruned(actions=total.actions + part.actions, lines=total.lines + part.lines, after=part.after)
             if not part.after:
                 break

@@ -17,16 +17,16 @@ UNPROVEN = "it does not prove that it is from the CRM: it has no proof, and the 
 FORGED = "its proof does not fit: another token, another object, or a message that was changed"
 
 
-def doubt(key: str, text: str, proof: str) -> str:
+def why_unproven(key: str, text: str, proof: str) -> str:
     """Why this text is not believed; empty if it is, or if there is no key to prove anything against."""
     if not key:
         return ""
     if not proof:
         return UNPROVEN
-    return "" if fits(key, text, proof) else FORGED
+    return "" if is_signed_by(key, text, proof) else FORGED
 
 
-def fits(key: str, text: str, proof: str) -> bool:
+def is_signed_by(key: str, text: str, proof: str) -> bool:
     """Was this text signed by the owner of this public key? A key or a proof that cannot be read does not fit."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))

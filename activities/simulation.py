@@ -16,7 +16,7 @@ from domain.model import Refusal
 ANY = "*"
 
 
-class Faulty(Protocol):
+class FaultInjectable(Protocol):
     """A cloud that can be told to fail."""
 
     async def set_faults(self, faults: list[Fault]) -> None: ...
@@ -26,10 +26,10 @@ class Faulty(Protocol):
     async def faults(self) -> list[Fault]: ...
 
 
-class Simulation:
+class FaultActivities:
     """Changes the fault script, and tells what it is. `simulated`: who can fail, and in which verbs."""
 
-    def __init__(self, cloud: Faulty, simulated: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, cloud: FaultInjectable, simulated: Mapping[str, Sequence[str]]) -> None:
         self._cloud = cloud
         self._simulated = simulated
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from domain.ports import Answer, Order, Resource, VmFacts, VmState
+from domain.ports import SharedResource, VmAnswer, VmFacts, VmOrder, VmState
 
 _STATE = {"suspend": VmState.STOPPED, "terminate": VmState.TERMINATED}
 
@@ -14,11 +14,11 @@ class InstantCloud:
 
     bulk = 5
 
-    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         state = _STATE.get(verb, VmState.RUNNING)
         return [VmFacts(order.path, order.cloud_id or order.token, state) for order in orders]
 
-    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         return [None for _ in orders]
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
@@ -27,8 +27,8 @@ class InstantCloud:
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         return []
 
-    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         return resource.token
 
-    async def release(self, region: str, resource: Resource) -> None:
+    async def release(self, region: str, resource: SharedResource) -> None:
         return None

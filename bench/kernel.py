@@ -13,7 +13,7 @@ from bench import bare, client
 from bench.rig import Rig, head, in_turns, mci, more_workers, rig, row, run
 from domain.limits import CLOUDS
 from domain.model import Chunk, Claim, Done, Ending, Landing, Request, Result, Target
-from domain.ports import Order, VmFacts
+from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 
 AT_ONCE = 200
@@ -89,7 +89,7 @@ async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
 
     async def lane() -> None:
         while batch := list(islice(todo, cloud.bulk)):
-            orders = [Order(each.path, _token(each, chunk), each.info["cloud_id"]) for each in batch]
+            orders = [VmOrder(each.path, _token(each, chunk), each.info["cloud_id"]) for each in batch]
             async with permits.vms(csp, region, len(orders)):
                 answers = await cloud.perform(chunk.action, region, orders)
             landed.extend(Landing(answer.path, to) for answer in answers if isinstance(answer, VmFacts))

@@ -40,7 +40,7 @@ Pick = Callable[[random.Random], Ask]
 
 
 @dataclass(frozen=True)
-class Size:
+class LoadSize:
     """How many objects there are of each family."""
 
     mcis: int = 60  # of ten VMs each
@@ -50,7 +50,7 @@ class Size:
     edge: bool = True
 
 
-SHORT = Size(mcis=4, machines=5, hosts=5, services=10, edge=False)
+SHORT = LoadSize(mcis=4, machines=5, hosts=5, services=10, edge=False)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Log:
 
 
 @asynccontextmanager
-async def world(site: Rig, size: Size) -> AsyncIterator[list[Pick]]:
+async def world(site: Rig, size: LoadSize) -> AsyncIterator[list[Pick]]:
     """Objects of every family; what users may ask of each."""
     async with AsyncExitStack() as stack:
         picks = [await _mcis(site, size), await _machines(site, size), await _leases(site, size)]
@@ -77,7 +77,7 @@ async def world(site: Rig, size: Size) -> AsyncIterator[list[Pick]]:
         yield picks
 
 
-async def _mcis(site: Rig, size: Size) -> Pick:
+async def _mcis(site: Rig, size: LoadSize) -> Pick:
     names = [f"ns:load:mci:m{n}" for n in range(size.mcis)]
     await _together([(name, "create", mci(2, 10)) for name in names], site)
 
@@ -88,7 +88,7 @@ async def _mcis(site: Rig, size: Size) -> Pick:
     return pick
 
 
-async def _machines(site: Rig, size: Size) -> Pick:
+async def _machines(site: Rig, size: LoadSize) -> Pick:
     await _together([("account:load", "create", None), ("image:load", "create", None)], site)
     await site.do("node:load", "create", {"memory": 4_000})
     await site.do(SPACE, "create")
@@ -97,7 +97,7 @@ async def _machines(site: Rig, size: Size) -> Pick:
     return lambda chance: (chance.choice(names), chance.choice(["pause", "resume", "stop", "start", "reboot"]), None)
 
 
-async def _leases(site: Rig, size: Size) -> Pick:
+async def _leases(site: Rig, size: LoadSize) -> Pick:
     await _together([(f"pool:load:host:h{n}", "add", {}) for n in range(size.hosts)], site)
 
     def pick(chance: random.Random) -> Ask:
@@ -109,7 +109,7 @@ async def _leases(site: Rig, size: Size) -> Pick:
     return pick
 
 
-async def _systems(site: Rig, size: Size) -> Pick:
+async def _systems(site: Rig, size: LoadSize) -> Pick:
     parts = [{"name": f"s{n}", "command": ["run"]} for n in range(10)]
     names = [f"system:load{n}" for n in range(size.services // 10)]
     await _together([(name, "create", {"backend": "simulated"}) for name in names], site)
@@ -225,7 +225,7 @@ def _tell(log: Log, who: str) -> None:
 
 async def main() -> None:
     seed = int(os.environ.get("RATCHET_CHAOS_SEED") or random.randrange(10**6))
-    async with rig(simulated=True) as site, world(site, Size()) as picks:
+    async with rig(simulated=True) as site, world(site, LoadSize()) as picks:
         rush = await users(site, picks, USERS, RUSH, seed + 1)
         log = await users(site, picks, USERS, SECONDS, seed, Habits(thinking=THINKING))
         found = await site.asking.read(VERIFY, Query(), Verification, seconds=120)

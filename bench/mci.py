@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from bench.rig import Rig, mci, rig, run, timed
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.mci.messages import Survey
 from domain.model import Outcome, Result
 from starter.mci import steering
@@ -69,7 +69,7 @@ async def half_suspended(bench: Rig, size: int) -> None:
     ]
     await act(bench, path, "create", {"subGroups": halves})
     cloud = bench.service.simulated["aws"]
-    await cloud.set_faults([Fault(kind=Kind.FAIL, verb="suspend", vm="*b-*")])  # these stay Running
+    await cloud.set_faults([Fault(kind=FaultKind.FAIL, verb="suspend", vm="*b-*")])  # these stay Running
     assert (await bench.do(path, "suspend")).done == size // 2
     await cloud.clear_faults()
     statements: list[str] = []

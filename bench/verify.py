@@ -23,15 +23,15 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.testing import ActivityEnvironment
 
-from activities.verifying import Verifying
+from activities.verify import VerifyActivities
 from bench.rig import head, memory, row, run
 from domain.mci.messages import Enrol
 from domain.model import Claim, Ending, Grant, Landing, Query, Request, Result
 from store.engine import Database
 from store.inventory import SqlInventory
-from store.mci.book import SqlBook
+from store.mci.inventory import SqlMciStore
 from store.migrate import migrate
-from store.reading import below
+from store.queries import below
 from store.schema import actions, history, objects
 
 NS = "ns:bench"
@@ -48,7 +48,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         migrate(self.database)
-        self.inventory, self._book = SqlInventory(self.database), SqlBook(self.database)
+        self.inventory, self._book = SqlInventory(self.database), SqlMciStore(self.database)
 
     async def make(self, path: str, size: int) -> None:
         """An MCI that runs."""
@@ -103,7 +103,7 @@ def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
     return (column + by * n).label(column.name) if by else column
 
 
-class Running:
+class RunningStack:
     """Temporal, where every run is open."""
 
     namespace = "default"
@@ -173,7 +173,7 @@ async def main(mcis: int) -> None:
 
 async def measure(store: Store) -> None:
     """The table: begins alone, begins beside a verify, and a verify of one MCI."""
-    verifying = Verifying(Running(), store.inventory, [])  # type: ignore[arg-type]
+    verifying = VerifyActivities(RunningStack(), store.inventory, [])  # type: ignore[arg-type]
     await store.inventory.kept(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
     alone = await during(store, asyncio.ensure_future(asyncio.sleep(SECONDS)))

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 from client.errors import Unreachable
 from client.payloads import UnreadablePayload
 from domain import wire
-from domain.errors import Category, Refused, brief
+from domain.errors import Category, Refused, one_line
 
 START = "start everything with: starter up (or set TEMPORAL_ADDRESS to a server that runs elsewhere)"
 STANDALONE = "activity.enableStandalone: true in the server's dynamic configuration, as in deploy/dynamicconfig.yaml"
@@ -92,12 +92,12 @@ def unreachable_at(address: str, said: str) -> Unreachable:
         if any(words in said for words in sign.words):
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
             return Unreachable(why + sign.why, sign.next)
-    return Unreachable(f"no Temporal server at {address}: {brief(said, 160)}", START)
+    return Unreachable(f"no Temporal server at {address}: {one_line(said, 160)}", START)
 
 
 def unreachable(error: RPCError, namespace: str) -> Unreachable:
     """Temporal's words, with the way out."""
-    said = brief(error.message, 200)
+    said = one_line(error.message, 200)
     if "has no mapping defined" in said or "search attribute" in said.lower():
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
     if "namespace" in said.lower() and "not found" in said.lower():

@@ -24,7 +24,7 @@ from client.documents import Unreadable, read
 from client.settings import ClientSettings
 from domain import wire
 from domain.errors import Category, Refused
-from domain.fields import explain
+from domain.fields import describe_errors
 from domain.limits import MAX_PAYLOAD_BYTES
 
 ENCODING = b"binary/encrypted"
@@ -57,7 +57,7 @@ class BoundedConverter(PydanticPayloadConverter):
             return super().from_payloads(payloads, type_hints)
         why = sealed[0].metadata.get(WHY, b"it is encrypted, and RATCHET_KEYS_FILE is not set here").decode()
         if type_hints == [Any]:
-            return [wire.Unreadable(why)]
+            return [wire.UnreadableMessage(why)]
         raise UnreadablePayload(why)
 
 
@@ -182,7 +182,7 @@ def load(name: str) -> Keys:
     except Unreadable as error:
         raise _wrong(name, str(error)) from error
     except ValidationError as error:
-        raise _wrong(name, f"is not valid: {explain(error)}") from error
+        raise _wrong(name, f"is not valid: {describe_errors(error)}") from error
 
 
 def _wrong(name: str, why: str, hint: str = "") -> Refused:

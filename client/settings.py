@@ -9,7 +9,7 @@ from pydantic import StringConstraints, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from domain.errors import Category, Refused
-from domain.fields import explain
+from domain.fields import describe_errors
 
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
@@ -35,5 +35,5 @@ def load(model: type[S]) -> S:
         return model()
     except ValidationError as error:
         raise Refused(
-            Category.INVALID, f"a setting is wrong: {explain(error)}", "see the RATCHET_* variables"
+            Category.INVALID, f"a setting is wrong: {describe_errors(error)}", "see the RATCHET_* variables"
         ) from error

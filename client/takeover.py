@@ -23,7 +23,7 @@ from client.launching import DEAF, USED_UP, Ticket, said, within
 from domain import wire
 from domain.errors import Refused
 from domain.model import Admission, Refusal, Request
-from domain.requests import MakeWay, update_id
+from domain.requests import EvictRun, update_id
 
 PREEMPT_SECONDS = 60.0  # to make way
 END_SECONDS = 75.0  # for a worker to end it: a run that was never asked has its minute then
@@ -94,4 +94,4 @@ async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
 
 async def _end(starter: ActionStarter, request: Request, run: str) -> None:
     """A worker ends the run, if whoever asks may do that, and when it had its minute by the worker's clock."""
-    await starter.read(wire.MAKE_WAY, MakeWay(request=request, run=run), MakeWay, seconds=END_SECONDS)
+    await starter.read(wire.MAKE_WAY, EvictRun(request=request, run=run), EvictRun, seconds=END_SECONDS)

@@ -25,9 +25,9 @@ from docs import refusals as in_code
 from docs import words
 from domain import errors, faults, limits, metrics, paths, registry, rendering, wire
 from domain.errors import Refused
-from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
+from domain.statetable import NONE, Actor, Ruling, StateTable
 from starter import spec
 from starter.actions import Options
 from starter.app import build
@@ -41,7 +41,12 @@ from workflows import action, admission, calls
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+)
 COMMAND = ".venv/bin/python -m docs.generate"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -108,7 +113,7 @@ def sizes() -> str:
 
 
 def fault_kinds() -> str:
-    return _table(("kind", "what happens"), [(f"`{kind}`", _said(words.FAULTS, kind)) for kind in faults.Kind])
+    return _table(("kind", "what happens"), [(f"`{kind}`", _said(words.FAULTS, kind)) for kind in faults.FaultKind])
 
 
 def vm_actions() -> str:

@@ -21,7 +21,7 @@ from textual.widgets import DataTable
 from client.actions import ActionClient, Ticket
 from docs.generate import ROOT
 from domain import wire
-from domain.faults import Fault, FaultScript, Kind
+from domain.faults import Fault, FaultKind, FaultScript
 from domain.model import Query, Request, TreeView
 from starter import tree
 from starter.tui import Tui
@@ -87,8 +87,8 @@ async def full_screen(asking: ActionClient) -> None:
 async def line_by_line(asking: ActionClient) -> None:
     """What a command shows while its action runs, drawn by rich itself."""
     faults = [
-        Fault(kind=Kind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
-        Fault(kind=Kind.HANG, csp="gcp", verb="suspend", seconds=8),
+        Fault(kind=FaultKind.FAIL, vm="*front-1", verb="suspend", message="instance is under maintenance"),
+        Fault(kind=FaultKind.HANG, csp="gcp", verb="suspend", seconds=8),
     ]
     await asking.read(wire.CLOUD_FAULTS, FaultScript(faults=faults, replace=True), FaultScript)
     began = time.monotonic()

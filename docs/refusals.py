@@ -12,10 +12,10 @@ from starter.errors import OF_CATEGORY
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("domain", "store", "activities", "workflows")
 
-Row = tuple[str, str, str]
+RefusalRow = tuple[str, str, str]
 
 
-def of_family(family: str) -> list[Row]:
+def of_family(family: str) -> list[RefusalRow]:
     """Exit code, message, hint; once each, in the order of the code."""
     files = [file for layer in LAYERS for file in _files(ROOT / layer / family)]
     return list(dict.fromkeys(row for file in files for row in _of_module(ast.parse(file.read_text()))))
@@ -29,7 +29,7 @@ def _files(family: Path) -> list[Path]:
     )
 
 
-def _of_module(module: ast.Module) -> Iterator[Row]:
+def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
     """Direct ones, and those by way of a function that only adds the category."""
     helpers: dict[str, ast.expr] = {}
     for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:

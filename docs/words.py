@@ -49,15 +49,15 @@ EXITS = {
 }
 
 FAULTS = {
-    faults.Kind.FAIL: "the cloud says no, for good",
-    faults.Kind.CAPACITY: "create finds no room in the region, or its quota used up",
-    faults.Kind.THROTTLE: "too many calls; come back after `--retry-after` seconds",
-    faults.Kind.UNAVAILABLE: "the cloud does not take the call",
-    faults.Kind.LOSE_ANSWER: "the work is done, but the answer gets lost",
-    faults.Kind.HANG: "the call takes `--seconds` longer",
-    faults.Kind.SLOW: "the same, more or less",
-    faults.Kind.UNKNOWN_STATUS: "a read finds the VM in a state that nobody knows",
-    faults.Kind.LIE: "the cloud says terminated, but the VM lives",
+    faults.FaultKind.FAIL: "the cloud says no, for good",
+    faults.FaultKind.CAPACITY: "create finds no room in the region, or its quota used up",
+    faults.FaultKind.THROTTLE: "too many calls; come back after `--retry-after` seconds",
+    faults.FaultKind.UNAVAILABLE: "the cloud does not take the call",
+    faults.FaultKind.LOSE_ANSWER: "the work is done, but the answer gets lost",
+    faults.FaultKind.HANG: "the call takes `--seconds` longer",
+    faults.FaultKind.SLOW: "the same, more or less",
+    faults.FaultKind.UNKNOWN_STATUS: "a read finds the VM in a state that nobody knows",
+    faults.FaultKind.LIE: "the cloud says terminated, but the VM lives",
 }
 
 TABLES = {

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from domain.errors import Category, Refused
-from domain.fields import Name, explain
+from domain.fields import Name, describe_errors
 from domain.limits import CLOUDS, NO_CAP, Caps
 from domain.model import Model
 from domain.wire import SIMULATED, placement, split_placement, split_region
@@ -30,16 +30,16 @@ def _network(text: str) -> str:
 
 
 Cidr = Annotated[str, AfterValidator(_network)]
-Text = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
+ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
 
-class _Part(BaseModel):
+class _ConnectionModel(BaseModel):
     """An error must not repeat what was written: somebody may have written a secret here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_by_name=True)
 
 
-class Credentials(_Part):
+class Credentials(_ConnectionModel):
     """Where a provider finds its credentials. `default` is the cloud SDK's own search, instance roles included."""
 
     source: Literal["default", "environment", "file", "profile"] = Field("default", alias="from")
@@ -59,7 +59,7 @@ class Credentials(_Part):
         return self
 
 
-class Ingress(_Part):
+class Ingress(_ConnectionModel):
     """Who may reach the VMs from outside. Nobody may, unless it is said."""
 
     port: int = Field(ge=1, le=65_535)
@@ -74,18 +74,18 @@ class Ingress(_Part):
         return self
 
 
-class AwsOptions(_Part):
+class AwsOptions(_ConnectionModel):
     """How the VMs of one connection are made on AWS. The numbers at the end are for tests and odd networks."""
 
     endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")
-    owner: Text = DEFAULT_OWNER  # two installations in one account must differ in this
+    owner: ConnectionText = DEFAULT_OWNER  # two installations in one account must differ in this
     account: str = Field("", pattern=r"^([0-9]{12})?$")  # credentials of another account are not used
-    specs: dict[Text, Text] = {}  # our word -> instance type
-    images: dict[Text, Text] = {}  # our word -> AMI
+    specs: dict[ConnectionText, ConnectionText] = {}  # our word -> instance type
+    images: dict[ConnectionText, ConnectionText] = {}  # our word -> AMI
     zone: str = Field("", max_length=60)
     cidr: Cidr = "10.117.0.0/16"
     subnet: str = Field("", max_length=60)  # use this one; make no network
-    security_groups: list[Text] = Field(default=[], max_length=5)  # use these; make none
+    security_groups: list[ConnectionText] = Field(default=[], max_length=5)  # use these; make none
     key_name: str = Field("", max_length=200)  # use this key pair; import none
     public_key: str = Field("", max_length=2_000)  # an OpenSSH public key to import; without one VMs have no key
     ingress: list[Ingress] = Field(default=[], max_length=50)
@@ -119,14 +119,14 @@ def check_served(places: Iterable[str], served: Iterable[str]) -> None:
         )
 
 
-class LowerLimits(_Part):
+class LowerLimits(_ConnectionModel):
     """Fewer calls at once than this program's table allows the cloud; more are never made."""
 
     regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
     vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
 
 
-class SimulatedConnection(_Part):
+class SimulatedConnection(_ConnectionModel):
     """A place in a simulated cloud."""
 
     provider: Literal["simulated"]
@@ -139,7 +139,7 @@ class SimulatedConnection(_Part):
         return placement(self.csp, self.region)
 
 
-class AwsConnection(_Part):
+class AwsConnection(_ConnectionModel):
     """A region of AWS, or of what speaks as EC2 does."""
 
     provider: Literal["aws"]
@@ -169,7 +169,7 @@ class AwsConnection(_Part):
 Connection = Annotated[SimulatedConnection | AwsConnection, Field(discriminator="provider")]
 
 
-class ConnectionsFile(_Part):
+class ConnectionsFile(_ConnectionModel):
     """The whole file: connections by their names."""
 
     connections: dict[Name, Connection] = Field(min_length=1, max_length=MAX_CONNECTIONS)
@@ -246,7 +246,7 @@ class Connections:
 
     def places(self) -> list[str]:
         """The real places."""
-        return sorted(each.place for _, each in self.real())
+        return sorted(each.place for _, each in self.real_connections())
 
     @property
     def fingerprint(self) -> str:
@@ -270,7 +270,7 @@ class Connections:
             if each.limits != LowerLimits()
         }
 
-    def real(self) -> Iterator[tuple[str, AwsConnection]]:
+    def real_connections(self) -> Iterator[tuple[str, AwsConnection]]:
         """Those that lead to a real cloud."""
         yield from ((name, each) for name, each in self.named.items() if isinstance(each, AwsConnection))
 
@@ -283,6 +283,6 @@ def parse(document: object, where: str) -> Connections:
     except ValidationError as error:
         raise Refused(
             Category.INVALID,
-            f"the connections file {where} is not valid: {explain(error, 'file')}",
+            f"the connections file {where} is not valid: {describe_errors(error, 'file')}",
             "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it",
         ) from None  # the chained error would hold the input

@@ -87,14 +87,14 @@ class UnknownOutcome(ProviderError):
     """The call may or may not have been carried out; look before doing anything."""
 
 
-def brief(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
+def one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
     """One line of bounded length: fit for a record, a payload and a terminal."""
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def several(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
+def join_first(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
     """The first of them as one text, and how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more

@@ -15,13 +15,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from domain.model import Model, ShortText, Word
+from domain.model import Model, ShortText, ShortWord
 from domain.paths import name_of
 
 APART = ("describe", "list", "validate", "prepare", "release")  # what a rule for `*` is not about by itself
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What a simulated cloud, or another simulated provider, can be told to do wrong."""
 
     FAIL = "fail"  # Rejected
@@ -35,19 +35,19 @@ class Kind(StrEnum):
     LIE = "lie"  # terminate says done, but the VM lives
 
 
-_DELAYS = (Kind.HANG, Kind.SLOW)
-_OUTAGES = (Kind.THROTTLE, Kind.UNAVAILABLE)
-_ONLY_VERB = {Kind.LIE: "terminate", Kind.UNKNOWN_STATUS: "describe", Kind.CAPACITY: "create"}
+_DELAYS = (FaultKind.HANG, FaultKind.SLOW)
+_OUTAGES = (FaultKind.THROTTLE, FaultKind.UNAVAILABLE)
+_ONLY_VERB = {FaultKind.LIE: "terminate", FaultKind.UNKNOWN_STATUS: "describe", FaultKind.CAPACITY: "create"}
 
 
 class Fault(Model):
     """One rule. `region` and `vm` are globs; `vm` is held against the VM's name and against its path."""
 
-    kind: Kind
-    csp: Word = "*"
-    region: Word = "*"
+    kind: FaultKind
+    csp: ShortWord = "*"
+    region: ShortWord = "*"
     vm: ShortText = "*"
-    verb: Word = "*"
+    verb: ShortWord = "*"
     times: int | None = Field(None, ge=1)
     retry_after: float | None = Field(None, ge=0)
     seconds: float = Field(1.0, ge=0)

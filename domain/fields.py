@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationError
 
-from domain.errors import Refused, several
+from domain.errors import Refused, join_first
 from domain.paths import check_name, check_path
 
 
-def valid(check: Callable[[str], str]) -> AfterValidator:
+def validator(check: Callable[[str], str]) -> AfterValidator:
     """A check that raises Refused, as a validator: pydantic wants ValueError."""
 
     def validate(text: str) -> str:
@@ -23,14 +23,14 @@ def valid(check: Callable[[str], str]) -> AfterValidator:
     return AfterValidator(validate)
 
 
-Name = Annotated[str, valid(check_name)]
-ObjectPath = Annotated[str, valid(check_path)]
+Name = Annotated[str, validator(check_name)]
+ObjectPath = Annotated[str, validator(check_path)]
 
 
-def explain(error: ValidationError, whole: str = "spec") -> str:
+def describe_errors(error: ValidationError, whole: str = "spec") -> str:
     """What pydantic found, as a person would say it: where, and what. Nothing of what was given is quoted."""
     found = [
         f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)
     ]
-    return several(found)
+    return join_first(found)

@@ -21,7 +21,7 @@ ANY = "*"
 FINDINGS_KEPT = 500  # in one report; all are counted
 
 
-class Finding(StrEnum):
+class HealFinding(StrEnum):
     """What a sweep made of a suspect."""
 
     HEALED = "healed"  # nobody owned it: brought back
@@ -58,14 +58,14 @@ class Leftover(Model):
     spec: dict[str, Any] | None = None  # what its removal is told
 
 
-class Found(Model):
+class HealEntry(Model):
     """One line of a report. `provider` is what the world outside says, where it could be asked."""
 
     path: str
     action: str
     since: datetime
     status: str
-    finding: Finding
+    finding: HealFinding
     to: str = ""
     run: str = ""
     message: str = ""
@@ -98,7 +98,7 @@ class HealReport(Model):
     dry_run: bool = False
     looked: int = 0
     counts: dict[str, int] = {}
-    found: list[Found] = []
+    found: list[HealEntry] = []
     pruned: Pruned | None = None
 
 

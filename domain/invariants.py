@@ -13,8 +13,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from domain.machine import NONE, Actor, Row, StateTable
-from domain.model import Finding
+from domain.model import BrokenPromise
+from domain.statetable import NONE, Actor, Row, StateTable
 
 IGNORED = "ignored: "
 MOST_FINDINGS = 5_000
@@ -36,7 +36,7 @@ class ActionFacts:
     last: int = 0
 
 
-class Line(NamedTuple):
+class AuditLine(NamedTuple):
     """One line of an object's history."""
 
     seq: int
@@ -50,20 +50,20 @@ class Line(NamedTuple):
 
 
 @dataclass
-class Kept:
+class AuditSnapshot:
     """What the promises are about at or below a path, read over one snapshot; of actions only those that matter."""
 
     last: int = 0  # the highest epoch at that moment
     open: list[ActionFacts] = field(default_factory=list)  # actions that have not ended, everywhere
     under_way: list[tuple[str, str, int]] = field(default_factory=list)  # path, status, epoch
     held: list[tuple[str, str, str]] = field(default_factory=list)  # locks: path, owner, run
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[BrokenPromise] = field(default_factory=list)
     more: int = 0  # findings that are not listed
     actions: int = 0
     objects: int = 0
     lines: int = 0
 
-    def note(self, findings: Iterable[Finding]) -> None:
+    def note(self, findings: Iterable[BrokenPromise]) -> None:
         """Keep what is wrong; there is a limit to what anybody reads."""
         for each in findings:
             if len(self.findings) < MOST_FINDINGS:
@@ -72,19 +72,19 @@ class Kept:
                 self.more += 1
 
 
-def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[Finding]:
+def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
     """I1, of actions that have ended: each has an outcome."""
     return [
-        Finding("I1", each.path, f"{each.action} has ended without an outcome")
+        BrokenPromise("I1", each.path, f"{each.action} has ended without an outcome")
         for each in actions
         if each.ended and not each.has_outcome
     ]
 
 
-def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[Finding]:
+def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
     """I1, of actions that have not ended: somebody carries each of them out."""
     return [
-        Finding("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}")
+        BrokenPromise("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}")
         for each in open_actions
         if each.run not in open_runs
     ]
@@ -95,22 +95,24 @@ def rest_is_stable(
     held: Iterable[tuple[str, str, str]],
     open_epochs: set[int],
     open_runs: set[str],
-) -> list[Finding]:
+) -> list[BrokenPromise]:
     """I2: what is under way belongs to an open action (path, status, epoch), and so does a lock (path, owner, run)."""
     found = [
-        Finding("I2", path, f"is {status}, but no action on it is open")
+        BrokenPromise("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
         if epoch not in open_epochs
     ]
     return found + [
-        Finding("I2", path, f"is locked by a run that is over: {run}") for path, _, run in held if run not in open_runs
+        BrokenPromise("I2", path, f"is locked by a run that is over: {run}")
+        for path, _, run in held
+        if run not in open_runs
     ]
 
 
-Judged = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
+JudgedChange = tuple[str, str, str, str, str, str]  # action, actor, from, to, where it came from, what it was doing
 
 
-class Reached(NamedTuple):
+class WalkPosition(NamedTuple):
     """Where a walk through a history has come to."""
 
     status: str = NONE
@@ -125,22 +127,22 @@ class HistoryWalk:
     It takes line after line: a history may be long.
     """
 
-    def __init__(self, table: StateTable, path: str, judged: dict[Judged, bool] | None = None) -> None:
+    def __init__(self, table: StateTable, path: str, judged: dict[JudgedChange, bool] | None = None) -> None:
         self._table, self._path = table, path
         self._judged = {} if judged is None else judged  # what the table said before, for all objects of that kind
         self.wrong = ""
-        self.resume(Reached())
+        self.resume(WalkPosition())
 
-    def resume(self, reached: Reached) -> None:
+    def resume(self, reached: WalkPosition) -> None:
         """Begin there: the lines before were pruned."""
         self._now, self._came_from, self._doing, self._epoch = reached
 
     @property
-    def reached(self) -> Reached:
+    def reached(self) -> WalkPosition:
         """From where another walk can go on."""
-        return Reached(self._now, self._came_from, self._doing, self._epoch)
+        return WalkPosition(self._now, self._came_from, self._doing, self._epoch)
 
-    def take(self, line: Line) -> None:
+    def take(self, line: AuditLine) -> None:
         """The next line. After one that is wrong the others say nothing."""
         table = self._table
         if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
@@ -152,13 +154,13 @@ class HistoryWalk:
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
-    def end(self, status: str) -> list[Finding]:
+    def end(self, status: str) -> list[BrokenPromise]:
         """What is wrong with it, if the object is this now."""
         if not self.wrong and self._now != status:
             self.wrong = f"is {status}, but its history ends in {self._now}"
-        return [Finding("I4", self._path, self.wrong)] if self.wrong else []
+        return [BrokenPromise("I4", self._path, self.wrong)] if self.wrong else []
 
-    def _complaint(self, line: Line) -> str:
+    def _complaint(self, line: AuditLine) -> str:
         if line.source != self._now:
             return f"line {line.seq} leaves {line.source}, but it was {self._now}"
         if line.epoch < self._epoch:
@@ -171,25 +173,25 @@ class HistoryWalk:
         return ""
 
 
-def _begins(table: StateTable, line: Line) -> bool:
+def _begins(table: StateTable, line: AuditLine) -> bool:
     """Does an action begin with this line? In a status that is rested in and passed through, only its row tells."""
-    return table.enters(line.action, line.source, line.to) is not None
+    return table.entry_row(line.action, line.source, line.to) is not None
 
 
-def _legal(table: StateTable, line: Line, came_from: str, doing: str) -> bool:
+def _legal(table: StateTable, line: AuditLine, came_from: str, doing: str) -> bool:
     if line.action == HEAL:
-        return line.to == table.abandoned(doing, came_from)
+        return line.to == table.recovery_status(doing, came_from)
     if line.source == line.to:
         return True
-    return any(_leads(table, row, line, came_from) for row in table.rows)
+    return any(_row_allows(table, row, line, came_from) for row in table.rows)
 
 
-def _leads(table: StateTable, row: Row, line: Line, came_from: str) -> bool:
+def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) -> bool:
     """Does this row allow the line: into its work, out of it, or by one step?"""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
     ends = bool(row.during) and line.source in (row.during, *table.passing)
-    lands = ends and line.to in (row.success(came_from), row.failure(came_from))
-    steps = row.during is None and row.source == line.source and row.success(line.source) == line.to
+    lands = ends and line.to in (row.success_status(came_from), row.failure(came_from))
+    steps = row.during is None and row.source == line.source and row.success_status(line.source) == line.to
     return begins or lands or steps
 
 
@@ -203,7 +205,7 @@ class Overlaps:
     def __init__(self) -> None:
         self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
 
-    def take(self, path: str, actions: Iterable[ActionFacts]) -> list[Finding]:
+    def take(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
         """All actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
@@ -220,17 +222,17 @@ class Overlaps:
         return found
 
 
-def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[Finding]:
+def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[BrokenPromise]:
     if earlier.ended and earlier.last < later.first:
         return []
     what = f"{later.action} began while {earlier.action} on {earlier.path} was under way"
-    return [Finding("I5", later.path, what)]
+    return [BrokenPromise("I5", later.path, what)]
 
 
-def every_change_is_accounted_for(lines: Iterable[Line], epochs: Container[int]) -> list[Finding]:
+def every_change_is_accounted_for(lines: Iterable[AuditLine], epochs: Container[int]) -> list[BrokenPromise]:
     """I11: behind every change there is an admitted action."""
     return [
-        Finding("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
+        BrokenPromise("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines
         if line.epoch not in epochs and not line.message.startswith(IGNORED)
     ]

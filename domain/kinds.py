@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.machine import NONE, StateTable
 from domain.model import NewObject
+from domain.statetable import NONE, StateTable
 
 
 class Program(StrEnum):

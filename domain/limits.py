@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from domain.permits import Limits
+from domain.permits import PermitLimits
 
 MAX_VMS_PER_MCI = 20_000
 MAX_SUBGROUPS = 500
@@ -54,9 +54,9 @@ class RateLimits:
     caps: Mapping[str, Caps] = field(default_factory=lambda: CLOUDS)
     lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
 
-    def of(self, csp: str) -> Limits:
+    def of(self, csp: str) -> PermitLimits:
         """What applies to a cloud. Of its connections, the lowest number of regions counts, and each one's of VMs."""
         caps = self.caps.get(csp) or self.caps[OTHER]
         here = {region: lower for (cloud, region), lower in self.lower.items() if cloud == csp}
         regions = min([caps.regions, *(lower.regions for lower in here.values())])
-        return Limits(regions, lambda region: min(caps.vms, here[region].vms) if region in here else caps.vms)
+        return PermitLimits(regions, lambda region: min(caps.vms, here[region].vms) if region in here else caps.vms)

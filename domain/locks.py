@@ -36,7 +36,7 @@ COMPATIBLE: frozenset[tuple[Mode, Mode]] = frozenset(
 
 
 @dataclass(frozen=True)
-class Hold:
+class HeldLock:
     """A lock that an action holds: who, on what, doing what, since when."""
 
     path: str
@@ -64,7 +64,7 @@ class LocksView(Model):
     locks: list[LockView]
 
 
-def wanted(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
+def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
     """What an action on these paths must hold, in the one order in which everybody acquires it."""
     exclusive, shared = (Mode.HIDDEN_X, Mode.HIDDEN_IX) if hidden else (Mode.X, Mode.IX)
     modes: dict[str, Mode] = {}
@@ -75,19 +75,19 @@ def wanted(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
     return dict(sorted(modes.items()))
 
 
-def conflicts(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
+def conflicts(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
     """The holds that stand in the way."""
-    return [hold for hold in _meeting(want, held) if not _in_line(want[hold.path], hold.mode)]
+    return [hold for hold in _overlapping(want, held) if not _queue_together(want[hold.path], hold.mode)]
 
 
-def ahead(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
+def queued_behind(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
     """The holds that are waited for: one of the two is hidden."""
-    return [hold for hold in _meeting(want, held) if _in_line(want[hold.path], hold.mode)]
+    return [hold for hold in _overlapping(want, held) if _queue_together(want[hold.path], hold.mode)]
 
 
-def _meeting(want: Mapping[str, Mode], held: Iterable[Hold]) -> list[Hold]:
+def _overlapping(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
     return [hold for hold in held if hold.path in want and (want[hold.path], hold.mode) not in COMPATIBLE]
 
 
-def _in_line(one: Mode, other: Mode) -> bool:
+def _queue_together(one: Mode, other: Mode) -> bool:
     return other is not Mode.CLOSED and (one in HIDDEN or other in HIDDEN)

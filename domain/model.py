@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from domain.errors import Category, Refused
 from domain.fields import ObjectPath
-from domain.machine import NONE, Actor, Ruling
+from domain.statetable import NONE, Actor, Ruling
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
-Word = Annotated[str, StringConstraints(max_length=100)]
+ShortWord = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
 
@@ -35,9 +35,9 @@ class Request(Model):
     action: ActionWord
     force: bool = False
     spec: dict[str, Any] | None = None
-    requested_by: Word = ""
+    requested_by: ShortWord = ""
     reason: ShortText = ""
-    request_id: Word = ""
+    request_id: ShortWord = ""
 
 
 class Claim(Model):
@@ -99,13 +99,13 @@ class Holders(Model):
     holders: list[Holder]
 
 
-class Waiter(Model):
+class QueuedWorkflow(Model):
     """Who stands in line, or has passed: the workflow's ID."""
 
     workflow: str
 
 
-class LineOrder(Model):
+class QueueCommand(Model):
     """Close or open the line at a path; the run that does it."""
 
     path: str
@@ -131,7 +131,7 @@ class Refusal(Model):
         return Refused(self.category, self.message, self.hint)
 
 
-class Trouble(Model):
+class TargetFailure(Model):
     """What went wrong with one target."""
 
     path: str
@@ -152,8 +152,8 @@ class Move(Model):
 
     path: str
     to: str  # NONE removes it; from NONE it comes into being
-    actor: Word = Actor.CONTROLLER
-    action: Word = ""
+    actor: ShortWord = Actor.CONTROLLER
+    action: ShortWord = ""
     message: ShortText = ""
     error: ShortText = ""  # kept beside the new status until the next move
     info: dict[str, Any] | None = None  # merged over what is kept; a value None removes its key
@@ -186,7 +186,7 @@ class Done(Model):
     moves: list[Move] = []
     failed: bool = False  # it says itself that it failed, whatever became of its targets
     lost: int = 0  # targets that failed and whose records are gone
-    troubles: list[Trouble] = []  # what is to be told of them
+    troubles: list[TargetFailure] = []  # what is to be told of them
 
 
 class Result(StrEnum):
@@ -215,7 +215,7 @@ class Ending(Model):
     moves: list[Move] = []
     failed: bool = False
     lost: int = 0
-    troubles: list[Trouble] = []
+    troubles: list[TargetFailure] = []
 
     @classmethod
     def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
@@ -235,7 +235,7 @@ class Outcome(Model):
     done: int = 0
     failed: int = 0
     skipped: dict[str, int] = {}
-    troubles: list[Trouble] = []
+    troubles: list[TargetFailure] = []
     message: str = ""
     followers: list[str] = []  # who waits for the end: told to the workflow, not kept
 
@@ -327,7 +327,7 @@ class TreeView(Model):
 
     object: ObjectView
     places: list[PlaceView]
-    troubles: list[Trouble]
+    troubles: list[TargetFailure]
 
 
 class HistoryLine(Model):
@@ -381,7 +381,7 @@ class StoreView(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BrokenPromise:
     """A promise that was broken: which one, for which object, and how."""
 
     invariant: str
@@ -392,6 +392,6 @@ class Finding:
 class Verification(Model):
     """What a check of every promise found, and over how much it looked."""
 
-    findings: list[Finding] = []
+    findings: list[BrokenPromise] = []
     more: int = 0  # findings that are not listed
     looked_at: dict[str, int] = {}

@@ -46,7 +46,7 @@ def check_path(path: str) -> str:
     return path
 
 
-class _Place(NamedTuple):
+class _PathPart(NamedTuple):
     """One object on a path: its kind, how many words lead to it, and whether it lies in a tree."""
 
     kind: str
@@ -54,20 +54,20 @@ class _Place(NamedTuple):
     in_tree: bool
 
 
-def _walk(path: str) -> list[_Place]:
+def _walk(path: str) -> list[_PathPart]:
     """The objects on the path, the tenant first."""
     words = path.split(":")
-    found: list[_Place] = []
+    found: list[_PathPart] = []
     tree, at = "", 0
     while at < len(words):
         if tree and words[at]:
             at += 1
-            found.append(_Place(tree, at, True))
+            found.append(_PathPart(tree, at, True))
             continue
         at += 1 if tree else 0  # the empty word that ends a tree
         kind = words[at] if at < len(words) else ""
         at, tree = at + 2, TREES.get(kind, "")
-        found.append(_Place(kind, at, False))
+        found.append(_PathPart(kind, at, False))
     return found
 
 

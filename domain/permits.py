@@ -17,7 +17,7 @@ GRACE = 0.5  # a region that has just become active is not asked to make way: wh
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PermitLimits:
     """What one cloud allows: regions at once, and VMs at once in each region."""
 
     regions: int
@@ -25,7 +25,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PermitShare:
     """One worker's part of one region, until a time by the keeper's clock. An amount of 0 is a wish only."""
 
     region: str
@@ -37,7 +37,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PermitRequest:
     """What a worker says of one region: how much it may be using just now, and how much it could use."""
 
     region: str
@@ -46,7 +46,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class PermitLease:
     """What a worker gets in a region that is active. If it is closing, nobody new enters: another region waits."""
 
     amount: int
@@ -54,24 +54,26 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Terms:
+class PermitTerms:
     """The answer to an exchange. Contested: somebody waits for more, so ask again soon."""
 
-    leases: Mapping[str, Lease] = field(default_factory=dict)
+    leases: Mapping[str, PermitLease] = field(default_factory=dict)
     contested: bool = False
 
 
-class Office(Protocol):
+class PermitStore(Protocol):
     """Keeps the shares of all workers."""
 
-    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+    async def exchange(
+        self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
+    ) -> PermitTerms:
         """Replace a worker's shares of a cloud. A region that it does not name any more is given back."""
         ...
 
 
 def settle(
-    shares: Collection[Share], worker: str, wishes: Sequence[Wish], limits: Limits, now: float
-) -> tuple[list[Share], Terms]:
+    shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
+) -> tuple[list[PermitShare], PermitTerms]:
     """The worker's new shares, and what they allow it to do."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
@@ -84,25 +86,25 @@ def settle(
             del waiting[region]
     settled = {region: since for region, since in active.items() if since + GRACE <= now}
     closing = set(_oldest_first(settled)[: len(waiting)])
-    made: list[Share] = []
-    leases: dict[str, Lease] = {}
+    made: list[PermitShare] = []
+    leases: dict[str, PermitLease] = {}
     for wish, share in zip(wishes, mine, strict=True):
         if wish.region in active:
             there = [other for other in others if other.region == wish.region]
-            amount, allowed = _part(wish, worker, there, limits.vms(wish.region))
-            leases[wish.region] = Lease(allowed, wish.region in closing)
+            amount, allowed = _amount_of(wish, worker, there, limits.vms(wish.region))
+            leases[wish.region] = PermitLease(allowed, wish.region in closing)
             share = replace(share, amount=amount, since=share.since if share.amount else now)
         made.append(replace(share, until=now + SECONDS))
-    return made, Terms(leases, bool(waiting) or _anybody_short([*others, *made], active, limits))
+    return made, PermitTerms(leases, bool(waiting) or _is_contested([*others, *made], active, limits))
 
 
-def _renewed(wish: Wish, worker: str, before: Share | None, now: float) -> Share:
+def _renewed(wish: PermitRequest, worker: str, before: PermitShare | None, now: float) -> PermitShare:
     if before:
         return replace(before, wants=wish.wants)
-    return Share(wish.region, worker, 0, wish.wants, now, now)
+    return PermitShare(wish.region, worker, 0, wish.wants, now, now)
 
 
-def _regions(shares: Iterable[Share]) -> tuple[dict[str, float], dict[str, float]]:
+def _regions(shares: Iterable[PermitShare]) -> tuple[dict[str, float], dict[str, float]]:
     """The regions that are active, and those that wait to be, each with the time since when."""
     active: dict[str, float] = {}
     waiting: dict[str, float] = {}
@@ -116,7 +118,7 @@ def _oldest_first(regions: Mapping[str, float]) -> list[str]:
     return sorted(regions, key=lambda region: (regions[region], region))
 
 
-def _part(wish: Wish, worker: str, there: Sequence[Share], cap: int) -> tuple[int, int]:
+def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
     """The worker's amount in a region, and how much of it is for its use. The others keep their fair part."""
     room = max(0, cap - sum(other.amount for other in there))
     entitled = cap
@@ -135,7 +137,7 @@ def _fair(workers: Sequence[str], cap: int) -> dict[str, int]:
     return {worker: max(1, each + (n < rest)) for n, worker in enumerate(sorted(workers))}
 
 
-def _anybody_short(shares: Sequence[Share], active: Collection[str], limits: Limits) -> bool:
+def _is_contested(shares: Sequence[PermitShare], active: Collection[str], limits: PermitLimits) -> bool:
     """Does anybody have less than a fair part of what it wants?"""
     for region in active:
         there = [share for share in shares if share.region == region]

@@ -17,14 +17,14 @@ from domain.model import Model, Request
 
 ANY = "*"  # any kind, any action; as a user: everybody who is not named
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
 class Role(Model):
     """What somebody with this role may do. No paths: everywhere."""
 
-    kinds: list[Name] = Field(min_length=1)
-    actions: list[Name] = Field(min_length=1)
+    kinds: list[PolicyName] = Field(min_length=1)
+    actions: list[PolicyName] = Field(min_length=1)
     paths: list[ObjectPath] = []
     force: bool = False
 
@@ -50,17 +50,17 @@ class Role(Model):
         )
 
 
-class Policy(Model):
+class AccessPolicy(Model):
     """The whole file. `*` among the users is everybody who is not named; without it they may do nothing.
 
     Programs of ours may do what they are there for without being named. One that is named has the roles it is given.
     """
 
-    roles: dict[Name, Role]
-    users: dict[Name, list[Name]]
+    roles: dict[PolicyName, Role]
+    users: dict[PolicyName, list[PolicyName]]
 
     @model_validator(mode="after")
-    def _roles_exist(self) -> Policy:
+    def _roles_exist(self) -> AccessPolicy:
         for user, roles in self.users.items():
             for role in roles:
                 if role not in self.roles:

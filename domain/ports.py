@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError, Superseded
 from domain.healing import HealReport, Leftover, Pruned, Suspect
-from domain.invariants import Kept
-from domain.locks import Hold
+from domain.invariants import AuditSnapshot
+from domain.locks import HeldLock
 from domain.model import (
     Admission,
     Chunk,
@@ -22,9 +22,9 @@ from domain.model import (
     HistoryLine,
     Holder,
     Landing,
-    LineOrder,
     ObjectView,
     Outcome,
+    QueueCommand,
     Step,
     Stepped,
     Target,
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 # Work in the step that admits an action. It is quick, and may be done again, even when the action has ended. What it
 # returns is what the action leaves (`failed`: a final no), or the grant from which the workflow goes on.
-AtOnce = Callable[[Grant], Awaitable[Done | Grant]]
+InlineWork = Callable[[Grant], Awaitable[Done | Grant]]
 
 
 class Transactions(Protocol):
@@ -79,15 +79,15 @@ class Inventory(Protocol):
         """Those of the holders that have not released their locks yet."""
         ...
 
-    async def close_line(self, order: LineOrder) -> list[Holder]:
+    async def close_queue(self, order: QueueCommand) -> list[Holder]:
         """Let nobody else stand in line at a path. Returns those who do. Refused if the line is closed already."""
         ...
 
-    async def open_line(self, order: LineOrder) -> None:
+    async def open_queue(self, order: QueueCommand) -> None:
         """Take back what close_line did."""
         ...
 
-    async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
+    async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
         """Put right what a dead run left behind. The caller knows that it is dead. Returns objects brought back."""
         ...
 
@@ -109,7 +109,7 @@ class Inventory(Protocol):
         """Remove a batch of what ended before that time, from the action after `after` on; `export` gets it first."""
         ...
 
-    async def keep_report(self, report: HealReport) -> HealReport: ...
+    async def save_report(self, report: HealReport) -> HealReport: ...
 
     async def reports(self, limit: int) -> list[HealReport]: ...
 
@@ -125,9 +125,9 @@ class Inventory(Protocol):
 
     async def history(self, path: str, limit: int) -> list[HistoryLine]: ...
 
-    async def holds(self, prefix: str) -> list[Hold]: ...
+    async def holds(self, prefix: str) -> list[HeldLock]: ...
 
-    async def kept(self, prefix: str) -> Kept:
+    async def kept(self, prefix: str) -> AuditSnapshot:
         """What is under way at or below a path, and which of the promises that the inventory can check are broken."""
         ...
 
@@ -149,7 +149,7 @@ class VmState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class VmOrder:
     """One VM in one provider call. The token makes a repeated call have one effect.
 
     `epoch` is the number of the action that orders. A cloud that can keep one for each VM refuses a lower one than it
@@ -173,14 +173,14 @@ class VmFacts:
     address: str = ""
 
 
-Answer = VmFacts | ProviderError | Superseded
+VmAnswer = VmFacts | ProviderError | Superseded
 
 # What the VMs of a region share, in the order in which it is made; each needs those before it.
 SHARED = ("vnet", "securityGroup", "sshKey")
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class SharedResource:
     """One of the things that the VMs of a region share. However often it is made with one token, it is there once.
 
     `epoch` is the number of the hold under which it is ordered; a lower one than was seen there is Superseded.
@@ -197,14 +197,14 @@ class Cloud(Protocol):
 
     bulk: int  # how many VMs one call may carry
 
-    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Carry out `create`, `suspend`, `resume`, `reboot` or `terminate`; answers come in the order of the orders.
 
         Returns when the cloud has done it, not when it has taken note of it.
         """
         ...
 
-    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """What these VMs are now, found by cloud id or, without one, by token. None: the cloud knows no such VM."""
         ...
 
@@ -216,10 +216,10 @@ class Cloud(Protocol):
         """What of this the cloud does not offer, in words; nothing: all of it is there. Changes nothing."""
         ...
 
-    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Make a shared resource beside those `made` before it (what -> cloud id). Returns its cloud id."""
         ...
 
-    async def release(self, region: str, resource: Resource) -> None:
+    async def release(self, region: str, resource: SharedResource) -> None:
         """Remove a shared resource, found by its cloud id or, without one, by its token. Gone already: done."""
         ...

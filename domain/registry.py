@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
-from domain.fields import explain
+from domain.fields import describe_errors
 from domain.kinds import Kind, Verb
 from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
@@ -96,4 +96,4 @@ def parse_spec(request: Request) -> BaseModel | None:
         return verb.spec.model_validate(request.spec or {})
     except ValidationError as error:
         hint = f"see what it takes: starter {found.name} {verb.action} --help"
-        raise Refused(Category.INVALID, f"the spec is not valid: {explain(error)}", hint) from error
+        raise Refused(Category.INVALID, f"the spec is not valid: {describe_errors(error)}", hint) from error

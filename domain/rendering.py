@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.machine import NONE, SAME, Actor, Row, StateTable
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 HEADINGS = ("action", "from", "while", "then", "else", "actor")
 
@@ -36,7 +36,7 @@ def mermaid(table: StateTable) -> str:
             continue
         label = f"{row.action} (force)" if row.force else row.action
         edges[f"{_node(row.source)} --> {row.during}: {label}"] = None
-        edges[f"{row.during} --> {_node(row.success(row.source))}: done"] = None
+        edges[f"{row.during} --> {_node(row.success_status(row.source))}: done"] = None
         if row.otherwise not in (None, SAME):
             edges[f"{row.during} --> {row.otherwise}: failed"] = None
     ends = (f"{status} --> [*]" for status in table.final)

@@ -9,7 +9,7 @@ from domain.errors import Category
 from domain.model import Model, Refusal, Request
 
 
-class MakeWay(Model):
+class EvictRun(Model):
     """End this run, for a request that takes over. How long it has to make way is not for whoever asks to say."""
 
     request: Request
@@ -21,7 +21,7 @@ def spec_digest(request: Request) -> str:
     return hashlib.sha256(json.dumps(request.spec or {}, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def asks_the_same(request: Request, other: Request) -> bool:
+def is_same_request(request: Request, other: Request) -> bool:
     """Do both ask for one and the same thing? Force and reason may differ: they say how, not what."""
     return _identity(request) == _identity(other)
 
@@ -35,7 +35,7 @@ def update_id(update: str, request: Request) -> str:
     return f"{update}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
 
 
-def used_for(request: Request, action: str, requested_by: str) -> Refusal:
+def request_id_conflict(request: Request, action: str, requested_by: str) -> Refusal:
     """The answer to a request whose id belongs to another one."""
     was = action if action != request.action else f"{action} with another spec"
     if requested_by != request.requested_by:

@@ -8,7 +8,7 @@ ACTIONS_QUEUE = "actions"
 SIMULATED = "simulated"  # the provider that needs no name in a placement
 
 
-class Unreadable(str):
+class UnreadableMessage(str):
     """What a handler that takes anything gets instead of a message that cannot be decrypted: the reason."""
 
 

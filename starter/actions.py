@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.machine import NONE
 from domain.model import Admission, Outcome, Request, Result
 from domain.paths import short
+from domain.statetable import NONE
 from domain.wire import object_of
 from starter import terminal
 from starter.errors import OF_RESULT, Exit, Problem

@@ -30,10 +30,10 @@ from starter import (
 from starter.errors import Exit
 from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
 from starter.families import DOCUMENTS, EXTENSIONS
-from starter.kinds import DEFAULT_LIMIT, Limit, Prefix, SpecFile, Target, noun, spec_in
+from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, noun, spec_in
 from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
@@ -96,7 +96,7 @@ def _formatter() -> HelpFormatter | None:
     return AsTyped()
 
 
-async def get(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """All that is kept of one object.
 
     Example: starter get ns:default:mci:web -o yaml
@@ -111,7 +111,7 @@ async def list_kind(
     *,
     prefix: Prefix = "",
     limit: Limit = DEFAULT_LIMIT,
-    watch: Watch = False,
+    watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> Exit:
     """Every object of a kind.
@@ -123,7 +123,7 @@ async def list_kind(
 
 
 async def history(
-    path: Target, /, *, limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+    path: ObjectArg, /, *, limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
 ) -> Exit:
     """What happened to an object: every change, and every message that was ignored.
 
@@ -137,7 +137,7 @@ async def locks(
     path: Annotated[str, Parameter(help="At or below this.")] = "",
     /,
     *,
-    watch: Watch = False,
+    watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> Exit:
     """Who holds what.
@@ -199,7 +199,7 @@ async def schema(
 
 
 async def check(
-    path: Target,
+    path: ObjectArg,
     action: Annotated[str, Parameter(help="The action, such as suspend.")],
     /,
     *,
@@ -224,7 +224,7 @@ async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS
     return await _DEMOS[family]()
 
 
-async def wait(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
     """Wait for the action that runs on an object; if none does, tell how the last one ended.
 
     Example: starter wait default/web
@@ -232,7 +232,7 @@ async def wait(path: Target, /, *, within: Timeout = "", output: OutputOption = 
     return await actions.wait(await reads.locate(path), actions.duration(within), output)
 
 
-async def cancel(path: Target, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
+async def cancel(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
     """Ask the action that runs on an object to clean up and end, and wait until it has.
 
     Example: starter cancel default/web

@@ -11,7 +11,7 @@ from starter import terminal
 from starter.errors import Exit
 from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import load_settings, session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -20,7 +20,7 @@ HEADINGS = ("BUILD", "STATUS", "SINCE")
 UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leave the workers unversioned"
 
 
-async def list_builds(*, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """Builds that workers serve or have served. A build that is `drained` has no action left: its workers can go.
 
     Example: starter build list

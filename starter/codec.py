@@ -11,13 +11,13 @@ from starter import terminal
 from starter.errors import Exit
 from starter.session import load_settings
 
-Port = Annotated[int, Parameter(help="Where, on 127.0.0.1.")]
+CodecPort = Annotated[int, Parameter(help="Where, on 127.0.0.1.")]
 Origin = Annotated[
     str, Parameter(help="The Web UI, as the browser's address line begins. The one we know if not said.")
 ]
 
 
-async def codec(*, port: Port = 8234, origin: Origin = "") -> Exit:
+async def codec(*, port: CodecPort = 8234, origin: Origin = "") -> Exit:
     """Decrypt payloads for the Web UI until Ctrl-C; it needs RATCHET_KEYS_FILE. On this machine only.
 
     Example: starter codec --origin http://127.0.0.1:8233

@@ -31,7 +31,7 @@ READ_SECONDS = 10.0  # a worker that cannot answer in that time is not well
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorCheck:
     """One thing that was looked at. `mend` is empty if it is well."""
 
     about: str
@@ -54,7 +54,7 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
     return _report(findings, output)
 
 
-async def _examine(asking: ActionClient, findings: list[Finding]) -> None:
+async def _examine(asking: ActionClient, findings: list[DoctorCheck]) -> None:
     """Append what is found, so that what breaks off halfway takes nothing back."""
     findings.append(await _server(asking))
     findings.append(await _namespace(asking))
@@ -68,18 +68,18 @@ async def _examine(asking: ActionClient, findings: list[Finding]) -> None:
             findings += await _clouds(asking)
 
 
-def _ill(about: str, error: RatchetError) -> Finding:
+def _ill(about: str, error: RatchetError) -> DoctorCheck:
     found = problem(error)
-    return Finding(about, found.why, found.next)
+    return DoctorCheck(about, found.why, found.next)
 
 
-def _settings() -> list[Finding]:
+def _settings() -> list[DoctorCheck]:
     """What the variables of this very process say. Only what is set here can be looked at from here."""
     from client import payloads
     from workers import connections, crm, policies, process
 
     settings = _first(worker_settings)
-    if isinstance(settings, Finding):
+    if isinstance(settings, DoctorCheck):
         return [settings]
 
     def credentials() -> None:
@@ -100,48 +100,48 @@ def _settings() -> list[Finding]:
     for about, given, look in looks:
         if given:
             ill = _first(look, about)
-            found.append(ill if isinstance(ill, Finding) else Finding(about, "as it should be"))
+            found.append(ill if isinstance(ill, DoctorCheck) else DoctorCheck(about, "as it should be"))
     return found
 
 
-def _first(look: Callable[[], T], about: str = "settings") -> T | Finding:
+def _first(look: Callable[[], T], about: str = "settings") -> T | DoctorCheck:
     try:
         return look()
     except RatchetError as error:
         return _ill(about, error)
 
 
-def _versions() -> Finding:
+def _versions() -> DoctorCheck:
     names = ("ratchet", "temporalio", "pydantic", "sqlalchemy")
     told = ", ".join(f"{name} {version(name)}" for name in names)
-    return Finding("versions", f"{told}, Python {platform.python_version()}")
+    return DoctorCheck("versions", f"{told}, Python {platform.python_version()}")
 
 
-async def _server(asking: ActionClient) -> Finding:
+async def _server(asking: ActionClient) -> DoctorCheck:
     from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 
     info = await asking.client.workflow_service.get_system_info(GetSystemInfoRequest())
-    return Finding("server", f"{asking.client.service_client.config.target_host}, Temporal {info.server_version}")
+    return DoctorCheck("server", f"{asking.client.service_client.config.target_host}, Temporal {info.server_version}")
 
 
-async def _namespace(asking: ActionClient) -> Finding:
+async def _namespace(asking: ActionClient) -> DoctorCheck:
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
     name = asking.client.namespace
     found = await asking.client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=name))
     days = found.config.workflow_execution_retention_ttl.seconds // 86_400
-    return Finding("namespace", f"{name}, keeps closed actions for {days} days")
+    return DoctorCheck("namespace", f"{name}, keeps closed actions for {days} days")
 
 
-async def _attributes(asking: ActionClient) -> Finding:
+async def _attributes(asking: ActionClient) -> DoctorCheck:
     missing = await missing_attributes(asking)
     if wrong := await mistyped_attributes(asking):
         told = ", ".join(f"{name} should be {wire.SEARCH_ATTRIBUTES[name]}" for name in wrong)
         mend = f"remove it: temporal operator search-attribute remove --name {wrong[0]}; then: starter setup"
-        return Finding("search attributes", f"of another type: {told}", mend)
+        return DoctorCheck("search attributes", f"of another type: {told}", mend)
     if missing:
-        return Finding("search attributes", f"missing: {', '.join(missing)}; no action can start", "starter setup")
-    return Finding("search attributes", f"all {len(wire.SEARCH_ATTRIBUTES)} are registered")
+        return DoctorCheck("search attributes", f"missing: {', '.join(missing)}; no action can start", "starter setup")
+    return DoctorCheck("search attributes", f"all {len(wire.SEARCH_ATTRIBUTES)} are registered")
 
 
 def _names() -> list[str]:
@@ -155,15 +155,15 @@ def _names() -> list[str]:
         return all_queues(Connections())
 
 
-async def _queues(asking: ActionClient, names: list[str]) -> list[Finding]:
+async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
     """Who polls what; a queue without a worker is work that waits."""
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
-        return [Finding("workers", f"all {len(names)} queues are polled")]
-    return [Finding("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
+        return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
+    return [DoctorCheck("workers", f"nobody polls {name}", f"starter worker --queues {name}") for name in idle]
 
 
-async def _agreeing(asking: ActionClient, names: list[str]) -> list[Finding]:
+async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
     """Workers that serve different clouds under one name: what one makes, another would not find."""
     named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
     told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
@@ -171,7 +171,7 @@ async def _agreeing(asking: ActionClient, names: list[str]) -> list[Finding]:
         return []
     differing = "; ".join(f"{identity.partition('/')[0]} serves {clouds}" for identity, clouds in sorted(told.items()))
     mend = "start every worker with the same RATCHET_CONNECTIONS; one that has stopped is forgotten in a minute or two"
-    return [Finding("workers", f"they do not serve the same clouds: {differing}", mend)]
+    return [DoctorCheck("workers", f"they do not serve the same clouds: {differing}", mend)]
 
 
 async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
@@ -185,7 +185,7 @@ async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
     return await asyncio.gather(*map(one, names))
 
 
-async def _builds(asking: ActionClient) -> list[Finding]:
+async def _builds(asking: ActionClient) -> list[DoctorCheck]:
     """Versioned workers of which none is current: nothing new would ever be given to them."""
     from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 
@@ -196,11 +196,11 @@ async def _builds(asking: ActionClient) -> list[Finding]:
         latest = each.latest_version_summary.deployment_version.build_id or "BUILD"  # not known yet
         mend = "" if current else f"RATCHET_DEPLOYMENT={each.name} starter build promote {latest}"
         told = f"new actions begin on {current}" if current else "no build is current: nothing new can begin"
-        found.append(Finding("builds", f"{each.name}: {told}", mend))
+        found.append(DoctorCheck("builds", f"{each.name}: {told}", mend))
     return found
 
 
-async def _store(asking: ActionClient) -> Finding:
+async def _store(asking: ActionClient) -> DoctorCheck:
     """The store as a worker sees it: we have no address of it, and no credential."""
     from temporalio.service import RPCError
 
@@ -212,10 +212,10 @@ async def _store(asking: ActionClient) -> Finding:
         return _ill("reads", unreachable(error, asking.client.namespace))
     except RatchetError as error:
         found = problem(error)
-        return Finding("store", f"{found.what}: {found.why}", found.next)
+        return DoctorCheck("store", f"{found.what}: {found.why}", found.next)
     if seen.version != seen.newest:
         found_version = seen.version or "none"
-        return Finding("store", f"{seen.url} has schema {found_version}, not {seen.newest}", "starter migrate")
+        return DoctorCheck("store", f"{seen.url} has schema {found_version}, not {seen.newest}", "starter migrate")
     told = f"{seen.url}, schema {seen.version}, store {seen.id}"
     if seen.incarnation > 1:
         told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
@@ -223,8 +223,8 @@ async def _store(asking: ActionClient) -> Finding:
         mend = (
             "set RATCHET_STORE_URL alike on all workers; if that store is gone for good: starter setup --forget-store"
         )
-        return Finding("store", f"{told}; but the namespace's store is {known}", mend)
-    return Finding("store", told)
+        return DoctorCheck("store", f"{told}; but the namespace's store is {known}", mend)
+    return DoctorCheck("store", told)
 
 
 async def _known_store(asking: ActionClient) -> str | None:
@@ -233,14 +233,16 @@ async def _known_store(asking: ActionClient) -> str | None:
     return await known_store(asking.client)
 
 
-async def _clouds(asking: ActionClient) -> list[Finding]:
+async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
     """Real clouds, asked by the workers that would call them: are the credentials there, and are they accepted?"""
     real = [view for view in await seen(asking, check=True) if view.provider != "simulated"]
     mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
-    return [Finding(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real]
+    return [
+        DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real
+    ]
 
 
-def _report(findings: list[Finding], output: Output) -> Exit:
+def _report(findings: list[DoctorCheck], output: Output) -> Exit:
     lines = [("wrong" if each.mend else "ok", each.about, each.found) for each in findings]
     show(
         Sheet([asdict(each) for each in findings], ("STATE", "WHAT", "FOUND"), lines, [f.about for f in findings]),

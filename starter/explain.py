@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from domain import registry
-from domain.errors import Category, Refused, brief
-from domain.machine import Ruling
+from domain.errors import Category, Refused, one_line
 from domain.model import HistoryLine, ObjectView, Request
 from domain.paths import short
+from domain.statetable import Ruling
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.families import REMARKS
-from starter.kinds import Target
+from starter.kinds import ObjectArg
 from starter.options import wanted
 from starter.output import when
 from starter.session import session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -29,7 +29,7 @@ LINES = 20
 TROUBLED = 5
 
 
-async def explain(path: Target, /, *, watch: Watch = False) -> Exit:
+async def explain(path: ObjectArg, /, *, watch: WatchOption = False) -> Exit:
     """Why an object is in its status, what it is waiting for, and what can be done now.
 
     Example: starter explain default/web
@@ -117,7 +117,7 @@ def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
     alike: Counter[str] = Counter()
     for each in run.raw_description.pending_activities:
         again = f", attempt {each.attempt}" if each.attempt > 1 else ""
-        failed = f": {brief(each.last_failure.message, 200)}" if each.last_failure.message else ""
+        failed = f": {one_line(each.last_failure.message, 200)}" if each.last_failure.message else ""
         alike[f"{each.activity_type.name.replace('_', ' ')}{again}{failed}"] += 1
     for what, number in alike.items():
         yield f"{what} ({number} of these)" if number > 1 else what

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from domain import wire
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultScript
-from domain.fields import explain
+from domain.fields import describe_errors
 from starter.errors import Exit
 from starter.kinds import SpecFile, spec_in
 from starter.output import Output, OutputOption, Sheet, show
@@ -41,7 +41,7 @@ async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
     try:
         script = FaultScript.model_validate(spec_in(file))
     except ValidationError as error:
-        why = f"the script is not valid: {explain(error)}"
+        why = f"the script is not valid: {describe_errors(error)}"
         raise Refused(Category.INVALID, why, "there is an example in examples/faults.yaml") from error
     return await _send(script.model_copy(update={"replace": True}), output)
 

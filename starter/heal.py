@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from domain import wire
-from domain.healing import ANY, Finding, Found, HealReport, HealReports, ReportQuery, Sweep
+from domain.healing import ANY, HealEntry, HealFinding, HealReport, HealReports, ReportQuery, Sweep
 from domain.paths import short
 from starter import terminal
 from starter.actions import duration
@@ -57,9 +57,9 @@ async def report(
     return _tell(kept.reports, output)
 
 
-def _name(found: Found) -> str:
+def _name(found: HealEntry) -> str:
     """Companions are known by their workflow's ID."""
-    return found.path if found.finding in (Finding.STARTED, Finding.WOULD_START) else short(found.path)
+    return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short(found.path)
 
 
 def _pruned(report: HealReport) -> str:

@@ -17,11 +17,11 @@ from starter.extensions import Document
 from starter.naming import EXAMPLES, example
 from starter.options import flag, needed, needs_file, spec_options, with_options
 from starter.output import OutputOption
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
-Command = Callable[..., Awaitable[Exit]]
+CliCommand = Callable[..., Awaitable[Exit]]
 
-Target = Annotated[
+ObjectArg = Annotated[
     str, Parameter(help="The object: a path, or its names with slashes.", completer=completing.objects())
 ]
 SpecFile = Annotated[
@@ -43,17 +43,17 @@ def noun(kind: registry.Kind, group: Group, document: Document | None = None) ->
     return app
 
 
-def _acting(kind: registry.Kind, verb: registry.Verb) -> Command:
-    async def act_on(target: Target, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
+def _acting(kind: registry.Kind, verb: registry.Verb) -> CliCommand:
+    async def act_on(target: ObjectArg, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
         return await actions.act(kind, expand(target, kind.scope), verb.action, options, None)
 
     words = f"{kind.name} {verb.action} {example(kind)}"
     return _acting_with_spec(kind, verb, verb.spec, words) if verb.spec else described(act_on, verb.help, words)
 
 
-def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str) -> Command:
+def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str) -> CliCommand:
     async def act_with_spec(
-        target: Target,
+        target: ObjectArg,
         /,
         *,
         file: SpecFile = "",
@@ -63,7 +63,14 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
         told = {**(spec_in(file) or {}), **{name: value for name, value in given.items() if value is not None}}
         return await actions.act(kind, expand(target, kind.scope), verb.action, options, told or None)
 
-    async def act_with_file(target: Target, /, *, file: SpecFile, options: Options = Options(), **given: Any) -> Exit:  # noqa: B008
+    async def act_with_file(
+        target: ObjectArg,
+        /,
+        *,
+        file: SpecFile,
+        options: Options = Options(),
+        **given: Any,  # noqa: B008
+    ) -> Exit:
         return await act_with_spec(target, file=file, options=options, **given)
 
     if needs_file(spec):
@@ -76,8 +83,8 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
     return described(with_options(command, spec_options(spec)), verb.help, words)
 
 
-def _status(kind: registry.Kind, document: Document | None) -> Command:
-    async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+def _status(kind: registry.Kind, document: Document | None) -> CliCommand:
+    async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
         path = expand(target, kind.scope)
         return await watching(watch, lambda: reads.status(kind, path, output, document))
 
@@ -87,9 +94,9 @@ def _status(kind: registry.Kind, document: Document | None) -> Command:
     )
 
 
-def _list(kind: registry.Kind) -> Command:
+def _list(kind: registry.Kind) -> CliCommand:
     async def list_them(
-        *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+        *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
     ) -> Exit:
         return await watching(watch, lambda: reads.list_objects(kind, prefix, limit, output))
 
@@ -105,7 +112,7 @@ def spec_in(file: str) -> dict[str, Any] | None:
     return read_spec(file) if file else None
 
 
-def described(command: Command, what: str, words: str) -> Command:
+def described(command: CliCommand, what: str, words: str) -> CliCommand:
     """The command with its help: what it does, and an example."""
     command.__doc__ = f"{what}\n\nExample: starter {words}"
     return command

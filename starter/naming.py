@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.fields import explain
+from domain.fields import describe_errors
 from domain.model import Request
 from domain.paths import check_path, expand, make, short
 from domain.wire import object_of
@@ -62,7 +62,7 @@ def compose(path: str, action: str, **rest: object) -> Request:
     try:
         request = Request.model_validate({"path": path, "action": action, "requested_by": user(), **rest})
     except ValidationError as error:
-        raise Refused(Category.INVALID, explain(error)) from error
+        raise Refused(Category.INVALID, describe_errors(error)) from error
     registry.parse_spec(request)
     return request
 

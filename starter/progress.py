@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from client.errors import NoWorker
 from domain import registry, wire
 from domain.errors import RatchetError
-from domain.machine import NONE
 from domain.model import ObjectView, Outcome, Query, TreeView
 from domain.paths import short
+from domain.statetable import NONE
 from starter import terminal, tree
 from starter.errors import StillWaiting
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from domain import registry, wire
 from domain.errors import Category, Refused
 from domain.locks import LocksView
-from domain.machine import NONE
 from domain.model import ObjectView, Query
 from domain.paths import name_of, short
+from domain.statetable import NONE
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import Document

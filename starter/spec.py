@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from domain.errors import Category, Refused, brief
+from domain.errors import Category, Refused, one_line
 from domain.limits import MAX_SPEC_BYTES
 
 STDIN = "-"
@@ -23,7 +23,7 @@ def read_spec(source: str) -> dict[str, Any]:
     try:
         document = parse(_text(source))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, a number too long
-        raise _bad(told, brief(_reason(error), 300)) from error
+        raise _bad(told, one_line(_reason(error), 300)) from error
     except OSError as error:
         raise _bad(told, error.strerror or str(error)) from error
     if not isinstance(document, dict):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
     from workers.settings import Settings
 
-Port = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
+ServerPort = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
 ForgetOption = Annotated[
     bool, Parameter(negative="", help="Forget which store this namespace's workers use: it is gone for good.")
 ]
@@ -27,7 +27,7 @@ RestoredOption = Annotated[
 ]
 
 
-async def up(*, port: Port = 0, ui_port: Port = 0) -> Exit:
+async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
     """Run everything here: a Temporal server and a worker, with their data in .ratchet/, until Ctrl-C.
 
     Example: starter up

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """Something that was to be printed: data, or a line for a person."""
 
     data: bool
@@ -26,8 +26,8 @@ class Line(NamedTuple):
     style: str = ""
 
 
-Lines = list[Line]
-GAP = Line(True, "")
+Lines = list[OutputLine]
+GAP = OutputLine(True, "")
 PROGRAM = "starter"
 _OURS = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not an object of that name, in a path
 _HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
@@ -36,7 +36,7 @@ _HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 def out(text: str) -> None:
     """Data."""
     if (kept := _HELD.get()) is not None:
-        kept.append(Line(True, text))
+        kept.append(OutputLine(True, text))
         return
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
@@ -44,7 +44,7 @@ def out(text: str) -> None:
 def say(text: str = "", style: str = "") -> None:
     """A line for a person, in a style if stderr is a terminal."""
     if (kept := _HELD.get()) is not None:
-        kept.append(Line(False, text, style))
+        kept.append(OutputLine(False, text, style))
         return
     _print(people(), text, style)
 

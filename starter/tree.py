@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain import registry
-from domain.model import PlaceView, TreeView, Trouble
+from domain.model import PlaceView, TargetFailure, TreeView
 from domain.paths import name_of, short
 from starter.terminal import clean
 
@@ -80,7 +80,7 @@ def _place(seen: TreeView, place: PlaceView, longest: int, width: int, plain: bo
     return line.append(f"  {clean(counted)}", "dim")
 
 
-def _trouble(trouble: Trouble) -> Text:
+def _trouble(trouble: TargetFailure) -> Text:
     from rich.text import Text
 
     return Text(clean(f"  ! {name_of(trouble.path)} is {trouble.status}: {trouble.error}"), "red")

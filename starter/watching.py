@@ -15,7 +15,7 @@ from starter.session import lasting
 
 SECONDS = 1.0  # between two looks: the inventory tells nobody that it has changed
 
-Watch = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
+WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 
 
 async def watching(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:

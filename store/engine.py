@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from domain.errors import Category, Refused, StoreUnavailable, brief
+from domain.errors import Category, Refused, StoreUnavailable, one_line
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class Database:
                     return work(connection)
             except (DBAPIError, PoolTimeout) as error:
                 if _state(error) not in LOST_RACES or attempt == TRIES:
-                    raise _ours(error) from error
+                    raise _translate_error(error) from error
                 time.sleep(random.uniform(0, 0.02 * 2**attempt))  # noqa: S311  spreads load, guards nothing
         raise AssertionError("the last try either returns or raises")
 
@@ -95,7 +95,7 @@ class Database:
             with self.engine.connect().execution_options(**_SNAPSHOT[self.sqlite]) as connection, connection.begin():
                 return work(connection)
         except (DBAPIError, PoolTimeout) as error:
-            raise _ours(error) from error
+            raise _translate_error(error) from error
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -156,7 +156,7 @@ def _checked(url: str) -> sa.URL:
     return parsed
 
 
-def _ours(error: Exception) -> Exception:
+def _translate_error(error: Exception) -> Exception:
     """What an error of the database means to us; a bug stays what it is."""
     if _state(error) in NO_PERMISSION:
         return Refused(
@@ -176,4 +176,4 @@ def _state(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     """The driver's own words, without the statement and its parameters."""
-    return brief(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)
+    return one_line(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)

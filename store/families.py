@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from store import machines, systems
-from store.edge import admission as edge
-from store.leases import riding as leases
-from store.mci import riding as mci
-from store.riders import Rider
+from store.edge import hooks as edge
+from store.hooks import Hooks
+from store.leases import hooks as leases
+from store.machines import hooks as machines
+from store.mci import hooks as mci
+from store.systems import hooks as systems
 
-FAMILIES: dict[str, Rider] = {
-    "mci": mci.RIDER,
-    "vm": mci.VM_RIDER,
-    "orphan": mci.ORPHAN_RIDER,
-    **edge.RIDERS,
-    **machines.RIDERS,
-    **leases.RIDERS,
-    **systems.RIDERS,
+FAMILIES: dict[str, Hooks] = {
+    "mci": mci.MCI_HOOKS,
+    "vm": mci.VM_HOOKS,
+    "orphan": mci.ORPHAN_HOOKS,
+    **edge.HOOKS,
+    **machines.HOOKS,
+    **leases.HOOKS,
+    **systems.HOOKS,
 }

@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from domain import registry
 from domain.healing import FINDINGS_KEPT, HealReport, Leftover, Suspect
 from domain.invariants import IGNORED
-from domain.machine import NONE
 from domain.model import Result
 from domain.paths import kind_of
+from domain.statetable import NONE
+from store.recovery import abandon, restore_status
 from store.schema import OPEN, UNBORN, UNDER_WAY, actions, history, locks, objects
 from store.schema import heal_reports as reports
-from store.takeover import back_where_it_was, bury
 
 REPORTS_KEPT = 1_000
 
@@ -58,7 +58,7 @@ _LAST = (
     .limit(1)
     .scalar_subquery()
 )
-_UNBORN = (
+_NEVER_CREATED = (
     sa.select(history.c.path, history.c.at, actions.c.action, actions.c.outcome)
     .select_from(_SUSPECTS)
     .join(history, history.c.seq == _LAST)
@@ -118,7 +118,7 @@ def heal(connection: sa.Connection, suspect: Suspect, at: datetime, message: str
         connection.execute(_LEFT_OPEN, {"dead": suspect.run}).first()
         or connection.execute(_LEFT_LOCKED, {"owner": suspect.owner, "dead": suspect.run}).first()
     )
-    bury(connection, suspect.owner, suspect.run, at, message)
+    abandon(connection, suspect.owner, suspect.run, at, message)
     return left is not None
 
 
@@ -128,14 +128,14 @@ def _recover(connection: sa.Connection, suspect: Suspect, at: datetime, message:
     if connection.execute(still_open).first():
         return 0
     which = (objects.c.path == suspect.path) & (objects.c.epoch == suspect.epoch)
-    return back_where_it_was(connection, which, at, message)
+    return restore_status(connection, which, at, message)
 
 
 def leftovers(connection: sa.Connection) -> list[Leftover]:
     """What has come into being since, or was removed by an action that succeeded, is none any more."""
     return [
         Leftover(path=row["path"], action=row["action"], since=row["at"])
-        for row in connection.execute(_UNBORN).mappings()
+        for row in connection.execute(_NEVER_CREATED).mappings()
         if registry.kind(kind_of(row["path"])).table.discard and row["outcome"]["result"] != Result.SUCCEEDED
     ]
 

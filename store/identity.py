@@ -11,8 +11,8 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Claim
 from store.clock import now
+from store.recovery import abandon
 from store.schema import actions, locks, store_identity
-from store.takeover import bury
 
 RESTORED = "the store was restored from a backup while it ran; back to what it was, the cloud was not asked"
 
@@ -46,7 +46,7 @@ def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
         )
 
 
-def restored(connection: sa.Connection) -> tuple[Identity, int]:
+def mark_restored(connection: sa.Connection) -> tuple[Identity, int]:
     """Raise the incarnation and end every action of the old one. Returns the new identity, and how many were open."""
     at, before = now(connection), identity(connection)
     after = Identity(before.id, before.incarnation + 1, at)
@@ -54,6 +54,6 @@ def restored(connection: sa.Connection) -> tuple[Identity, int]:
     left = sa.select(actions.c.path, actions.c.action, actions.c.run).where(actions.c.ended_at.is_(None))
     opened = connection.execute(left.order_by(actions.c.epoch)).all()
     for path, action, run in opened:
-        bury(connection, registry.owner_of(path, action), run, at, RESTORED)
+        abandon(connection, registry.owner_of(path, action), run, at, RESTORED)
     connection.execute(sa.delete(locks))  # whoever held them is of the old incarnation
     return after, len(opened)

@@ -7,7 +7,7 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from domain.permits import Limits, Share, Terms, Wish, settle
+from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from store import clock
 from store.engine import Database
 from store.schema import permits
@@ -28,23 +28,27 @@ _GIVE_BACK = sa.delete(permits).where(
 _TAKE = sa.insert(permits)
 
 
-class SqlOffice:
-    """`domain.permits.Office` on the inventory's database."""
+class SqlPermitStore:
+    """`domain.permits.PermitStore` on the inventory's database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def exchange(self, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+    async def exchange(
+        self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
+    ) -> PermitTerms:
         return await self._database.run(partial(exchange, cloud=cloud, worker=worker, wishes=wishes, limits=limits))
 
 
-def exchange(connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[Wish], limits: Limits) -> Terms:
+def exchange(
+    connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
+) -> PermitTerms:
     """The shares that ran out go as well, whoever's they were."""
     if connection.execute(_ONE, {"of": cloud}).first() is None:
         connection.execute(_ADD, {"of": cloud})
         connection.execute(_ONE, {"of": cloud})
     now = clock.micros(connection) / 1e6
-    shares = [Share(*row) for row in connection.execute(_ALL, {"of": cloud})]
+    shares = [PermitShare(*row) for row in connection.execute(_ALL, {"of": cloud})]
     mine, terms = settle(shares, worker, wishes, limits, now)
     if any(share.worker == worker or share.until <= now for share in shares):
         connection.execute(_GIVE_BACK, {"of": cloud, "by": worker, "now": now})
@@ -53,7 +57,7 @@ def exchange(connection: sa.Connection, cloud: str, worker: str, wishes: Sequenc
     return terms
 
 
-def _row(cloud: str, share: Share) -> dict[str, object]:
+def _row(cloud: str, share: PermitShare) -> dict[str, object]:
     return {
         "cloud": cloud,
         "region": share.region,

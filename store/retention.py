@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.healing import Pruned
-from domain.invariants import IGNORED, HistoryWalk, Line, Reached
+from domain.invariants import IGNORED, AuditLine, HistoryWalk, WalkPosition
 from domain.paths import kind_of, parent_of
 from store.healing import leftovers
 from store.schema import actions, history, locks, objects, pruned
@@ -60,7 +60,7 @@ _LINES = (
         objects.c.epoch.label("current"),
         _end(_mine.c.seq).label("oldest"),
         _end(_mine.c.seq.desc()).label("latest"),
-        *(pruned.c[name].label(f"was_{name}") for name in Reached._fields),
+        *(pruned.c[name].label(f"was_{name}") for name in WalkPosition._fields),
     )
     .outerjoin(objects, objects.c.path == history.c.path)
     .outerjoin(pruned, pruned.c.path == history.c.path)
@@ -106,7 +106,7 @@ def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str
 def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[Rows, bool]:
     """Remove an action's lines from each path whose oldest they are. Returns them, and whether none is left."""
     gone, whole = Rows(), True
-    begins: dict[str, Reached] = {}
+    begins: dict[str, WalkPosition] = {}
     vanished: list[str] = []
     found = connection.execute(_LINES, {"number": epoch}).mappings().all()
     for path, about in groupby(found, key=itemgetter("path")):
@@ -124,20 +124,24 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
     return gone, whole
 
 
-def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> Reached | None:
+def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPosition | None:
     """Where the history stands after these lines; nothing if they must stay: in use, not the oldest, or wrong."""
     first = rows[0]
     changes = [row for row in rows if not row["message"].startswith(IGNORED)]
     if first["current"] == epoch or (changes and first["oldest"] != epoch):
         return None
-    was = Reached(*(first[f"was_{name}"] for name in Reached._fields)) if first["was_status"] else Reached()
+    was = (
+        WalkPosition(*(first[f"was_{name}"] for name in WalkPosition._fields))
+        if first["was_status"]
+        else WalkPosition()
+    )
     kind = registry.KINDS.get(kind_of(path))
     if kind is None:
         return was
     walk = HistoryWalk(kind.table, path)
     walk.resume(was)
     for row in rows:
-        walk.take(Line._make(row[name] for name in Line._fields))
+        walk.take(AuditLine._make(row[name] for name in AuditLine._fields))
     return None if walk.wrong else walk.reached
 
 
@@ -146,7 +150,7 @@ def _remove(connection: sa.Connection, lines: Rows) -> None:
         connection.execute(_REMOVE_LINE, [{"number": row["seq"]} for row in lines])
 
 
-def _begin_at(connection: sa.Connection, begins: dict[str, Reached], vanished: Sequence[str]) -> None:
+def _begin_at(connection: sa.Connection, begins: dict[str, WalkPosition], vanished: Sequence[str]) -> None:
     """Remember where histories begin. Of what is gone with its whole history, only as long as its parent lives: an MCI
     never gives a VM's number twice."""
     if not begins:

@@ -9,14 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain import registry
-from domain.errors import Refused, brief
+from domain.errors import Refused, one_line
 from domain.locks import Mode
-from domain.machine import NONE, Row, Ruling, StateTable
 from domain.model import Move, Step, Stepped
 from domain.paths import kind_of, parent_of
+from domain.statetable import NONE, Row, Ruling, StateTable
 from store.clock import written_at
-from store.recording import LINES, NO_ROW, NOT_OURS, line, merged
-from store.riders import RIDERS
+from store.history import LINES, NO_ROW, NOT_OURS, history_line, merge_info
+from store.hooks import HOOKS
 from store.schema import actions, locks, objects
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
@@ -36,7 +36,7 @@ _KEPT = ("placement", "status", "previous_status", "target_action", "target_stat
 
 
 @dataclass
-class _Object:
+class _MovingObject:
     """An object on its way through the moves of a step."""
 
     path: str
@@ -63,13 +63,13 @@ class _Object:
 
 
 @dataclass
-class _Walk:
+class _StepWriter:
     """The moves of one step, judged one after the other; nothing is written before all of them are."""
 
     owner: str
     action: str
     held: list[str]
-    objects: dict[str, _Object]
+    objects: dict[str, _MovingObject]
     lines: list[tuple[Move, str]] = field(default_factory=list)
     refusals: list[tuple[Move, str]] = field(default_factory=list)
 
@@ -79,15 +79,15 @@ class _Walk:
         if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
             self.refusals.append((move, NOT_OURS))
         elif thing.been_through or thing.status == move.to:
-            self._tell(thing, move)  # found already made, or nothing but news
+            self._record(thing, move)  # found already made, or nothing but news
         elif (row := thing.row(move)) is None:
             self.refusals.append((move, NO_ROW))
         else:
             self.lines.append((move, thing.status))
             self._follow(thing, move, row)
-            self._tell(thing, move)
+            self._record(thing, move)
 
-    def _follow(self, thing: _Object, move: Move, row: Row) -> None:
+    def _follow(self, thing: _MovingObject, move: Move, row: Row) -> None:
         before, kept = thing.status, thing.kept
         kept["status"], kept["error"] = move.to, move.error
         entering = row.during == move.to and row.source == before
@@ -100,15 +100,15 @@ class _Walk:
         elif row.rests or move.to not in thing.table.transitional:
             kept["target_action"] = kept["target_status"] = NONE
 
-    def _tell(self, thing: _Object, move: Move) -> None:
+    def _record(self, thing: _MovingObject, move: Move) -> None:
         thing.touched = True
         if move.info is not None:
-            thing.kept["info"] = merged(thing.kept["info"], move.info)
+            thing.kept["info"] = merge_info(thing.kept["info"], move.info)
         if move.spec is not None:
             thing.kept["spec"] = move.spec
 
 
-def take(connection: sa.Connection, step: Step, action: sa.RowMapping | None = None) -> Stepped:
+def apply_step(connection: sa.Connection, step: Step, action: sa.RowMapping | None = None) -> Stepped:
     """Make the moves of a step, or record why not. A step that was taken before is found made.
 
     `action` is the action's own line, for whoever has it locked already."""
@@ -117,13 +117,13 @@ def take(connection: sa.Connection, step: Step, action: sa.RowMapping | None = N
     held: list[str] = []
     if action and action["ended_at"] is None:
         held = list(connection.execute(_HELD, {"by": action["path"], "in_run": action["run"]}).scalars())
-    walk = _Walk(step.path, action["action"] if action else "step", held, _objects(connection, step))
+    walk = _StepWriter(step.path, action["action"] if action else "step", held, _objects(connection, step))
     for move in step.moves:
         walk.make(move)
     if walk.refusals:
-        _ignore(connection, step, walk)
+        _record_ignored(connection, step, walk)
         return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
-    rider = RIDERS.get(kind_of(step.path))
+    rider = HOOKS.get(kind_of(step.path))
     try:
         with connection.begin_nested() if rider and rider.moved else nullcontext():
             _write(connection, step, walk)
@@ -139,22 +139,22 @@ def _row(table: StateTable, kept: dict[str, Any], move: Move) -> Row | None:
     if not move.action:
         verdict = table.step(status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
-    if entering := table.enters(move.action, status, move.to):
+    if entering := table.entry_row(move.action, status, move.to):
         return entering
-    return table.landing(move.action, status, str(kept["previous_status"]), move.to)
+    return table.landing_row(move.action, status, str(kept["previous_status"]), move.to)
 
 
-def _objects(connection: sa.Connection, step: Step) -> dict[str, _Object]:
+def _objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
     last = {move.path: move.to for move in step.moves}
     names = list(last)
     rows = {row["path"]: row for row in connection.execute(_FOUND, {"names": names}).mappings()}
-    found: dict[str, _Object] = {}
+    found: dict[str, _MovingObject] = {}
     for name in names:
         row = rows.get(name)
         kept = {key: row[key] for key in _KEPT} if row else _never_created()
         # Several moves may lead an object through statuses that no row leads back to: the last one tells.
         been_through = kept["status"] == last[name] and (row is None or row["epoch"] == step.epoch)
-        found[name] = _Object(name, registry.kind_at(name).table, kept, row is not None, been_through)
+        found[name] = _MovingObject(name, registry.kind_at(name).table, kept, row is not None, been_through)
     return found
 
 
@@ -163,7 +163,7 @@ def _never_created() -> dict[str, Any]:
     return {**words, "placement": "", "spec": {}, "info": {}, "error": ""}
 
 
-def _write(connection: sa.Connection, step: Step, walk: _Walk) -> None:
+def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     changes: list[dict[str, Any]] = []
     births: list[dict[str, Any]] = []
     gone: list[str] = []
@@ -188,19 +188,21 @@ def _write(connection: sa.Connection, step: Step, walk: _Walk) -> None:
         connection.execute(LINES, [_line(step, walk, move, source) for move, source in walk.lines])
 
 
-def _line(step: Step, walk: _Walk, move: Move, source: str) -> dict[str, Any]:
+def _line(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, Any]:
     action = move.action or walk.action
     message = move.message or move.error
-    return line(move.path, step.at, move.actor, action, source, move.to, step.epoch, message)
+    return history_line(move.path, step.at, move.actor, action, source, move.to, step.epoch, message)
 
 
-def _ignore(connection: sa.Connection, step: Step, walk: _Walk) -> None:
+def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     """A move that no row allows, or of an action that lost the object: nothing is changed, but it is kept."""
     told = []
     for move, why in walk.refusals:
-        message = brief(f"{why}; {move.message}" if move.message else why)
+        message = one_line(f"{why}; {move.message}" if move.message else why)
         source = walk.objects[move.path].status
         told.append(
-            line(move.path, step.at, move.actor, move.action or walk.action, source, move.to, step.epoch, message)
+            history_line(
+                move.path, step.at, move.actor, move.action or walk.action, source, move.to, step.epoch, message
+            )
         )
     connection.execute(LINES, told)

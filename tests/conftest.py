@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from client.actions import ActionClient
 from tests.faulty import PREFIX, Moto, running
-from tests.premises import Premises, fresh_database, opened
+from tests.stack import ActionStack, fresh_database, opened
 from tests.user import User
 from workers import embedded
 from workers.service import Service
@@ -39,13 +39,13 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-async def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Premises]:
+async def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ActionStack]:
     async with opened(tmp_path_factory.mktemp("ratchet")) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
-async def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> AsyncIterator[Premises]:
+async def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> AsyncIterator[ActionStack]:
     """With a Temporal server of its own: queues have one name everywhere."""
     url = fresh_database(postgres_url)
     async with opened(tmp_path_factory.mktemp("ratchet"), store_url=url, cloud_url=url) as found:
@@ -60,41 +60,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def premises(request: pytest.FixtureRequest) -> Premises:
+def action_stack(request: pytest.FixtureRequest) -> ActionStack:
     """Where this test takes place: on SQLite, if its module does not say otherwise."""
-    found: Premises = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
+    found: ActionStack = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
     return found
 
 
 @pytest.fixture
-def home(premises: Premises) -> Path:
+def home(action_stack: ActionStack) -> Path:
     """RATCHET_HOME of the shared stack: the server's and the stores' files."""
-    return premises.home
+    return action_stack.home
 
 
 @pytest.fixture
-def server(premises: Premises) -> embedded.EmbeddedServer:
-    return premises.server
+def server(action_stack: ActionStack) -> embedded.EmbeddedServer:
+    return action_stack.server
 
 
 @pytest.fixture
-def temporal_address(premises: Premises) -> str:
-    return premises.server.address
+def temporal_address(action_stack: ActionStack) -> str:
+    return action_stack.server.address
 
 
 @pytest.fixture
-def client(premises: Premises) -> Client:
-    return premises.client
+def client(action_stack: ActionStack) -> Client:
+    return action_stack.client
 
 
 @pytest.fixture
-def settings(premises: Premises) -> Settings:
-    return premises.stack.settings
+def settings(action_stack: ActionStack) -> Settings:
+    return action_stack.stack.settings
 
 
 @pytest.fixture
-def stack(premises: Premises) -> Service:
-    return premises.stack
+def stack(action_stack: ActionStack) -> Service:
+    return action_stack.stack
 
 
 @pytest.fixture

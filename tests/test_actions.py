@@ -289,10 +289,10 @@ async def test_what_must_not_be_cut_off_goes_to_its_end_and_tells_that_it_was_to
         await go.wait()
         return "written"
 
-    writing = asyncio.create_task(calls.to_its_end(write()))
+    writing = asyncio.create_task(calls.uninterrupted(write()))
     await asyncio.sleep(0)
     writing.cancel()
     await asyncio.sleep(0)
     go.set()
     assert await writing == ("written", True)
-    assert await calls.to_its_end(write()) == ("written", False)
+    assert await calls.uninterrupted(write()) == ("written", False)

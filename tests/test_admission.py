@@ -35,7 +35,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, request: Request, workflow: str, wor
     """What a run of that type under that ID says to the request."""
     info = SimpleNamespace(workflow_type=workflow, workflow_id=workflow_id)
     monkeypatch.setattr("temporalio.workflow.info", lambda: info)
-    return admission.misplaced(request)
+    return admission.why_misplaced(request)
 
 
 @pytest.mark.parametrize("workflow", TYPES)

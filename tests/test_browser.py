@@ -10,7 +10,7 @@ import pytest
 from domain.errors import Refused
 from domain.model import Result
 from tests.browser import WebUi, chromium, installed
-from tests.premises import Premises
+from tests.stack import ActionStack
 from tests.user import User
 
 pytestmark = pytest.mark.skipif(not installed(), reason="there is no Chromium on this machine")
@@ -20,7 +20,7 @@ Send = Callable[[WebUi, str, dict[str, Any]], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-async def web(on_sqlite: Premises) -> AsyncIterator[WebUi]:
+async def web(on_sqlite: ActionStack) -> AsyncIterator[WebUi]:
     async with chromium(on_sqlite.server.ui) as window:
         yield window
 

@@ -16,9 +16,9 @@ from activities.companions import Companions, Missing
 from activities.runs import is_open
 from domain import wire
 from domain.companions import Companion, CompanionRow
-from domain.healing import Finding, Sweep
+from domain.healing import HealFinding, Sweep
+from domain.leases.messages import WakeClock
 from domain.leases.names import LEASE_CLOCK
-from domain.leases.views import Wake
 from domain.model import Query, Verification
 from tests.patience import PATIENCE
 from tests.user import User
@@ -36,7 +36,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clock(name: str) -> Companion:
     """A clock of a pool without leases: it ends as soon as it looks."""
-    return Companion(f"pool:{name}::clock", f"pool:{name}", Wake(pool=name))
+    return Companion(f"pool:{name}::clock", f"pool:{name}", WakeClock(pool=name))
 
 
 def row(*looks: Callable[[], list[Companion]]) -> CompanionRow:
@@ -143,7 +143,7 @@ async def test_a_schedule_that_was_deleted_by_hand_is_named_by_verify_and_made_b
         found = await user.asking.read(wire.VERIFY, Query(), Verification, seconds=60)
         assert ("I12", wire.HEAL_SCHEDULE) in [(each.invariant, each.path) for each in found.findings]
         report = await user.asking.heal(Sweep())
-        assert Finding.STARTED in [each.finding for each in report.found if each.path == wire.HEAL_SCHEDULE]
+        assert HealFinding.STARTED in [each.finding for each in report.found if each.path == wire.HEAL_SCHEDULE]
         await schedule.describe()
     finally:
         await keep_schedule(client, user.service.settings.heal_interval)

@@ -13,9 +13,9 @@ import yaml
 from domain.connections import AwsConnection, Credentials, parse
 from domain.errors import Category, Refused, Superseded
 from domain.limits import CLOUDS
-from domain.ports import Order
+from domain.ports import VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
-from providers.aws.credentials import found, session
+from providers.aws.credentials import describe_source, session
 from providers.simulated.catalogue import connections as usual
 from workers.connections import check, clouds_of, load
 
@@ -36,7 +36,7 @@ def write(folder: Path, document: object) -> Path:
 def test_without_a_file_everything_is_simulated_under_the_usual_names() -> None:
     known = load(None)
     assert {name: known.find(name) for name in known.names()} == usual()
-    assert list(known.real()) == []
+    assert list(known.real_connections()) == []
 
 
 def test_a_cloud_that_the_file_names_has_only_the_files_regions(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_simulated_connection_needs_no_credentials_and_may_have_any_name(tmp_p
     places = {"lab": {"provider": "simulated", "csp": "azure", "region": "eastus"}, **aws()["connections"]}
     known = load(write(tmp_path, {"connections": places}))
     assert known.find("lab") == ("azure", "eastus")
-    assert [name for name, _ in known.real()] == ["prod"]
+    assert [name for name, _ in known.real_connections()] == ["prod"]
 
 
 async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
@@ -70,7 +70,9 @@ async def test_only_the_regions_of_the_file_are_real(tmp_path: Path) -> None:
 
 async def test_a_place_that_this_worker_does_not_serve_is_not_touched() -> None:
     clouds = clouds_of(load(None), silent(), {})
-    [answer] = await clouds["aws"].perform("terminate", "eu-central-1@aws", [Order("ns:a:mci:b:vm:c", "token", "i-1")])
+    [answer] = await clouds["aws"].perform(
+        "terminate", "eu-central-1@aws", [VmOrder("ns:a:mci:b:vm:c", "token", "i-1")]
+    )
     assert isinstance(answer, Superseded)
     for call in (clouds["aws"].list_tagged("eu-central-1@aws", ""), clouds["aws"].describe("eu-central-1@aws", [])):
         with pytest.raises(Superseded, match="aws/eu-central-1 of aws is not served by this worker"):
@@ -184,41 +186,41 @@ def from_(source: str, **more: str) -> Credentials:
 def test_credentials_from_the_environment_may_have_a_prefix(keys: pytest.MonkeyPatch) -> None:
     keys.setenv("PROD_AWS_ACCESS_KEY_ID", "AKIAPROD")
     with pytest.raises(Refused, match="not set: PROD_AWS_SECRET_ACCESS_KEY"):
-        found(from_("environment", prefix="PROD_"), "eu-central-1")
+        describe_source(from_("environment", prefix="PROD_"), "eu-central-1")
     keys.setenv("PROD_AWS_SECRET_ACCESS_KEY", SECRET)
-    assert found(from_("environment", prefix="PROD_"), "eu-central-1") == "in PROD_AWS_ACCESS_KEY_ID"
+    assert describe_source(from_("environment", prefix="PROD_"), "eu-central-1") == "in PROD_AWS_ACCESS_KEY_ID"
     assert session(from_("environment", prefix="PROD_"), "eu-central-1").get_credentials().secret_key == SECRET
     with pytest.raises(Refused, match="not set: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"):
-        found(from_("environment"), "eu-central-1")
+        describe_source(from_("environment"), "eu-central-1")
 
 
 def test_credentials_from_a_file(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "keys.ini"
     with pytest.raises(Refused, match="cannot be read: No such file"):
-        found(from_("file", path=str(file)), "eu-central-1")
+        describe_source(from_("file", path=str(file)), "eu-central-1")
     file.write_text(f"aws_secret_access_key = {SECRET}")
     with pytest.raises(Refused, match="is no AWS credentials file") as refused:
-        found(from_("file", path=str(file)), "eu-central-1")
+        describe_source(from_("file", path=str(file)), "eu-central-1")
     assert SECRET not in str(refused.value)
     file.write_text(f"[default]\naws_access_key_id = A\naws_secret_access_key = {SECRET}%x\naws_session_token = t\n")
-    assert found(from_("file", path=str(file)), "eu-central-1") == f"in {file}"
+    assert describe_source(from_("file", path=str(file)), "eu-central-1") == f"in {file}"
     read = session(from_("file", path=str(file)), "eu-central-1").get_credentials()
     assert (read.access_key, read.secret_key, read.token) == ("A", f"{SECRET}%x", "t")
     with pytest.raises(Refused, match=r"no keys in \[prod\]"):
-        found(from_("file", path=str(file), profile="prod"), "eu-central-1")
+        describe_source(from_("file", path=str(file), profile="prod"), "eu-central-1")
 
 
 def test_credentials_from_a_profile(keys: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="no AWS profile 'prod'"):
-        found(from_("profile", profile="prod"), "eu-central-1")
+        describe_source(from_("profile", profile="prod"), "eu-central-1")
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/credentials").write_text(f"[prod]\naws_access_key_id = A\naws_secret_access_key = {SECRET}\n")
-    assert found(from_("profile", profile="prod"), "eu-central-1") == "in profile prod"
+    assert describe_source(from_("profile", profile="prod"), "eu-central-1") == "in profile prod"
 
 
 def test_nothing_found_by_the_sdk_is_said(keys: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="no AWS credentials were found"):
-        found(Credentials(), "eu-central-1")
+        describe_source(Credentials(), "eu-central-1")
 
 
 def test_without_boto3_it_is_said_how_to_get_it(keys: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from client.actions import ActionClient
 from client.connection import connect_temporal
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.model import Request, Result
 from domain.wire import ACTIONS_QUEUE
 from providers.simulated import SimulatedCloud
@@ -51,7 +51,7 @@ class Site:
 
     async def begin(self, action: str) -> asyncio.Task[Result]:
         """An action of which one VM takes its time, so that there is a middle to be killed in."""
-        await self.cloud.add_fault(Fault(kind=Kind.HANG, vm="aws0-4", verb=action, times=1, seconds=3))
+        await self.cloud.add_fault(Fault(kind=FaultKind.HANG, vm="aws0-4", verb=action, times=1, seconds=3))
         return asyncio.create_task(self.do(action))
 
     async def until_half_done(self, during: str) -> None:

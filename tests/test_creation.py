@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from domain.machine import Actor, StateTable
 from domain.registry import KINDS
-from tests.test_machine import CREATIONS, TABLES, UNHEARD_OF, label, named
+from domain.statetable import Actor, StateTable
+from tests.test_statetable import CREATIONS, TABLES, UNHEARD_OF, label, named
 
 
 @pytest.mark.parametrize("table", TABLES, ids=label)

@@ -11,7 +11,7 @@ import pytest
 
 from client.connection import EMBEDDED_FILE
 from domain.errors import Refused
-from providers.ports import OURS, free_port
+from providers.sockets import OURS, free_port
 from workers import embedded
 
 

@@ -9,8 +9,8 @@ import pytest
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from domain.machine import Ruling
 from domain.model import Done, Grant, Request
+from domain.statetable import Ruling
 from starter.families import EXTENSIONS
 from tests.chaos.families import STORIES
 from tests.records import FAMILIES as RECORDED

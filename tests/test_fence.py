@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities import fence
-from activities.fence import PROOF_SECONDS, Fence, Right, boot_time
+from activities.fence import PROOF_SECONDS, Fence, OrderRight, boot_time
 from domain.errors import Superseded
 from domain.ports import Inventory
 
@@ -39,8 +39,8 @@ class Clock:
         return self.now
 
 
-def right_of(actions: Actions, clock: Clock) -> Right:
-    return Right(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
+def right_of(actions: Actions, clock: Clock) -> OrderRight:
+    return OrderRight(cast(Inventory, actions), PATH, EPOCH, TIMEOUT, clock)
 
 
 async def test_an_open_action_of_a_worker_that_is_heard_may_order() -> None:
@@ -156,7 +156,7 @@ async def run(body: Any, actions: Actions | None = None) -> Any:
 
 
 async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
-    async def body(right: Right) -> None:
+    async def body(right: OrderRight) -> None:
         async with asyncio.TaskGroup() as lanes:
             for _ in range(3):
                 lanes.create_task(right.prove())
@@ -168,7 +168,7 @@ async def test_a_lost_right_ends_the_activity_and_is_not_tried_again() -> None:
 
 
 async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
-    async def body(right: Right) -> None:
+    async def body(right: OrderRight) -> None:
         right.heard = boot_time() - 10_000
         await right.prove()
 
@@ -178,7 +178,7 @@ async def test_a_worker_that_was_not_heard_leaves_the_work_to_another() -> None:
 
 
 async def test_other_errors_pass_through_unchanged() -> None:
-    async def body(right: Right) -> None:
+    async def body(right: OrderRight) -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities.healing import Healing
+from activities.healing import HealActivities
 from activities.retention import Archive, Retention
 from domain import wire
-from domain.healing import ANY, DEFAULT_LIMIT, Finding, Found, HealReport, Pruned, Suspect, Sweep, limit_for
+from domain.healing import ANY, DEFAULT_LIMIT, HealEntry, HealFinding, HealReport, Pruned, Suspect, Sweep, limit_for
 from domain.model import Result
 from domain.ports import Inventory
 from store.schema import actions, locks, objects
@@ -32,7 +32,7 @@ NOW = Sweep(limits={ANY: 0})
 LOOK = Sweep(limits={ANY: 0}, dry_run=True)
 
 
-async def sweep(user: User, order: Sweep = NOW) -> tuple[HealReport, list[Found]]:
+async def sweep(user: User, order: Sweep = NOW) -> tuple[HealReport, list[HealEntry]]:
     """A sweep, and what it found of this test's own objects."""
     report = await user.asking.heal(order)
     return report, [found for found in report.found if found.path.startswith(f"ns:{user.ns}:")]
@@ -63,7 +63,7 @@ def test_limits_are_looked_up_from_the_narrow_to_the_wide() -> None:
 async def test_an_object_whose_workflow_was_terminated_goes_back_and_is_reported(user: User, hung: str) -> None:
     await terminate(user, hung)
     _, [found] = await sweep(user)
-    assert (found.path, found.action, found.status, found.finding) == (hung, "reboot", "Rebooting", Finding.HEALED)
+    assert (found.path, found.action, found.status, found.finding) == (hung, "reboot", "Rebooting", HealFinding.HEALED)
     assert (found.to, (await user.see(hung)).status) == ("Running", "Running")
     assert await user.service.inventory.holds(user.mci()) == []
     last = (await user.history(hung))[-1]
@@ -78,13 +78,13 @@ async def test_a_group_goes_back_with_all_its_members(user: User) -> None:
     await user.until_called(user.vm("aws0-1"))
     await terminate(user, user.mci())
     _, [found] = await sweep(user)
-    assert (found.path, found.finding) == (user.mci(), Finding.HEALED)
+    assert (found.path, found.finding) == (user.mci(), HealFinding.HEALED)
     assert {vm.status for vm in (await user.see(user.mci())).members} == {"Running"}
 
 
 async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, hung: str) -> None:
     _, [found] = await sweep(user)
-    assert (found.finding, found.status) == (Finding.SLOW, "Rebooting")
+    assert (found.finding, found.status) == (HealFinding.SLOW, "Rebooting")
     assert (await user.see(hung)).status == "Rebooting"
     await user.heal_faults()
     assert await user.service.inventory.holds(hung) != []
@@ -94,7 +94,7 @@ async def test_a_slow_action_that_lives_is_reported_and_left_alone(user: User, h
 async def test_a_terminated_action_is_healed_at_once_however_young_it_is(user: User, hung: str) -> None:
     await terminate(user, hung)
     _, [found] = await sweep(user, Sweep())
-    assert (found.path, found.finding, found.to) == (hung, Finding.HEALED, "Running")
+    assert (found.path, found.finding, found.to) == (hung, HealFinding.HEALED, "Running")
 
 
 async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(user: User, hung: str) -> None:
@@ -109,7 +109,7 @@ async def test_a_run_that_temporal_does_not_know_is_left_alone_until_its_limit(u
     await user.service.database.run(forget)
     assert (await sweep(user, Sweep(limits={"vm.reboot": 3600.0})))[1] == []
     assert (await user.see(hung)).status == "Rebooting"
-    assert [found.finding for found in (await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]] == [Finding.HEALED]
+    assert [found.finding for found in (await sweep(user, Sweep(limits={"vm.reboot": 0.0})))[1]] == [HealFinding.HEALED]
 
 
 class Outdated:
@@ -133,16 +133,16 @@ async def test_an_action_that_ends_while_a_sweep_looks_is_not_called_healed(user
     seen = [each for each in await inventory.suspects(datetime.now(UTC)) if each.path == user.mci()]
     await user.heal_faults()
     assert (await user.asking.outcome(user.mci(), ticket.run)).result is Result.SUCCEEDED
-    healing = Healing(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
+    healing = HealActivities(user.asking.client, Outdated(inventory, seen))  # type: ignore[arg-type]
     report = await ActivityEnvironment().run(healing.sweep, Sweep(limits={ANY: 0}, grace=10**6))
-    assert [(found.path, found.finding) for found in report.found] == [(user.mci(), Finding.ENDED)]
+    assert [(found.path, found.finding) for found in report.found] == [(user.mci(), HealFinding.ENDED)]
 
 
 async def test_a_dry_run_changes_nothing_and_says_what_it_would_do(user: User, hung: str) -> None:
     await terminate(user, hung)
     before = await user.see(hung)
     report, [found] = await sweep(user, LOOK)
-    assert (report.dry_run, found.finding) == (True, Finding.WOULD_HEAL)
+    assert (report.dry_run, found.finding) == (True, HealFinding.WOULD_HEAL)
     assert await user.see(hung) == before
     assert await user.service.inventory.holds(hung) != []
 
@@ -159,7 +159,7 @@ async def test_a_lock_whose_owner_is_gone_is_released(user: User) -> None:
     }
     await user.service.database.run(lambda connection: connection.execute(sa.insert(locks).values(**stray)).rowcount)
     _, [found] = await sweep(user)
-    assert (found.path, found.status, found.finding) == (user.mci("ghost"), "lock", Finding.HEALED)
+    assert (found.path, found.status, found.finding) == (user.mci("ghost"), "lock", HealFinding.HEALED)
     assert await user.service.inventory.holds(user.mci()) == []
 
 
@@ -169,7 +169,7 @@ async def test_an_object_that_moves_although_no_action_does_goes_back(user: User
     moving = {"status": "Suspending", "previous_status": "Running", "target_action": "suspend"}
     await user.service.database.run(lambda connection: connection.execute(stuck.values(**moving)).rowcount)
     _, [found] = await sweep(user)
-    assert (found.status, found.finding, found.to) == ("Suspending", Finding.HEALED, "Running")
+    assert (found.status, found.finding, found.to) == ("Suspending", HealFinding.HEALED, "Running")
     assert (await sweep(user))[1] == []
 
 
@@ -222,7 +222,7 @@ async def test_a_sweep_exports_and_removes_what_is_older_than_the_retention(
     await user.do(user.mci(), "resume")
     inventory, client = user.service.inventory, user.asking.client
     retention = Retention(client, inventory, Archive(tmp_path), days=1e-9)
-    healing, order = Healing(client, inventory, retention=retention), Sweep(grace=10**6)
+    healing, order = HealActivities(client, inventory, retention=retention), Sweep(grace=10**6)
     dry = await ActivityEnvironment().run(healing.sweep, order.model_copy(update={"dry_run": True}))
     assert dry.pruned == Pruned()
     async with asyncio.timeout(PATIENCE):  # Temporal's lists come a moment after what they tell of
@@ -244,7 +244,7 @@ async def test_an_archive_that_cannot_be_written_is_told_and_nothing_is_removed(
     await user.do(user.mci(), "suspend")
     (file := tmp_path / "archive").write_text("no folder")
     inventory, client = user.service.inventory, user.asking.client
-    healing = Healing(client, inventory, retention=Retention(client, inventory, Archive(file), days=1e-9))
+    healing = HealActivities(client, inventory, retention=Retention(client, inventory, Archive(file), days=1e-9))
     async with asyncio.timeout(PATIENCE):
         found = Pruned()
         while not found.problem:

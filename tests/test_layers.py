@@ -72,7 +72,7 @@ class Module:
 
     @property
     def family(self) -> str | None:
-        """A family is one file, or one package, directly in a layer: `providers.simulated.machines` is not one."""
+        """A family is one file, or one package, directly in a layer: `providers.simulated.vms` is not one."""
         words = self.name.split(".")
         return words[1] if len(words) > 1 and words[1] in FAMILIES else None
 
@@ -271,8 +271,8 @@ def test_files_are_named_by_what_they_are(module: Module) -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("domain.machine", "import store"),
-        ("domain.machine", "from store.schema import objects"),
+        ("domain.statetable", "import store"),
+        ("domain.statetable", "from store.schema import objects"),
         ("store.engine", "from providers import simulated"),
         ("store.engine", "def f():\n    from activities import mci"),
         ("providers.aws", "from store.engine import Database"),

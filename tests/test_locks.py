@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import COMPATIBLE, Hold, Mode, ahead, conflicts, wanted
+from domain.locks import COMPATIBLE, HeldLock, Mode, conflicts, locks_for, queued_behind
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MCI = "ns:a:mci:w"
 VM = f"{MCI}:vm:1"
 
 
-def holds(owner: str, *paths: str) -> list[Hold]:
+def holds(owner: str, *paths: str) -> list[HeldLock]:
     """What an action on these paths holds."""
-    return [Hold(path, mode, owner, f"run-{owner}", "suspend", NOON) for path, mode in wanted(paths).items()]
+    return [HeldLock(path, mode, owner, f"run-{owner}", "suspend", NOON) for path, mode in locks_for(paths).items()]
 
 
-def owners(found: list[Hold]) -> set[str]:
+def owners(found: list[HeldLock]) -> set[str]:
     return {hold.owner for hold in found}
 
 
@@ -41,38 +41,38 @@ def owners(found: list[Hold]) -> set[str]:
     ],
 )
 def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool) -> None:
-    hold = Hold(VM, held, "other", "run", "suspend", NOON)
+    hold = HeldLock(VM, held, "other", "run", "suspend", NOON)
     assert ((want, held) in COMPATIBLE) is together
     assert conflicts({VM: want}, [hold]) == ([] if together else [hold])
 
 
 @pytest.mark.parametrize(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
 def test_what_meets_hidden_work_stands_in_line_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
-    hold = Hold(VM, held, "other", "run", "migrate", NOON)
+    hold = HeldLock(VM, held, "other", "run", "migrate", NOON)
     together = (want, held) in COMPATIBLE
     hidden = {want, held} & {Mode.HIDDEN_X, Mode.HIDDEN_IX} and held is not Mode.CLOSED
-    assert ahead({VM: want}, [hold]) == ([hold] if hidden and not together else [])
+    assert queued_behind({VM: want}, [hold]) == ([hold] if hidden and not together else [])
     assert conflicts({VM: want}, [hold]) == ([hold] if not hidden and not together else [])
 
 
 def test_hidden_work_wants_the_same_paths_in_hidden_modes() -> None:
-    assert wanted([VM], hidden=True) == {"ns:a": Mode.HIDDEN_IX, MCI: Mode.HIDDEN_IX, VM: Mode.HIDDEN_X}
+    assert locks_for([VM], hidden=True) == {"ns:a": Mode.HIDDEN_IX, MCI: Mode.HIDDEN_IX, VM: Mode.HIDDEN_X}
 
 
 def test_an_action_wants_x_on_itself_and_ix_on_what_is_above() -> None:
-    assert wanted([VM]) == {"ns:a": Mode.IX, MCI: Mode.IX, VM: Mode.X}
-    assert wanted(["ns:a"]) == {"ns:a": Mode.X}
-    assert wanted([]) == {}
+    assert locks_for([VM]) == {"ns:a": Mode.IX, MCI: Mode.IX, VM: Mode.X}
+    assert locks_for(["ns:a"]) == {"ns:a": Mode.X}
+    assert locks_for([]) == {}
 
 
 @pytest.mark.parametrize("paths", [[MCI, VM], [VM, MCI]])
 def test_x_is_not_weakened_by_a_path_below_it(paths: list[str]) -> None:
-    assert wanted(paths) == {"ns:a": Mode.IX, MCI: Mode.X, VM: Mode.X}
+    assert locks_for(paths) == {"ns:a": Mode.IX, MCI: Mode.X, VM: Mode.X}
 
 
 def test_everybody_acquires_in_the_same_order() -> None:
     paths = ["ns:b:mci:z", "ns:a:mci:w:vm:9", "ns:a:mci:w:vm:10"]
-    assert list(wanted(paths)) == sorted(wanted(paths)) == list(wanted(reversed(paths)))
+    assert list(locks_for(paths)) == sorted(locks_for(paths)) == list(locks_for(reversed(paths)))
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_everybody_acquires_in_the_same_order() -> None:
     ],
 )
 def test_an_action_excludes_those_above_and_below_it_and_no_others(path: str, other: str, together: bool) -> None:
-    assert owners(conflicts(wanted([path]), holds("other", other))) == (set() if together else {"other"})
+    assert owners(conflicts(locks_for([path]), holds("other", other))) == (set() if together else {"other"})
 
 
 def test_a_refusal_can_name_every_holder() -> None:
     held = [hold for n in range(5) for hold in holds(f"vm-{n}", f"{MCI}:vm:{n}")]
-    assert owners(conflicts(wanted([MCI]), held)) == {f"vm-{n}" for n in range(5)}
-    assert owners(conflicts(wanted([f"{MCI}:vm:3"]), held)) == {"vm-3"}
+    assert owners(conflicts(locks_for([MCI]), held)) == {f"vm-{n}" for n in range(5)}
+    assert owners(conflicts(locks_for([f"{MCI}:vm:3"]), held)) == {"vm-3"}
 
 
 # Random histories.
@@ -119,7 +119,7 @@ def overlap(one: str, other: str) -> bool:
 def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Action | int]) -> None:
     """A set of paths is an action that asks to begin; a number is the end of one that runs."""
     running: dict[str, Action] = {}
-    held: list[Hold] = []
+    held: list[HeldLock] = []
     for number, event in enumerate(history):
         if isinstance(event, int):
             if running:
@@ -127,7 +127,7 @@ def test_random_actions_are_let_in_exactly_when_none_overlaps(history: list[Acti
                 del running[ended]
                 held = [hold for hold in held if hold.owner != ended]
             continue
-        in_the_way = owners(conflicts(wanted(event), held))
+        in_the_way = owners(conflicts(locks_for(event), held))
         expected = {
             owner for owner, paths in running.items() if any(overlap(one, two) for one in event for two in paths)
         }

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from domain import registry, rendering
-from domain.machine import NONE, Actor, Ruling
 from domain.mci import (
     MCI,
     OBSERVED,
     ORDERS,
     VM,
     WANTED,
-    Phase,
-    Status,
+    MciPhase,
+    VmStatus,
 )
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import ObjectView, Request
 from domain.ports import VmState
+from domain.statetable import NONE, Actor, Ruling
 from starter.reads import as_data
 from starter.tui import _object as tui_row
 
@@ -174,7 +174,7 @@ def test_nothing_is_done_to_what_does_not_exist_and_nothing_is_created_twice(tab
 
 def test_the_vms_statuses_are_the_documents_and_as_stable_as_it_says() -> None:
     told = stability(VM_STATUSES)
-    assert set(VM.statuses) == set(told) == set(Status)
+    assert set(VM.statuses) == set(told) == set(VmStatus)
     assert set(VM.transitional) == {status for status, word in told.items() if word == "No (Transitional)"}
     assert set(VM.stable) == {status for status, word in told.items() if word.startswith("Yes")}
 
@@ -266,12 +266,12 @@ def test_a_status_read_believes_what_is_terminated_failed_or_suspended_and_a_rec
 
 def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> None:
     assert OBSERVED == {
-        VmState.RUNNING: Status.RUNNING,
-        VmState.STOPPED: Status.SUSPENDED,
-        VmState.TERMINATED: Status.TERMINATED,
+        VmState.RUNNING: VmStatus.RUNNING,
+        VmState.STOPPED: VmStatus.SUSPENDED,
+        VmState.TERMINATED: VmStatus.TERMINATED,
     }
     for during, seen in product(VM.transitional, OBSERVED.values()):
-        assert VM.lands("reboot", during, "Running", seen)
+        assert VM.may_land("reboot", during, "Running", seen)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> Non
     ],
 )
 def test_a_vm_whose_action_died_goes_back(action: str, came_from: str, back: str) -> None:
-    assert VM.abandoned(action, came_from) == back
+    assert VM.recovery_status(action, came_from) == back
 
 
 # The MCI's table.
@@ -322,8 +322,8 @@ def test_an_mci_goes_from_preparing_by_prepared_to_creating_and_only_we_move_it(
 
 
 def test_preparing_and_prepared_are_an_mcis_alone() -> None:
-    assert set(Phase) == set(MCI.statuses) - set(VM.statuses) == {"Preparing", "Prepared"}
-    assert set(Phase) <= set(MCI.transitional)
+    assert set(MciPhase) == set(MCI.statuses) - set(VM.statuses) == {"Preparing", "Prepared"}
+    assert set(MciPhase) <= set(MCI.transitional)
 
 
 @pytest.mark.parametrize("action", ["scale-out", "scale-in"])
@@ -337,7 +337,7 @@ def test_an_mci_that_stands_leaves_the_verdict_to_its_vms(action: str) -> None:
     verdict = MCI.judge("Running", action)
     assert verdict.ruling is Ruling.GO
     assert verdict.row
-    assert verdict.row.success("Running") == verdict.row.failure("Running") == "Running"
+    assert verdict.row.success_status("Running") == verdict.row.failure("Running") == "Running"
 
 
 @pytest.mark.parametrize("status", MCI.transitional)

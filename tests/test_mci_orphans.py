@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from activities.mci.unanswered import LateVms
+from activities.mci.unanswered import LateVmSearch
 from activities.mci.vms import token_of
-from domain.healing import Finding, Found, Sweep
+from domain.healing import HealEntry, HealFinding, Sweep
 from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans, Survey
 from domain.model import Outcome, Query, Result, Verification
-from domain.ports import Order, VmFacts
+from domain.ports import VmFacts, VmOrder
 from domain.wire import VERIFY, placement
 from starter.mci import steering
-from store.mci.book import SqlBook
+from store.mci.inventory import SqlMciStore
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.user import User
@@ -24,7 +24,7 @@ from tests.user import User
 
 async def late(user: User, path: str, token: str, csp: str = "aws", n: int = 0, epoch: int = 1) -> VmFacts:
     """A VM that a cloud made after all, as its order was on the way for long."""
-    (made,) = await user.service.simulated[csp].perform("create", user.region(n), [Order(path, token, epoch=epoch)])
+    (made,) = await user.service.simulated[csp].perform("create", user.region(n), [VmOrder(path, token, epoch=epoch)])
     assert isinstance(made, VmFacts)
     return made
 
@@ -51,7 +51,7 @@ async def test_vms_of_an_mci_that_is_gone_are_found_in_places_without_a_record(u
     assert await orphans(user, gone, limit=1) == found, "in pages of any size"
     cloud = user.service.simulated["aws"]
     for vm in made[::2]:
-        await cloud.perform("terminate", user.region(), [Order(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)])
+        await cloud.perform("terminate", user.region(), [VmOrder(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)])
     assert {each.place for each in await orphans(user, gone)} == {placement("gcp", user.region())}
 
 
@@ -108,7 +108,7 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
     assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Removing", "None"]
 
 
-async def swept(user: User, dry_run: bool = False) -> list[Found]:
+async def swept(user: User, dry_run: bool = False) -> list[HealEntry]:
     report = await user.asking.heal(Sweep(dry_run=dry_run))
     return [found for found in report.found if f"ns:{user.ns}:" in found.path]
 
@@ -126,9 +126,11 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_removed_b
     made = await late(user, vm, token)
     assert await promises(user) != []
     stray = f"{vm}:orphan:{made.cloud_id}"
-    assert [(each.path, each.finding) for each in await swept(user, dry_run=True)] == [(stray, Finding.WOULD_REMOVE)]
+    assert [(each.path, each.finding) for each in await swept(user, dry_run=True)] == [
+        (stray, HealFinding.WOULD_REMOVE)
+    ]
     assert await states(user, vm) == ["running"]
-    assert [(each.path, each.finding) for each in await swept(user)] == [(stray, Finding.REMOVED)]
+    assert [(each.path, each.finding) for each in await swept(user)] == [(stray, HealFinding.REMOVED)]
     assert await states(user, vm) == ["terminated"]
     assert await promises(user) == []
     assert [line.to for line in await user.history(stray)] == ["Removing", "None"]
@@ -138,7 +140,7 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_removed_b
 async def waiting(user: User) -> list[str]:
     """What is on record as ordered and never answered."""
     place = placement("aws", user.region())
-    return [each.path for each in await SqlBook(user.service.database).unanswered(place, None, 500)]
+    return [each.path for each in await SqlMciStore(user.service.database).unanswered_page(place, None, 500)]
 
 
 @pytest.mark.stores("sqlite", "postgres")
@@ -146,7 +148,7 @@ async def test_an_unanswered_order_is_on_record_until_it_cannot_be_carried_out_a
     vm, _ = await given_up(user)
     assert await waiting(user) == [vm]
     parts = user.service.parts
-    late_vms = LateVms(SqlBook(parts.database), parts.clouds, parts.permits, 100)
+    late_vms = LateVmSearch(SqlMciStore(parts.database), parts.clouds, parts.permits, 100)
     now = datetime.now(UTC)
     assert await late_vms.search(now + timedelta(seconds=90), dry_run=False) == []
     assert await waiting(user) == [vm], "it may still come"
@@ -172,7 +174,7 @@ async def test_a_vm_that_comes_late_beside_a_new_one_of_its_name_is_removed_and_
     vm, token = await given_up(user)
     await user.do(user.mci("late"), "create", spec=user.groups("aws", size=1))
     await late(user, vm, token, epoch=(await user.see(vm)).epoch)
-    assert [each.finding for each in await swept(user)] == [Finding.REMOVED]
+    assert [each.finding for each in await swept(user)] == [HealFinding.REMOVED]
     assert await states(user, vm) == ["running", "terminated"]
     assert (await user.do(user.mci("late"), "reboot")).done == 1
     assert await promises(user) == []

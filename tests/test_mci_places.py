@@ -18,12 +18,12 @@ from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import Permits
 from domain.limits import RateLimits
-from domain.mci.messages import Findings, Visit, Wants
-from domain.ports import SHARED, Cloud, Inventory, Resource
+from domain.mci.messages import Findings, PlaceNeeds, PlaceVisit
+from domain.ports import SHARED, Cloud, Inventory, SharedResource
 from providers.simulated import SimulatedCloud, create_tables
 from store.engine import Database
 from store.mci import connections as places
-from store.mci.book import SqlBook
+from store.mci.inventory import SqlMciStore
 from store.mci.tables import connections
 from store.migrate import migrate
 
@@ -43,10 +43,10 @@ class Freezing:
     async def validate(self, _region: str, _specs: list[str], _images: list[str]) -> list[str]:
         return []
 
-    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         return await self._cloud.prepare(region, resource, made)
 
-    async def release(self, region: str, resource: Resource) -> None:
+    async def release(self, region: str, resource: SharedResource) -> None:
         if resource.what == self._what:
             self.frozen.set()
             await self.awake.wait()
@@ -74,11 +74,11 @@ def worker(database: Database, cloud: object) -> PlaceActivities:
         return True
 
     fence = Fence(cast(Inventory, Open()), beat)
-    return PlaceActivities(SqlBook(database), {"aws": cast(Cloud, cloud)}, Permits(RateLimits()), fence)
+    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, Permits(RateLimits()), fence)
 
 
-def visit(path: str, epoch: int) -> Visit:
-    return Visit(path=path, epoch=epoch, wants=Wants(place=PLACE, specs=[], images=[]))
+def visit(path: str, epoch: int) -> PlaceVisit:
+    return PlaceVisit(path=path, epoch=epoch, wants=PlaceNeeds(place=PLACE, specs=[], images=[]))
 
 
 async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_from_an_mci_that_came_since(
@@ -86,15 +86,15 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
 ) -> None:
     cloud = SimulatedCloud("aws", database)
     slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
-    book, first, second = SqlBook(database), worker(database, slow), worker(database, quick)
-    await database.run(partial(places.enter, path=WEB, places=[PLACE]))
+    book, first, second = SqlMciStore(database), worker(database, slow), worker(database, quick)
+    await database.run(partial(places.use_places, path=WEB, places=[PLACE]))
     assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == Findings()
 
     leaving = asyncio.create_task(ActivityEnvironment().run(first.release_place, visit(WEB, 2)))
     await slow.frozen.wait()
     gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
     await database.run(lambda connection: connection.execute(gone))
-    assert await database.run(partial(places.enter, path=OTHER, places=[PLACE])) == [PLACE]
+    assert await database.run(partial(places.use_places, path=OTHER, places=[PLACE])) == [PLACE]
     assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == Findings()
 
     slow.awake.set()

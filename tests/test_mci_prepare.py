@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.model import Result
 from domain.ports import SHARED
 from providers.simulated.tables import resources
@@ -276,7 +276,7 @@ async def test_an_mci_that_exists_is_refused_and_uses_nothing_more(user: User) -
 
 async def test_a_worker_killed_in_the_middle_of_a_preparation_is_replaced_and_nothing_is_made_twice(site: Site) -> None:
     async with worker(site) as first:
-        await site.cloud.add_fault(Fault(kind=Kind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
+        await site.cloud.add_fault(Fault(kind=FaultKind.HANG, verb="prepare", vm="securityGroup", times=1, seconds=30))
         running = asyncio.create_task(site.do("create"))
         async with asyncio.timeout(PATIENCE):
             while len(await site.cloud.shared()) < 1 or await site.cloud.faults():

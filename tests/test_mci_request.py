@@ -14,8 +14,8 @@ from domain.mci import (
     MciSpec,
     Scale,
 )
-from domain.mci.messages import wants
-from domain.mci.spec import births
+from domain.mci.messages import needs_by_place
+from domain.mci.specs import new_vms
 from domain.model import Request
 
 pytestmark = pytest.mark.stores("postgres")
@@ -31,7 +31,7 @@ def spec(*groups: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def test_vms_are_named_after_their_subgroup_and_counted_from_one() -> None:
     asked = MciSpec.model_validate(spec(group(label={"tier": "web"}), group(name="db", subGroupSize=1, csp="gcp")))
-    born = [vm for each in asked.subGroups for vm in births("ns:a:mci:w", each, 1, each.subGroupSize)]
+    born = [vm for each in asked.subGroups for vm in new_vms("ns:a:mci:w", each, 1, each.subGroupSize)]
     assert [(each.path, each.kind, each.placement) for each in born] == [
         ("ns:a:mci:w:vm:front-1", "vm", "aws/eu-1"),
         ("ns:a:mci:w:vm:front-2", "vm", "aws/eu-1"),
@@ -98,14 +98,14 @@ def test_where_and_how_must_be_said_in_known_words(bad: dict[str, Any], told: st
 def test_a_connection_stands_for_a_cloud_and_a_region() -> None:
     asked = MciSpec.model_validate(spec({"name": "a", "connectionName": "seoul"}, group()))
     with pytest.raises(Refused, match="nobody has looked up the connection seoul"):
-        wants(asked)
+        needs_by_place(asked)
     found = asked.located({"seoul": ("aws", "ap-northeast-2")})
     assert [each.place for each in found.subGroups] == ["aws/ap-northeast-2", "aws/eu-1"]
 
 
 def test_what_is_wanted_is_gathered_by_place() -> None:
     groups = (group(), group(name="b", specId="large"), group(name="c", csp="gcp", imageId="debian-12"))
-    first, second = wants(MciSpec.model_validate(spec(*groups)))
+    first, second = needs_by_place(MciSpec.model_validate(spec(*groups)))
     assert (first.place, first.specs, first.images) == ("aws/eu-1", ["large", "small"], ["ubuntu-24.04"])
     assert (second.place, second.specs, second.images) == ("gcp/eu-1", ["small"], ["debian-12"])
 
@@ -121,7 +121,7 @@ def test_a_change_of_size_by_nothing_or_by_too_much_is_refused(bad: dict[str, An
 
 def test_the_largest_request_is_taken() -> None:
     asked = MciSpec.model_validate(spec(group(subGroupSize=MAX_VMS_PER_MCI)))
-    assert len(list(births("ns:a:mci:w", asked.subGroups[0], 1, asked.size))) == 20_000
+    assert len(list(new_vms("ns:a:mci:w", asked.subGroups[0], 1, asked.size))) == 20_000
 
 
 def test_a_spec_for_an_action_that_takes_none_is_refused() -> None:

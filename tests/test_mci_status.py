@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.mci import MCI, TIE_ORDER, Status, aggregate, status_count
+from domain.mci import MCI, TIE_ORDER, VmStatus, aggregate, status_count
 
 COUNTS = """
     CountTotal CountCreating CountRunning CountFailed CountSuspended CountRebooting CountTerminated CountSuspending
@@ -44,7 +44,7 @@ TIES = [
 
 def test_the_tie_order_is_the_rules_and_leaves_nothing_out() -> None:
     assert list(TIE_ORDER) == TIES
-    assert set(TIES) == set(Status)
+    assert set(TIES) == set(VmStatus)
 
 
 @pytest.mark.parametrize(("winner", "loser"), [(a, b) for n, a in enumerate(TIES) for b in TIES[n + 1 :]])

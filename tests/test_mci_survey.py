@@ -8,16 +8,16 @@ import pytest
 import sqlalchemy as sa
 
 from activities.mci.survey import SurveyActivities
-from activities.patience import Patience
 from activities.permits import Permits
+from activities.retry import ProviderRetry
 from domain.errors import Refused
 from domain.limits import CLOUDS, RateLimits
-from domain.mci.messages import Look, Survey, SurveyReport
-from domain.ports import Order, VmFacts
+from domain.mci.messages import Survey, SurveyPlace, SurveyReport
+from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
 from starter.mci import steering
 from starter.mci.documents import mci_document
-from store.mci.book import SqlBook
+from store.mci.inventory import SqlMciStore
 from tests.user import User
 
 pytestmark = pytest.mark.stores("postgres")
@@ -187,8 +187,8 @@ async def test_a_vm_that_was_never_made_stays_failed(user: User) -> None:
 async def test_reconcile_reports_orphans_and_touches_them_not(user: User) -> None:
     await user.do(user.mci(), "create", spec=user.groups())
     cloud = user.service.simulated["aws"]
-    await cloud.perform("create", user.region(), [Order(user.vm("stray-1"), "stray")])
-    await cloud.perform("create", user.region(), [Order(user.vm("aws-1"), "a second one", epoch=2**60)])
+    await cloud.perform("create", user.region(), [VmOrder(user.vm("stray-1"), "stray")])
+    await cloud.perform("create", user.region(), [VmOrder(user.vm("aws-1"), "a second one", epoch=2**60)])
     report = await reconcile(user)
     assert report.orphans_found == 2
     assert sorted(line.split(":")[0] for line in report.orphans) == [f"{user.ns}/web/aws-1", f"{user.ns}/web/stray-1"]
@@ -204,10 +204,10 @@ async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
 
     cloud = user.service.simulated["aws"]
     monkeypatch.setattr(cloud, "list_tagged", silent)
-    book = SqlBook(user.service.database)
-    surveys = SurveyActivities(book, {"aws": cloud}, Permits(RateLimits()), Patience(call=0.05))
+    book = SqlMciStore(user.service.database)
+    surveys = SurveyActivities(book, {"aws": cloud}, Permits(RateLimits()), ProviderRetry(call=0.05))
     report = await surveys.survey_place(
-        Look(survey=Survey(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
+        SurveyPlace(survey=Survey(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
     )
     assert report.errors == ["aws/eu-central-1: no answer in time"]
 

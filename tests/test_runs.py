@@ -22,10 +22,10 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import healing
-from activities.healing import Healing
+from activities.healing import HealActivities
 from activities.runs import RunState, state_of
 from domain import wire
-from domain.healing import ANY, Finding, Sweep
+from domain.healing import ANY, HealFinding, Sweep
 from domain.model import Holder, Holders, Query, Result, Verification
 from tests.user import User, spec
 
@@ -73,7 +73,7 @@ async def test_an_action_that_was_reset_is_left_alone_and_ends_well(
     again = await reset(client, mci, second, 0)  # and once more
     assert [await state_of(client, mci, each) for each in (run, second, again)] == [RunState.OPEN] * 3
     report = await user.asking.heal(Sweep(limits={ANY: 0}))
-    assert [found.finding for found in report.found if found.path == mci] == [Finding.SLOW]
+    assert [found.finding for found in report.found if found.path == mci] == [HealFinding.SLOW]
     found = await user.asking.read(wire.VERIFY, Query(path=mci), Verification, seconds=60)
     assert found.findings == []
     await user.heal_faults()
@@ -145,7 +145,7 @@ class Graves:
     def __init__(self) -> None:
         self.buried: list[str] = []
 
-    async def bury(self, owner: str, run: str, at: datetime, message: str) -> int:
+    async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
         self.buried.append(owner)
         return 1
 
@@ -156,7 +156,7 @@ async def test_five_hundred_holders_are_asked_for_in_time_and_one_that_cannot_be
     monkeypatch.setattr(healing, "HOLDERS_PATIENCE", 5.0)
     owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
     graves, since = Graves(), datetime.now(UTC)
-    work = Healing(Slow(deaf=owners[7]), graves)  # type: ignore[arg-type]
+    work = HealActivities(Slow(deaf=owners[7]), graves)  # type: ignore[arg-type]
     holders = Holders(holders=[Holder(owner=each, action="reboot", run="r", since=since) for each in owners])
     began = time.monotonic()
     assert await ActivityEnvironment().run(work.heal_holders, holders) == 499

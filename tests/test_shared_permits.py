@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from activities import permits as module
 from activities.fence import boot_time
-from activities.permits import LocalOffice, Permits
+from activities.permits import LocalPermitStore, Permits
 from domain.connections import parse
 from domain.errors import StoreUnavailable, Superseded
 from domain.limits import CLOUDS, Caps, RateLimits
-from domain.permits import SECONDS, Limits, Share, Terms, Wish, settle
+from domain.permits import SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
 
 CAPS = RateLimits({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
-LIMITS = Limits(2, lambda _region: 6)
+LIMITS = PermitLimits(2, lambda _region: 6)
 
 
 class Clock:
@@ -47,7 +47,7 @@ async def until(number: int, visitors: list[Visitor]) -> None:
 
 
 async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     one, two = Permits(CAPS, office), Permits(CAPS, office)
     first = [Visitor(one.vms("aws", "r1")) for _ in range(8)]
     await until(6, first)
@@ -62,7 +62,7 @@ async def test_one_worker_alone_has_all_of_it_and_two_have_halves() -> None:
 
 
 async def test_what_one_worker_does_not_need_another_one_gets() -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     one, two = Permits(CAPS, office), Permits(CAPS, office)
     few, many = [Visitor(one.vms("aws", "r1"))], [Visitor(two.vms("aws", "r1")) for _ in range(8)]
     await until(1, few)
@@ -74,7 +74,7 @@ async def test_what_one_worker_does_not_need_another_one_gets() -> None:
 
 
 async def test_a_region_of_another_worker_gets_its_turn() -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     one, two = Permits(CAPS, office), Permits(CAPS, office)
     active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
@@ -91,7 +91,7 @@ async def test_a_region_of_another_worker_gets_its_turn() -> None:
 
 
 async def test_a_region_that_is_active_at_another_worker_is_entered_by_this_one_too() -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     one, two = Permits(CAPS, office), Permits(CAPS, office)
     active = [Visitor(one.region("aws", region)) for region in ("r1", "r2")]
     await until(2, active)
@@ -133,11 +133,11 @@ async def test_a_lease_that_runs_out_while_the_right_is_proven_is_asked_for_agai
 
 
 async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock) -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     dead, alive = Permits(CAPS, office), Permits(CAPS, office)
     lost = [Visitor(dead.vms("aws", "r1")) for _ in range(6)]
     await until(6, lost)
-    await dead._cloud("aws").close_without_a_word()
+    await dead._cloud("aws").abandon()
     others = [Visitor(alive.vms("aws", "r1")) for _ in range(6)]
     await asyncio.sleep(0.5)
     assert not any(visitor.inside for visitor in others)
@@ -150,7 +150,7 @@ async def test_what_a_dead_worker_had_is_free_when_its_time_is_over(clock: Clock
 
 
 async def test_a_worker_that_leaves_gives_everything_back_at_once() -> None:
-    office = LocalOffice()
+    office = LocalPermitStore()
     one, two = Permits(CAPS, office), Permits(CAPS, office)
     async with one.vms("aws", "r1", 6):
         pass
@@ -161,7 +161,7 @@ async def test_a_worker_that_leaves_gives_everything_back_at_once() -> None:
 
 
 @dataclass
-class Unsteady(LocalOffice):
+class Unsteady(LocalPermitStore):
     """An office that can be away."""
 
     away: bool = False
@@ -170,7 +170,7 @@ class Unsteady(LocalOffice):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def exchange(self, cloud: str, worker: str, wishes: object, limits: Limits) -> Terms:
+    async def exchange(self, cloud: str, worker: str, wishes: object, limits: PermitLimits) -> PermitTerms:
         self.asked += 1
         if self.away:
             raise StoreUnavailable("away")
@@ -216,7 +216,7 @@ STEP = st.tuples(
 @settings(max_examples=300, deadline=None)
 @given(steps=st.lists(STEP, min_size=20, max_size=80))
 def test_no_order_of_exchanges_lets_workers_have_more_than_the_caps(steps: list[tuple[str, int, str, int]]) -> None:
-    now, shares, members = 1_000.0, list[Share](), [Member() for _ in range(4)]
+    now, shares, members = 1_000.0, list[PermitShare](), [Member() for _ in range(4)]
     for what, which, region, number in steps:
         member, name = members[which], f"w{which}"
         if what == "wait":
@@ -235,12 +235,14 @@ def test_no_order_of_exchanges_lets_workers_have_more_than_the_caps(steps: list[
         _check(members, now)
 
 
-def _exchange(shares: list[Share], name: str, member: Member, region: str, number: int, now: float) -> list[Share]:
+def _exchange(
+    shares: list[PermitShare], name: str, member: Member, region: str, number: int, now: float
+) -> list[PermitShare]:
     live = now < member.until
     held = {one: max(member.used[one], member.leases.get(one, 0) if live else 0) for one in +member.used}
-    wishes = [Wish(one, holds, max(1, holds)) for one, holds in held.items()]
+    wishes = [PermitRequest(one, holds, max(1, holds)) for one, holds in held.items()]
     if region not in held:
-        wishes.append(Wish(region, member.leases.get(region, 0) if live else 0, number))
+        wishes.append(PermitRequest(region, member.leases.get(region, 0) if live else 0, number))
     mine, terms = settle(shares, name, wishes, LIMITS, now)
     member.leases, member.until = {one: lease.amount for one, lease in terms.leases.items()}, now + SECONDS
     return [*(share for share in shares if share.worker != name), *mine]

@@ -11,13 +11,13 @@ import pytest
 from domain import wire
 from domain.connections import parse
 from domain.errors import Category, Refused
-from domain.faults import Fault, FaultScript, Kind
+from domain.faults import Fault, FaultKind, FaultScript
 from tests.user import User
 from workers.mci import faults
 
 
 async def told(user: User, **fault: str) -> FaultScript:
-    script = FaultScript(faults=[Fault.model_validate({"kind": Kind.FAIL, "vm": f"nobody-{user.ns}", **fault})])
+    script = FaultScript(faults=[Fault.model_validate({"kind": FaultKind.FAIL, "vm": f"nobody-{user.ns}", **fault})])
     return await user.asking.read(wire.CLOUD_FAULTS, script, FaultScript)
 
 

@@ -27,7 +27,6 @@ from temporalio.worker import Worker
 from activities.refusals import refusal_in
 from domain import wire
 from domain.errors import Category
-from domain.machine import Ruling
 from domain.model import (
     Admission,
     Claim,
@@ -40,6 +39,7 @@ from domain.model import (
     Refusal,
     Request,
 )
+from domain.statetable import Ruling
 from tests.patience import PATIENCE
 from workers.plugin import plugin
 from workflows.action import Action

@@ -11,15 +11,15 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities import clearing
-from activities.clearing import Clearing
+from activities import eviction
+from activities.eviction import EvictActivities
 from activities.refusals import refusal_in
 from client import takeover
 from domain import wire
 from domain.errors import Category, Refused
 from domain.mci.messages import Decision
 from domain.model import Request
-from domain.requests import MakeWay
+from domain.requests import EvictRun
 from starter.mci.steering import decide
 from tests.patience import PATIENCE
 from tests.user import User, spec
@@ -60,7 +60,7 @@ async def test_a_run_whose_task_fails_is_ended_after_its_time_and_ours_goes_on(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "PREEMPT_SECONDS", 2.0)
-    monkeypatch.setattr(clearing, "GRACE", 2.0)
+    monkeypatch.setattr(eviction, "GRACE", 2.0)
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     run = await stuck(user)
     assert (await user.do(user.mci(), "delete", force=True)).result == "succeeded"
@@ -101,8 +101,8 @@ async def test_a_signal_is_no_way_around_the_question_whether_it_holds(
     await user.asking.cancel(user.mci())
 
 
-def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> MakeWay:
-    return MakeWay(request=Request(path=user.mci(), action="terminate", force=force), run=run.run_id or "")
+def order(user: User, run: WorkflowHandle[Any, Any], force: bool = True) -> EvictRun:
+    return EvictRun(request=Request(path=user.mci(), action="terminate", force=force), run=run.run_id or "")
 
 
 async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Client) -> None:
@@ -112,9 +112,9 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
     with pytest.raises(ApplicationError, match="not for you"):
-        await Clearing(client, nobody).make_way(order(user, run))
+        await EvictActivities(client, nobody).make_way(order(user, run))
     with pytest.raises(ApplicationError) as refused:
-        await Clearing(client).make_way(order(user, run, force=False))
+        await EvictActivities(client).make_way(order(user, run, force=False))
     assert refusal_in(refused.value)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
     await run.terminate(reason="the test is over")
@@ -123,13 +123,13 @@ async def test_who_may_not_do_it_cannot_have_a_run_ended(user: User, client: Cli
 async def test_only_the_run_that_was_looked_at_is_ended(
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clearing, "GRACE", 0.1)
+    monkeypatch.setattr(eviction, "GRACE", 0.1)
     first = await stuck(user)
     await first.terminate(reason="an operator")
     second = await stuck(user)
-    await Clearing(client).make_way(order(user, first))
+    await EvictActivities(client).make_way(order(user, first))
     assert await status(second) is WorkflowExecutionStatus.RUNNING
-    await Clearing(client).make_way(order(user, second))
+    await EvictActivities(client).make_way(order(user, second))
     assert await status(second) is WorkflowExecutionStatus.TERMINATED
 
 
@@ -138,7 +138,7 @@ async def test_whoever_asks_at_once_does_not_shorten_the_minute_of_a_run_that_wo
     first = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
     await user.until_status(user.mci(), "Prepared")
     run: WorkflowHandle[Any, Any] = client.get_workflow_handle(first.path, run_id=first.run)
-    await Clearing(client).make_way(order(user, run))
+    await EvictActivities(client).make_way(order(user, run))
     assert await status(run) is WorkflowExecutionStatus.CANCELED  # it was asked to end, and could clean up
     assert (await user.asking.outcome(first.path, first.run)).result == "cancelled"
 
@@ -147,12 +147,12 @@ async def test_a_run_that_cannot_make_way_is_left_until_its_minute_is_over_by_th
     user: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await stuck(user)
-    early = asyncio.create_task(Clearing(client).make_way(order(user, run)))
+    early = asyncio.create_task(EvictActivities(client).make_way(order(user, run)))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(early, timeout=3)
     assert await status(run) is WorkflowExecutionStatus.RUNNING
-    monkeypatch.setattr(clearing, "GRACE", 1.0)  # which it has had by now: its task has failed for longer
-    await asyncio.wait_for(Clearing(client).make_way(order(user, run)), PATIENCE)
+    monkeypatch.setattr(eviction, "GRACE", 1.0)  # which it has had by now: its task has failed for longer
+    await asyncio.wait_for(EvictActivities(client).make_way(order(user, run)), PATIENCE)
     assert await status(run) is WorkflowExecutionStatus.TERMINATED
 
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from activities.patience import Patience, waiting
+from activities.retry import ProviderRetry, jittered
 from domain.errors import ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 
-QUICK = Patience(call=30, total=30, first_pause=0.001, longest_pause=0.002)
+QUICK = ProviderRetry(call=30, total=30, first_pause=0.001, longest_pause=0.002)
 
 
 class Provider:
@@ -30,21 +30,21 @@ class Provider:
 
 async def test_what_was_throttled_unavailable_or_unknown_is_asked_again() -> None:
     provider = Provider(Throttled("slowly"), Unavailable("later"), UnknownOutcome("who knows"))
-    assert await QUICK.until_answered(provider) == "done"
+    assert await QUICK.call_with_retry(provider) == "done"
     assert provider.calls == 4
 
 
 async def test_a_no_is_an_answer() -> None:
     provider = Provider(Rejected("never"))
     with pytest.raises(Rejected, match="never"):
-        await QUICK.until_answered(provider)
+        await QUICK.call_with_retry(provider)
     assert provider.calls == 1
 
 
 async def test_when_patience_ends_the_last_trouble_is_told() -> None:
     provider = Provider(Unavailable("first"), Unavailable("second"))
     with pytest.raises(Unavailable, match="first"):
-        await QUICK.until_answered(provider, total=0)
+        await QUICK.call_with_retry(provider, total=0)
     assert provider.calls == 1
 
 
@@ -53,7 +53,7 @@ async def test_no_answer_in_time_is_an_unknown_outcome() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(UnknownOutcome, match=r"no answer within 0\.01 s"):
-        await Patience(call=0.01).until_answered(silent, total=0)
+        await ProviderRetry(call=0.01).call_with_retry(silent, total=0)
 
 
 async def test_to_wait_for_room_does_not_count_as_waiting_for_an_answer() -> None:
@@ -65,12 +65,12 @@ async def test_to_wait_for_room_does_not_count_as_waiting_for_an_answer() -> Non
         entered.append("in")
         yield
 
-    patient = Patience(call=0.05, total=30, first_pause=0.001)
-    assert await patient.until_answered(Provider(Unavailable("later")), room=crowded) == "done"
+    patient = ProviderRetry(call=0.05, total=30, first_pause=0.001)
+    assert await patient.call_with_retry(Provider(Unavailable("later")), room=crowded) == "done"
     assert entered == ["in", "in"], "each try enters by itself"
 
 
 def test_nobody_comes_back_earlier_than_the_provider_asked_for() -> None:
     for _ in range(100):
-        assert 5.5 <= waiting(1.0, [Throttled("slowly", 5.0), Throttled("at all"), Unavailable("later")]) <= 6.0
-        assert 0.5 <= waiting(1.0, [Unavailable("later")]) <= 1.0
+        assert 5.5 <= jittered(1.0, [Throttled("slowly", 5.0), Throttled("at all"), Unavailable("later")]) <= 6.0
+        assert 0.5 <= jittered(1.0, [Unavailable("later")]) <= 1.0

@@ -6,8 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from domain import wire
-from domain.model import Finding, Query, Verification
-from domain.ports import Order, VmFacts
+from domain.model import BrokenPromise, Query, Verification
+from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
 from store.schema import actions, history, locks, objects
 from tests.user import User, spec
@@ -72,7 +72,7 @@ async def test_an_orphan_a_ghost_and_a_mistaken_identity_are_found(user: User) -
     await user.do(user.mci(), "create", spec=spec(3, ["aws"]))
     ghost, orphan, mistaken = (user.vm(f"aws0-{n}") for n in (1, 2, 3))
     await user.lose(ghost)
-    assert (await verified(user)).findings == [Finding("I3", ghost, "is Running, but its cloud knows no such VM")]
+    assert (await verified(user)).findings == [BrokenPromise("I3", ghost, "is Running, but its cloud knows no such VM")]
     await broken(user, sa.delete(objects).where(objects.c.path == ghost))
     found = await broken(user, sa.delete(objects).where(objects.c.path == orphan))
     assert ("I3", orphan) in found
@@ -106,13 +106,15 @@ async def test_a_vm_whose_power_was_switched_behind_our_back_is_named(
         await user.do(user.mci(), action)
     switch = sa.update(vms).where(vms.c.path == user.vm("aws0-1")).values(state=state)
     await user.service.cloud_database.run(lambda connection: connection.execute(switch))
-    assert (await verified(user)).findings == [Finding("I7", user.vm("aws0-1"), f"is {told}, but {state} in its cloud")]
+    assert (await verified(user)).findings == [
+        BrokenPromise("I7", user.vm("aws0-1"), f"is {told}, but {state} in its cloud")
+    ]
 
 
 async def test_a_vm_in_a_place_of_which_we_have_no_record_is_found(user: User) -> None:
-    order = Order(user.vm("lost-1"), f"lost in {user.ns}")
+    order = VmOrder(user.vm("lost-1"), f"lost in {user.ns}")
     [made] = await user.service.simulated["gcp"].perform("create", "r3999", [order])
     assert isinstance(made, VmFacts)
     assert (await verified(user)).findings == [
-        Finding("I3", user.vm("lost-1"), f"is unknown to us, but lives in its cloud as {made.cloud_id}")
+        BrokenPromise("I3", user.vm("lost-1"), f"is unknown to us, but lives in its cloud as {made.cloud_id}")
     ]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from client.documents import Unreadable, read
 from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
-from domain.errors import Category, ProviderError, Refused, Superseded, brief
+from domain.errors import Category, ProviderError, Refused, Superseded, one_line
 from domain.ports import Cloud
 from domain.wire import cloud_queue, split_placement
 from providers.aws import AwsCloud, check_offline
-from providers.places import ByRegion
+from providers.regions import RegionRouter
 from providers.simulated.catalogue import connections as simulated_connections
 
 
@@ -23,7 +23,7 @@ def load(file: Path | None) -> Connections:
 
 def check(file: Path | None, queues: Sequence[str]) -> None:
     """Refused if the file is bad, or if a cloud that is served here lacks the credentials that the file names."""
-    for name, each in load(file).real():
+    for name, each in load(file).real_connections():
         if cloud_queue(each.csp) not in queues:
             continue
         try:
@@ -49,12 +49,12 @@ def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Ma
             split_placement(each.place)[1]: real.get(name, simulated[csp])
             for name, each in (connections.of(csp) if filed else ())
         }
-        return ByRegion(csp, regions, simulated[csp], closed=filed)
+        return RegionRouter(csp, regions, simulated[csp], closed=filed)
 
     return ServedClouds({csp: serving(csp) for csp in simulated})
 
 
-class Inspection:
+class ConnectionInspection:
     """Looks at connections for a person: are credentials there, and does the cloud answer?"""
 
     def __init__(self, connections: Connections, real: Mapping[str, AwsCloud]) -> None:
@@ -68,7 +68,7 @@ class Inspection:
             for name, each in sorted(self._connections.named.items(), key=_real_first)
         ]
 
-    async def look(self, csp: str, ask: bool) -> list[ConnectionView]:
+    async def inspect(self, csp: str, ask: bool) -> list[ConnectionView]:
         """Those of one cloud; `ask` the cloud itself as well."""
         views = [view for view in self.names() if view.csp == csp]
         return [await self._seen(view, ask) if view.name in self._real else view for view in views]
@@ -81,7 +81,7 @@ class Inspection:
         except Refused as refused:
             return view.model_copy(update={"trouble": f"{refused.message}; {refused.hint}"})
         except ProviderError as error:
-            return view.model_copy(update={"trouble": brief(error)})
+            return view.model_copy(update={"trouble": one_line(error)})
         return view.model_copy(update={"credentials": where, "answer": answer})
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from client.connection import connect_temporal
-from domain.edge.faults import CrmFault, Trouble
+from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.errors import Refused
 from domain.paths import check_path, name_of, parent_of
 from providers.edge.agent import Agent, GatheringFailed
@@ -26,7 +26,7 @@ from workers.settings import Settings
 
 
 @dataclass(frozen=True)
-class Orders:
+class CrmOptions:
     """What the command line says."""
 
     cloudlet: str
@@ -48,7 +48,7 @@ def token_of(settings: Settings, cloudlet: str) -> Token:
     return Token(platform_file(settings.home, cloudlet).with_suffix(".token"))
 
 
-async def serve(settings: Settings, orders: Orders) -> int:
+async def serve(settings: Settings, orders: CrmOptions) -> int:
     """Run until told to stop. Returns an exit code: 0, or 1 if the cloudlet could not be served."""
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
@@ -60,7 +60,7 @@ async def serve(settings: Settings, orders: Orders) -> int:
         platform.set_faults(orders.faults)
     handover = Handover(platform, orders.version, _command(orders), orders.takeover)
     handover.register()
-    if orders.takeover and platform.fault("start", orders.cloudlet, orders.version, (Trouble.CRASH_BEFORE,)):
+    if orders.takeover and platform.fault("start", orders.cloudlet, orders.version, (CrmFaultKind.CRASH_BEFORE,)):
         log.error("ending at once, as the fault script says")
         return 1
     client = await connect_temporal(settings.home, plugin())
@@ -92,16 +92,18 @@ async def stop_all(home: Path, cloudlet: str) -> list[int]:
     return found
 
 
-def _command(orders: Orders) -> list[str]:
+def _command(orders: CrmOptions) -> list[str]:
     """This program again; the version and whom to take over from are added."""
     words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
     return [*words, "--latency", str(orders.latency)]
 
 
-def break_next(home: Path, cloudlet: str, verb: str, message: str) -> None:
+def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
     """The next request of this kind to the cloudlet's CRM fails, once. Other rules stay as they are."""
     platform = Platform(platform_file(home, cloudlet))
-    platform.add_fault(CrmFault.model_validate({"kind": Trouble.FAIL, "verb": verb, "message": message, "times": 1}))
+    platform.add_fault(
+        CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
+    )
     platform.close()
 
 
@@ -113,7 +115,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.3)
     parser.add_argument("--takeover", default="")
     try:
-        code = asyncio.run(serve(Settings(), Orders(**vars(parser.parse_args()))))
+        code = asyncio.run(serve(Settings(), CrmOptions(**vars(parser.parse_args()))))
     except Refused as refused:
         sys.stderr.write(f"{refused.message}\n  {refused.hint}\n")
         code = 2

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from activities.edge import CrmBooks, EdgeActivities, Letters
-from activities.pages import every
-from activities.verifying import Audit
+from activities.edge.crm import CrmAudit, EdgeActivities, Letters
+from activities.pages import list_all
+from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
 from domain.edge import messages
-from domain.edge.ports import Crm
+from domain.edge.ports import CrmTransport
 from domain.edge.specs import PolicySpec
 from domain.edge.tables import S
-from domain.machine import NONE
+from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE, companion
-from providers.edge.posts import QueueCrm, WebhookCrm
+from providers.edge.transports import QueueTransport, WebhookTransport
 from store.edge.connected import connections
 from store.edge.inventory import SqlEdge
-from workers.parts import Parts
+from workers.context import WorkerContext
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
 from workflows.edge.link import CloudletLink, LinkState
@@ -31,15 +31,15 @@ WORKFLOWS: list[type] = [
 ]
 
 
-def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
+def activities(context: WorkerContext) -> dict[str, list[Callable[..., Any]]]:
     """All on the actions' queue: CRMs run their own activities on queues of their own."""
-    ports: Mapping[str, Crm] = {"queue": QueueCrm(parts.client), "webhook": WebhookCrm()}
-    edge = EdgeActivities(SqlEdge(parts.database), ports, parts.fence)
+    ports: Mapping[str, CrmTransport] = {"queue": QueueTransport(context.client), "webhook": WebhookTransport()}
+    edge = EdgeActivities(SqlEdge(context.database), ports, context.fence)
     ours: list[Callable[..., Any]] = [
         edge.crm_send,
         edge.crm_everything,
         edge.crm_probe,
-        Letters(parts.client).crm_hand_in,
+        Letters(context.client).crm_hand_in,
         edge.crm_connected,
         edge.crm_answered,
         edge.crm_lost,
@@ -48,17 +48,17 @@ def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
     return {ACTIONS_QUEUE: [*ours, edge.crm_ignored, edge.failover_plan, edge.policy_kept, edge.policy_facts]}
 
 
-def companions(parts: Parts) -> list[CompanionRow]:
+def companions(context: WorkerContext) -> list[CompanionRow]:
     """A loop for each policy that is Active, and a link for each cloudlet that a CRM is connected to."""
 
     async def loops() -> AsyncIterator[Companion]:
-        async for policy in every(parts.inventory, "policy", ""):
+        async for policy in list_all(context.inventory, "policy", ""):
             if (policy.status, policy.target_action) == (S.ACTIVE, NONE):
                 state = LoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
                 yield Companion(companion(policy.path, messages.LOOP), policy.path, state)
 
     async def links() -> AsyncIterator[Companion]:
-        async for addresses in connections(parts.database):
+        async for addresses in connections(context.database):
             cloudlet, newest = addresses[0].cloudlet, max(each.notify_id for each in addresses)
             state = LinkState(cloudlet=cloudlet, notify_id=newest, open=addresses)
             yield Companion(companion(cloudlet, messages.LINK), cloudlet, state)
@@ -69,6 +69,6 @@ def companions(parts: Parts) -> list[CompanionRow]:
     ]
 
 
-def audits(parts: Parts) -> list[Audit]:
+def audits(context: WorkerContext) -> list[Audit]:
     """Instances against what the CRMs had when they last connected."""
-    return [CrmBooks(parts.inventory).audit]
+    return [CrmAudit(context.inventory).audit]

@@ -23,8 +23,8 @@ from temporalio.service import RPCError
 from client.connection import EMBEDDED_FILE
 from domain import wire
 from domain.errors import Category, Refused
-from providers.ports import free_port as free_port  # for those who start processes of their own
-from providers.ports import listens
+from providers.sockets import free_port as free_port  # for those who start processes of their own
+from providers.sockets import listens
 
 START_SECONDS = 30
 TRIES = 3

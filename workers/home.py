@@ -16,7 +16,7 @@ LOCK_FILE = "up.lock"
 
 
 @contextmanager
-def occupied(home: Path) -> Iterator[None]:
+def hold_folder(home: Path) -> Iterator[None]:
     """Hold the folder, or Refused naming who does. A server that a dead holder left behind is ended first."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / LOCK_FILE).open("a") as file:

@@ -9,19 +9,19 @@ from typing import Any
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from activities.leases import Firing, Hands, LeaseReading
-from activities.leases.tenancy import Tenancy
-from activities.verifying import Audit
+from activities.leases import EventActivities, HostHandover, LeaseReading
+from activities.leases.audit import LeaseAudit
+from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
 from domain.leases import names
-from domain.leases.spec import Limits
-from domain.leases.views import Wake
-from domain.ports import AtOnce
+from domain.leases.messages import WakeClock
+from domain.leases.specs import LeaseLimits
+from domain.ports import InlineWork
 from domain.wire import ACTIONS_QUEUE
-from providers.leases import CSP, SimulatedHosts
+from providers.leases.hosts import CSP, SimulatedHosts
 from store.leases import LeaseReads, SqlLeases
 from store.leases.booking import LIMITS
-from workers.parts import Parts
+from workers.context import WorkerContext
 from workflows.leases.actions import (
     AnnounceEnd,
     ChangeHost,
@@ -54,54 +54,54 @@ class LeaseSettings(BaseSettings):
     project_leases: int = Field(10_000, ge=0)
     project_hosts: int = Field(10_000, ge=0)
 
-    def limits(self) -> Limits:
-        return Limits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
+    def limits(self) -> LeaseLimits:
+        return LeaseLimits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
 
 
-def activities(parts: Parts) -> dict[str, list[Callable[..., Any]]]:
+def activities(context: WorkerContext) -> dict[str, list[Callable[..., Any]]]:
     """Queue by queue."""
-    parts.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
-    hands, firing = _hands(parts), Firing(parts.client, SqlLeases(parts.database))
-    reading = LeaseReading(LeaseReads(parts.database))
+    context.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
+    handover, firing = _hands(context), EventActivities(context.client, SqlLeases(context.database))
+    reading = LeaseReading(LeaseReads(context.database))
     return {
         ACTIONS_QUEUE: [
-            *(hands.try_hand_over, hands.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
+            *(handover.try_hand_over, handover.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
             *(reading.read_lease, reading.read_leases, reading.read_calendar),
         ]
     }
 
 
-def at_once(parts: Parts) -> dict[tuple[str, str], AtOnce]:
+def at_once(context: WorkerContext) -> dict[tuple[str, str], InlineWork]:
     """Hosts are mostly handed over and taken back in no time."""
-    hands = _hands(parts)
-    return {("lease", "start"): hands.start, ("lease", "end"): hands.end}
+    handover = _hands(context)
+    return {("lease", "start"): handover.start, ("lease", "end"): handover.end}
 
 
-def _hands(parts: Parts) -> Hands:
-    return Hands(SqlLeases(parts.database), hosts(parts), parts.fence, parts.settings.patience)
+def _hands(context: WorkerContext) -> HostHandover:
+    return HostHandover(SqlLeases(context.database), hosts(context), context.fence, context.settings.patience)
 
 
-def companions(parts: Parts) -> list[CompanionRow]:
+def companions(context: WorkerContext) -> list[CompanionRow]:
     """A clock for each pool in which something is to happen."""
-    store = SqlLeases(parts.database)
+    store = SqlLeases(context.database)
 
     async def expected() -> AsyncIterator[Companion]:
         for pool, due in (await store.pools()).items():
-            yield Companion(names.clock_id(pool), f"pool:{pool}", Wake(pool=pool), due)
+            yield Companion(names.clock_id(pool), f"pool:{pool}", WakeClock(pool=pool), due)
 
     return [CompanionRow(names.LEASE_CLOCK, "lease clock", expected, names.LOOK_AGAIN, store.overdue)]
 
 
-def faults(_parts: Parts) -> dict[str, tuple[str, ...]]:
+def faults(_parts: WorkerContext) -> dict[str, tuple[str, ...]]:
     """What the site that hands hosts over can be told to fail in."""
     return {CSP: ("create", "terminate")}
 
 
-def audits(parts: Parts) -> list[Audit]:
+def audits(context: WorkerContext) -> list[Audit]:
     """Leases against the relationship table and against the books of whoever hands hosts over."""
-    return [Tenancy(LeaseReads(parts.database), hosts(parts)).audit]
+    return [LeaseAudit(LeaseReads(context.database), hosts(context)).audit]
 
 
-def hosts(parts: Parts) -> SimulatedHosts:
+def hosts(context: WorkerContext) -> SimulatedHosts:
     """Whoever hands hosts over: simulated, with books of its own."""
-    return SimulatedHosts(parts.cloud_database)
+    return SimulatedHosts(context.cloud_database)

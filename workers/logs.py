@@ -12,7 +12,7 @@ from temporalio import activity, workflow
 from temporalio.common import SearchAttributeKey
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from domain.errors import brief
+from domain.errors import one_line
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -25,7 +25,7 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
         structlog.stdlib.ExtraAdder(),
         add_action,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info if traces else in_a_line,
+        structlog.processors.format_exc_info if traces else error_in_one_line,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -49,10 +49,10 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
         logging.getLogger(name).setLevel("WARNING")
 
 
-def in_a_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def error_in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """What went wrong in a line, for people who watch: what became of it is told by the action itself."""
     if isinstance(raised := event.pop("exc_info", None), tuple) and raised[1] is not None:
-        event["error"] = brief(f"{type(raised[1]).__name__}: {raised[1]}", 200)
+        event["error"] = one_line(f"{type(raised[1]).__name__}: {raised[1]}", 200)
     event["event"] = str(event.get("event", "")).partition(" ({")[0]
     for repeated in ("temporal_activity", "temporal_workflow"):  # what is said beside, and much more
         event.pop(repeated, None)
@@ -78,10 +78,10 @@ class ActionInLogs(Interceptor):
     """Lines that activities log say which action they are for."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Bound(next)
+        return _BoundActivity(next)
 
 
-class _Bound(ActivityInboundInterceptor):
+class _BoundActivity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         about = input.args[0] if input.args else None
         action = getattr(getattr(about, "request", about), "action", None)

@@ -13,7 +13,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from client.payloads import converter, patient
 from workers.logs import ActionInLogs
 from workers.settings import Settings
-from workflows.shield import Shield
+from workflows.guard import ArgumentGuard
 
 # Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
 PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "cryptography", "domain", "activities")
@@ -25,7 +25,7 @@ def plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> Simp
         "ratchet",
         data_converter=patient(payloads or converter(Settings.model_construct())),
         workflow_runner=lambda _given: runner(sandbox),
-        interceptors=[Shield(), ActionInLogs()],
+        interceptors=[ArgumentGuard(), ActionInLogs()],
         workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever
     )
 

@@ -8,18 +8,18 @@ from pydantic import ValidationError
 
 from client.documents import Unreadable, read
 from domain.errors import Category, Refused
-from domain.fields import explain
-from domain.policy import Policy
+from domain.fields import describe_errors
+from domain.policy import AccessPolicy
 
 
-def load(name: str) -> Policy:
+def load(name: str) -> AccessPolicy:
     """The policy in a file, or Refused saying what is wrong with it."""
     try:
-        return Policy.model_validate(read(Path(name)) or {})
+        return AccessPolicy.model_validate(read(Path(name)) or {})
     except Unreadable as error:
         raise _wrong(name, str(error)) from error
     except ValidationError as error:
-        raise _wrong(name, f"is not valid: {explain(error)}") from error
+        raise _wrong(name, f"is not valid: {describe_errors(error)}") from error
 
 
 def _wrong(name: str, why: str) -> Refused:

@@ -16,11 +16,11 @@ from client.payloads import converter
 from client.signals import stopped
 from domain.errors import Category, Refused
 from store.engine import Database
-from store.identity import identity, restored
+from store.identity import identity, mark_restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connections import check, load
-from workers.home import occupied
+from workers.home import hold_folder
 from workers.plugin import plugin
 from workers.service import Service, all_queues
 from workers.settings import Settings, redacted
@@ -59,7 +59,7 @@ async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Serv
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
     """The embedded server and a worker for every queue, for as long as the block lasts."""
     check(settings.connections, checked_queues(settings))
-    with occupied(settings.home):
+    with hold_folder(settings.home):
         server = await embedded.start(settings.home, port, ui_port, embedded.USUAL)
         try:
             client = await Client.connect(
@@ -86,7 +86,7 @@ def restored_store(settings: Settings) -> tuple[int, int]:
 
     database = Database(settings.store())
     try:
-        after, ended = SqlInventory(database).database.run_here(restored)
+        after, ended = SqlInventory(database).database.run_here(mark_restored)
         return after.incarnation, ended
     finally:
         database.close()

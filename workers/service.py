@@ -18,35 +18,36 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, PollerBehaviorAutoscaling, Worker, WorkerDeploymentConfig
 
-from activities.clearing import Clearing
 from activities.companions import Companions
 from activities.connections import ConnectionReading
-from activities.fence import Fence, beats_of
-from activities.healing import Healing
+from activities.eviction import EvictActivities
+from activities.fence import Fence, acknowledged_heartbeats
+from activities.healing import HealActivities
 from activities.inventory import ActionWrites
-from activities.measuring import Measured
+from activities.measuring import MeasuredCloud
 from activities.permits import Permits
-from activities.reading import Reading
+from activities.reads import ReadActivities
 from activities.retention import Archive, Retention
-from activities.simulation import Simulation
-from activities.verifying import Verifying
+from activities.simulation import FaultActivities
+from activities.verify import VerifyActivities
 from client.tracing import span
 from domain.connections import Connections
-from domain.errors import RatchetError, brief
+from domain.errors import RatchetError, one_line
 from domain.limits import RateLimits
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
 from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
-from store.claims import anybody
+from store.begin import allow_everybody
 from store.engine import Database
 from store.identity import identity
 from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
-from store.permits import SqlOffice
+from store.permits import SqlPermitStore
 from workers import policies
-from workers.connections import Inspection, ServedClouds, clouds_of, load
+from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load
+from workers.context import WorkerContext
 from workers.families import (
     QUEUES,
     WORKFLOWS,
@@ -60,10 +61,9 @@ from workers.families import (
     inspectors,
     searches,
 )
-from workers.parts import Parts
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
-from workflows.shield import DEFINITION
+from workflows.guard import DEFINITION
 
 BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")
@@ -87,13 +87,13 @@ class Service:
         self.client = client
         self.settings = settings
         self.connections = load(settings.connections)
-        self._allowed = policies.load(settings.policy_file).check if settings.policy_file else anybody
+        self._allowed = policies.load(settings.policy_file).check if settings.policy_file else allow_everybody
         self.database = Database(settings.store(), settings.store_pool)
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
-        self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real()}
-        self.parts = Parts(
+        self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real_connections()}
+        self.parts = WorkerContext(
             client=client,
             settings=settings,
             database=self.database,
@@ -101,11 +101,11 @@ class Service:
             inventory=self.inventory,
             simulated=self.simulated,
             connections=self.connections,
-            clouds=self._watched(clouds or clouds_of(self.connections, self.simulated, self.aws)),
-            permits=Permits(RateLimits(lower=self.connections.limits()), SqlOffice(self.database)),
-            fence=Fence(self.inventory, beats_of(client)),
+            clouds=self._measured_clouds(clouds or clouds_of(self.connections, self.simulated, self.aws)),
+            permits=Permits(RateLimits(lower=self.connections.limits()), SqlPermitStore(self.database)),
+            fence=Fence(self.inventory, acknowledged_heartbeats(client)),
         )
-        self.inspection = ConnectionReading(Inspection(self.connections, self.aws))
+        self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.aws))
         self._activities = activities(self.parts)
         self._companions = Companions(client, companions(self.parts), schedules(client, settings.heal_interval))
         self.at_once = at_once(self.parts)
@@ -143,7 +143,7 @@ class Service:
                 for each in await self._companions.ensure(datetime.now(UTC)):
                     _log.warning("started a companion that was missing: %s (%s)", each.title, each.id)
             except (RatchetError, RPCError) as error:
-                _log.warning("companions could not be looked at; a sweep will: %s", brief(error))
+                _log.warning("companions could not be looked at; a sweep will: %s", one_line(error))
 
         task = asyncio.create_task(ensure())
         try:
@@ -164,9 +164,9 @@ class Service:
     def _worker(self, queue: str) -> Worker:
         on_actions = queue == ACTIONS_QUEUE
         with _moving_on(bool(self.settings.deployment)):
-            return self._made(queue, on_actions)
+            return self._build_worker(queue, on_actions)
 
-    def _made(self, queue: str, on_actions: bool) -> Worker:
+    def _build_worker(self, queue: str, on_actions: bool) -> Worker:
         return Worker(
             self.client,
             task_queue=queue,
@@ -201,7 +201,7 @@ class Service:
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed, self.at_once, self.connections.places()),
-            Healing(
+            HealActivities(
                 self.client,
                 self.inventory,
                 self.settings.heal_limits,
@@ -213,7 +213,7 @@ class Service:
                 ),
                 self.settings.order_life(),
             ),
-            Reading(
+            ReadActivities(
                 self.inventory,
                 self._describe_store,
                 self._allowed,
@@ -221,13 +221,13 @@ class Service:
                 self.connections.places(),
             ),
         )
-        verifying = Verifying(self.client, self.inventory, audits(self.parts), self._companions)
-        simulation = Simulation(next(iter(self.simulated.values())), faults(self.parts))
+        verifying = VerifyActivities(self.client, self.inventory, audits(self.parts), self._companions)
+        simulation = FaultActivities(next(iter(self.simulated.values())), faults(self.parts))
         return [
             simulation.faults,
             *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
-            Clearing(self.client, self._allowed).make_way,
-            *(writes.still_held, writes.close_line, writes.open_line),
+            EvictActivities(self.client, self._allowed).make_way,
+            *(writes.still_held, writes.close_queue, writes.open_queue),
             *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
             *(
                 reading.read_object,
@@ -254,11 +254,11 @@ class Service:
         mine = await self.database.run(identity)
         return seen.model_copy(update={"id": mine.id, "incarnation": mine.incarnation})
 
-    def _watched(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
+    def _measured_clouds(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
         """The clouds, measured if anybody looks."""
         if not (self.settings.metrics or self.settings.traces):
             return clouds
-        return ServedClouds({csp: Measured(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()})
+        return ServedClouds({csp: MeasuredCloud(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()})
 
     def _simulated(self, csp: str) -> SimulatedCloud:
         latency, jitter = self.settings.simulated_latency, self.settings.simulated_jitter

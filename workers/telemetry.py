@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
-from domain.errors import Category, Refused, brief
+from domain.errors import Category, Refused, one_line
 from workers.settings import Settings
 
 
@@ -20,6 +20,6 @@ def runtime(settings: Settings) -> Runtime | None:
     except ValueError as error:
         raise Refused(
             Category.INVALID,
-            f"metrics cannot be served at {settings.metrics[:80]!r}: {brief(error, 200)}",
+            f"metrics cannot be served at {settings.metrics[:80]!r}: {one_line(error, 200)}",
             "set RATCHET_METRICS to a free address of this machine, such as 127.0.0.1:9464",
         ) from error

@@ -25,7 +25,6 @@ with workflow.unsafe.imports_passed_through():
     from activities.refusals import refused
     from domain import registry, wire
     from domain.errors import Category
-    from domain.machine import Ruling
     from domain.model import (
         Admission,
         Chunk,
@@ -33,17 +32,18 @@ with workflow.unsafe.imports_passed_through():
         Grant,
         Outcome,
         Progress,
+        QueuedWorkflow,
         Refusal,
         Request,
         Result,
         Tally,
-        Waiter,
     )
     from domain.paths import kind_of
-    from domain.requests import asks_the_same, spec_digest, used_for
-    from workflows import calls, measuring, telling
-    from workflows.admission import ask_for_admission, misplaced
-    from workflows.line import Line
+    from domain.requests import is_same_request, request_id_conflict, spec_digest
+    from domain.statetable import Ruling
+    from workflows import calls, measuring, summary
+    from workflows.admission import ask_for_admission, why_misplaced
+    from workflows.waitqueue import WaitQueue
 
 CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
 
@@ -75,7 +75,7 @@ class Action(ABC):
         self._ended = False
         self._cut_off = False
         self._providers: list[str] = []
-        self._line = Line()
+        self._line = WaitQueue()
 
     @abstractmethod
     async def perform(self, request: Request, grant: Grant) -> Done:
@@ -108,8 +108,8 @@ class Action(ABC):
 
     def _refuse_another(self, request: Request) -> None:
         """Whoever asks for something else gets no answer, also if the request id is the same."""
-        if self._request and not asks_the_same(request, self._request):
-            raise refused(used_for(request, self._request.action, self._request.requested_by))
+        if self._request and not is_same_request(request, self._request):
+            raise refused(request_id_conflict(request, self._request.action, self._request.requested_by))
 
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
@@ -137,7 +137,7 @@ class Action(ABC):
             )
 
     @workflow.signal(name=wire.PASSED)
-    def passed(self, waiter: Waiter) -> None:
+    def passed(self, waiter: QueuedWorkflow) -> None:
         """Somebody ahead of us has passed."""
         self._line.passed += 1
 
@@ -154,43 +154,43 @@ class Action(ABC):
         self._request = request
         self._progress = Progress(path=request.path, action=request.action)
         try:
-            return await self._carry_out(request)
+            return await self._execute(request)
         except (FailureError, asyncio.CancelledError):
             await self._answer_everybody()
             raise
 
-    async def _carry_out(self, request: Request) -> Outcome:
-        examined = misplaced(request) or await self.examine(request)
+    async def _execute(self, request: Request) -> Outcome:
+        examined = why_misplaced(request) or await self.examine(request)
         if isinstance(examined, Refusal):
             admission = Admission(refusal=examined)
         else:
             asking = ask_for_admission(examined, spec_digest(request))
-            request, (admission, self._cut_off) = examined, await calls.to_its_end(asking)
+            request, (admission, self._cut_off) = examined, await calls.uninterrupted(asking)
         self._admission = admission
         if admission.refusal:
-            measuring.refused(request, admission.refusal)
+            measuring.count_refused(request, admission.refusal)
             raise refused(admission.refusal)
         if admission.outcome and admission.grant:  # all of it could be done at once
-            return await self._close(measuring.ended(admission.outcome))
+            return await self._end_run(measuring.count_ended(admission.outcome))
         if admission.outcome:  # the same request was made before, and this is what became of it
-            return await self._close(admission.outcome)
+            return await self._end_run(admission.outcome)
         assert admission.grant
         grant = admission.grant
         if grant.ruling is Ruling.ALREADY:
-            return await self._close(measuring.ended(telling.nothing_to_do(grant)))
+            return await self._end_run(measuring.count_ended(summary.nothing_to_do(grant)))
         self.show(phase=grant.during, targets=grant.targets)
-        self._providers = telling.providers(grant)
+        self._providers = summary.providers(grant)
         result, done = await self._run(request, grant)
-        outcome, _ = await calls.to_its_end(calls.finish(grant, result, done))
-        await calls.to_its_end(self.announce(request, outcome))
-        return await self._close(measuring.ended(outcome))
+        outcome, _ = await calls.uninterrupted(calls.finish(grant, result, done))
+        await calls.uninterrupted(self.announce(request, outcome))
+        return await self._end_run(measuring.count_ended(outcome))
 
     def show(self, **seen: Any) -> None:
         """Say how far the action is: phase, step, targets, done, failed."""
         self._progress = self._progress.model_copy(update=seen)
-        workflow.set_current_details(telling.details(self._progress))
+        workflow.set_current_details(summary.progress_markdown(self._progress))
 
-    async def each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
+    async def for_each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
         """Run an activity for every chunk: places side by side, a few chunks at once in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
 
@@ -205,7 +205,7 @@ class Action(ABC):
 
     async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
         """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
-        self._work = asyncio.create_task(self._in_turn(request, grant))
+        self._work = asyncio.create_task(self._wait_and_perform(request, grant))
         if self._successor or self._cut_off:  # it came before we began
             self._work.cancel()
         try:
@@ -213,21 +213,21 @@ class Action(ABC):
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug of ours: the task fails and is tried again once the bug is mended
-            cut_off = is_cancelled_exception(error) or self._was_told_to_end(error)
-            settled, _ = await calls.to_its_end(self._settle(request, grant, cut_off))  # a cancel can come here too
+            cut_off = is_cancelled_exception(error) or self._was_cancelled(error)
+            settled, _ = await calls.uninterrupted(self._settle(request, grant, cut_off))  # a cancel can come here too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
-                return Result.CANCELLED, telling.told_why(settled, why)
+                return Result.CANCELLED, summary.with_reason(settled, why)
             if isinstance(error, Failed):
                 settled = (error.done or settled).model_copy(update={"failed": True})
-            return Result.FAILED, telling.told_why(settled, telling.reason_of(error))
+            return Result.FAILED, summary.with_reason(settled, summary.reason_of(error))
 
-    def _was_told_to_end(self, error: BaseException) -> bool:
+    def _was_cancelled(self, error: BaseException) -> bool:
         """A worker that dies with the cancel in its hands cannot confirm it: Temporal only misses it after a while."""
         assert self._work
         return self._work.cancelling() > 0 and not isinstance(error, Failed)
 
-    async def _in_turn(self, request: Request, grant: Grant) -> Done:
+    async def _wait_and_perform(self, request: Request, grant: Grant) -> Done:
         if grant.behind:
             self.show(step=f"waiting for {', '.join(sorted({each.action for each in grant.behind}))} to end")
             await self._line.wait(grant.behind)
@@ -241,38 +241,38 @@ class Action(ABC):
         try:
             return await self.settle(request, grant)
         except FailureError as error:
-            workflow.logger.warning("what became of the work is unknown: %s", telling.reason_of(error))
+            workflow.logger.warning("what became of the work is unknown: %s", summary.reason_of(error))
             return Done()
 
-    async def _close(self, outcome: Outcome) -> Outcome:
+    async def _end_run(self, outcome: Outcome) -> Outcome:
         """End this run as the outcome says: completed, failed, cancelled, or continued as what took over."""
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
         await self._answer_everybody(outcome.followers)
-        self._list_as(100)
+        self._set_phase(100)
         if outcome.result is Result.CANCELLED:
             raise asyncio.CancelledError(outcome.message)
         if outcome.result is Result.FAILED:
-            raise ApplicationError(telling.failure_of(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
+            raise ApplicationError(summary.failure_of(outcome), outcome, type=wire.ACTION_FAILED, non_retryable=True)
         return outcome
 
     async def _answer_everybody(self, followers: list[str] | None = None) -> None:
         """Nothing is left to do here: tell all who wait, and go on as the request that takes over, if there is one."""
         self._ended = True
-        await calls.to_its_end(
+        await calls.uninterrupted(
             self._line.leave(followers or [])
         )  # a cancel that comes now must not cut off the answers
-        await calls.to_its_end(workflow.wait_condition(workflow.all_handlers_finished))
+        await calls.uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:
             _continue_as(self._successor)
 
     def _count(self, tally: Tally) -> None:
-        before = telling.quarters(self._progress)
+        before = summary.quarters(self._progress)
         self.show(done=self._progress.done + tally.done, failed=self._progress.failed + tally.failed)
-        if before < telling.quarters(self._progress) < 4:
-            self._list_as(telling.quarters(self._progress) * 25)
+        if before < summary.quarters(self._progress) < 4:
+            self._set_phase(summary.quarters(self._progress) * 25)
 
-    def _list_as(self, percent: int) -> None:
+    def _set_phase(self, percent: int) -> None:
         """What lists of workflows show. Each time costs an event and a write to the server's index."""
         seen = self._progress
         news: list[SearchAttributeUpdate[Any]] = [PHASE.value_set(seen.phase), PROGRESS.value_set(percent)]

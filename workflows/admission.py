@@ -25,11 +25,11 @@ async def ask_for_admission(request: Request, digest: str) -> Admission:
     if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
         admission = await calls.begin(request, digest)
     if registry.takes_over(request) and admission.refusal and admission.refusal.holders:
-        return await _clear_below(request, digest, admission)
+        return await _cancel_below(request, digest, admission)
     return admission
 
 
-def misplaced(request: Request) -> Refusal | None:
+def why_misplaced(request: Request) -> Refusal | None:
     """Why this run cannot carry out the request: its workflow's ID or type belongs to something else.
 
     Anybody can start a workflow by hand. The type decides what is done, and the ID what Temporal excludes meanwhile.
@@ -52,7 +52,7 @@ def _invalid(message: str, hint: str) -> Refusal:
     return Refusal(category=Category.INVALID, message=message, hint=hint)
 
 
-async def _clear_below(request: Request, digest: str, admission: Admission) -> Admission:
+async def _cancel_below(request: Request, digest: str, admission: Admission) -> Admission:
     """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
@@ -65,7 +65,7 @@ async def _clear_below(request: Request, digest: str, admission: Admission) -> A
         await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
         pause = min(pause * 2, 5)
         admission = await calls.begin(request, digest)
-    measuring.waited(request, since)
+    measuring.time_wait(request, since)
     return admission
 
 

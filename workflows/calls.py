@@ -11,10 +11,10 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
-    from activities.healing import Healing
+    from activities.healing import HealActivities
     from activities.inventory import ActionWrites
     from domain import registry, wire
-    from domain.errors import brief
+    from domain.errors import one_line
     from domain.limits import TASK_TIMEOUT
     from domain.model import (
         Admission,
@@ -24,10 +24,10 @@ with workflow.unsafe.imports_passed_through():
         Ending,
         Grant,
         Holders,
-        LineOrder,
         Move,
         Outcome,
         Query,
+        QueueCommand,
         Refusal,
         Request,
         Result,
@@ -82,14 +82,14 @@ async def wake(activity: Callable[[Any, Asked], Awaitable[None]], what: Asked, s
     )
 
 
-async def locally(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:
+async def run_local(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:
     """Run an activity that is as quick as the store, in this worker, until it is done: for Temporal one marker."""
     return await workflow.execute_local_activity_method(
         activity, what, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
-async def patiently(
+async def run_remote(
     activity: Callable[[Any, Asked], Awaitable[T]],
     what: Asked,
     patience: timedelta,
@@ -127,55 +127,55 @@ async def begin(request: Request, digest: str) -> Admission:
         spec_digest=digest,
         started=info.workflow_start_time,
     )
-    return await locally(ActionWrites.begin, claim)
+    return await run_local(ActionWrites.begin, claim)
 
 
 async def permit(request: Request) -> Refusal | None:
     """Why whoever asks may not do this, if so."""
-    return await locally(ActionWrites.permit, request)
+    return await run_local(ActionWrites.permit, request)
 
 
 async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
     """Move the object one step on within its action. False: no row of the actor leads there."""
-    one = Move(path=grant.path, to=to, actor=actor, message=brief(message))
+    one = Move(path=grant.path, to=to, actor=actor, message=one_line(message))
     return (await move(grant, [one])).made
 
 
 async def move(grant: Grant, moves: list[Move]) -> Stepped:
     """Move objects that the action has locked, all or none: a row of each one's table must lead there."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
-    return await locally(ActionWrites.advance, step)
+    return await run_local(ActionWrites.advance, step)
 
 
 async def still_held(behind: Holders) -> Holders:
     """Those of the holders that have not released their locks yet."""
-    return await locally(ActionWrites.still_held, behind)
+    return await run_local(ActionWrites.still_held, behind)
 
 
-async def close_line(path: str) -> Holders:
+async def close_queue(path: str) -> Holders:
     """Let nobody else stand in line at a path; those who do are returned."""
-    order = LineOrder(path=path, run=own_run(), at=workflow.now())
-    return await locally(ActionWrites.close_line, order)
+    order = QueueCommand(path=path, run=own_run(), at=workflow.now())
+    return await run_local(ActionWrites.close_queue, order)
 
 
-async def open_line(path: str) -> None:
+async def open_queue(path: str) -> None:
     """The line is gone, and the next request begins another."""
-    order = LineOrder(path=path, run=own_run(), at=workflow.now())
-    await locally(ActionWrites.open_line, order)
+    order = QueueCommand(path=path, run=own_run(), at=workflow.now())
+    await run_local(ActionWrites.open_queue, order)
 
 
 async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
     """Write the end of the action and release its locks."""
     ending = Ending.of(grant, result, done, workflow.now())
-    return await locally(ActionWrites.finish, ending)
+    return await run_local(ActionWrites.finish, ending)
 
 
 async def has_ended() -> bool:
     """Is the end of this very run written already? A step that wrote it may be taken back, and taken another way."""
-    return await locally(ActionWrites.has_ended, Query(run=own_run()))
+    return await run_local(ActionWrites.has_ended, Query(run=own_run()))
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
     """What must not be cut off: it may have been written by then. Also: was it to be cut off?"""
     task, cut_off = asyncio.ensure_future(work), False
     while True:
@@ -190,7 +190,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
 async def heal(holders: Holders) -> int:
     """Bury those of the holders that are dead."""
     return await workflow.execute_activity_method(
-        Healing.heal_holders,
+        HealActivities.heal_holders,
         holders,
         start_to_close_timeout=timedelta(seconds=10),
         schedule_to_close_timeout=timedelta(minutes=1),
@@ -203,4 +203,4 @@ async def on_cloud(activity: CloudActivity, chunk: Chunk, patience: timedelta) -
     """Run an activity for a chunk on its cloud's queue."""
     csp, region = wire.split_placement(chunk.placement)
     summary = f"{chunk.action} {chunk.count} in {csp} {region}"
-    return await patiently(activity, chunk, patience, summary, wire.cloud_queue(csp))
+    return await run_remote(activity, chunk, patience, summary, wire.cloud_queue(csp))

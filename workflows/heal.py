@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from activities.healing import Healing
+    from activities.healing import HealActivities
     from domain import wire
     from domain.healing import HealReport, Sweep
     from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
@@ -22,7 +22,7 @@ class Heal:
     @workflow.run
     async def run(self, order: Sweep) -> HealReport:
         return await workflow.execute_activity_method(
-            Healing.sweep,
+            HealActivities.sweep,
             order.model_copy(update={"at": workflow.now()}),
             schedule_to_close_timeout=PATIENCE,
             heartbeat_timeout=CLOUD_HEARTBEAT,

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
 _log = logging.getLogger("ratchet.actions")
 
 
-def ended(outcome: Outcome) -> Outcome:
+def count_ended(outcome: Outcome) -> Outcome:
     """Count an action that came to its end, and hand its outcome on."""
     told = {"kind": kind_of(outcome.path), "action": outcome.action}
     _count(metrics.ACTIONS, {**told, "outcome": outcome.result.value})
@@ -24,14 +24,14 @@ def ended(outcome: Outcome) -> Outcome:
     return outcome
 
 
-def refused(request: Request, refusal: Refusal) -> None:
+def count_refused(request: Request, refusal: Refusal) -> None:
     """Count a request that was refused, and log the reason."""
     told = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
     _count(metrics.REFUSALS, told)
     _say("refused", action=request.action, category=refusal.category.value, reason=refusal.message)
 
 
-def waited(request: Request, since: datetime) -> None:
+def time_wait(request: Request, since: datetime) -> None:
     """Count how long a forced action waited for those below it."""
     _time(metrics.LOCK_WAIT, since, {"kind": kind_of(request.path), "action": request.action})
 

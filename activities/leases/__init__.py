@@ -11,34 +11,34 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from activities.fence import Fence, Right, boot_time
+from activities.fence import Fence, OrderRight, boot_time
+from activities.heartbeat import heartbeat
 from activities.launching import launch
-from activities.pulse import pulse
-from activities.reading import answer
+from activities.reads import refusal_as_answer
 from domain import wire
-from domain.errors import ProviderError, Rejected, brief
+from domain.errors import ProviderError, Rejected, one_line
 from domain.kinds import Program
 from domain.leases import ends, names
 from domain.leases.dates import stamp
-from domain.leases.tables import BEFORE_END, END, START
-from domain.leases.views import (
+from domain.leases.messages import (
     CalendarQuery,
     CalendarView,
-    Due,
+    DueEvent,
     DueList,
     DueQuery,
-    Fired,
-    Handed,
+    FiringResult,
     HandOver,
+    HandOverGoal,
+    HandOverResult,
     Holding,
     Holdings,
     Hosts,
     LeasesView,
     LeaseView,
     Schedule,
-    Wake,
-    Want,
+    WakeClock,
 )
+from domain.leases.tables import BEFORE_END, END, START
 from domain.limits import TASK_TIMEOUT
 from domain.model import Done, Grant, Query, Request
 
@@ -61,7 +61,7 @@ class Reads(Protocol):
     async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView: ...
 
 
-class Hands:
+class HostHandover:
     """Hands hosts over and takes them back.
 
     An order says what a reservation shall hold, and has a version: given twice it has one effect, and an old one has
@@ -75,31 +75,31 @@ class Hands:
         self._patience = patience
 
     @activity.defn(name=names.HAND_OVER)
-    async def hand_over(self, order: HandOver) -> Handed:
+    async def hand_over(self, order: HandOver) -> HandOverResult:
         """Bring reservations to what they should hold. What each should hold is read before each try: never stale."""
         async with self._fence.right(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
-            works = {each: together.create_task(self._bring_about(order, each, right)) for each in order.reservations}
-        return Handed(errors={each: error for each, work in works.items() if (error := work.result())})
+            works = {each: together.create_task(self._hand_over_one(order, each, right)) for each in order.reservations}
+        return HandOverResult(errors={each: error for each, work in works.items() if (error := work.result())})
 
     @activity.defn(name=names.TRY_HAND_OVER)
-    async def try_hand_over(self, order: HandOver) -> Handed:
+    async def try_hand_over(self, order: HandOver) -> HandOverResult:
         """The same, once and quickly."""
         async with self._fence.right(order.path, order.epoch) as right:
             wanted = await self._read(order, right)
             async with asyncio.TaskGroup() as together:
                 works = {each.reservation: together.create_task(self._try(each, order.want, right)) for each in wanted}
         errors = {each: end for each, work in works.items() if (end := work.result())}
-        return Handed(errors=errors, again=[each for each, work in works.items() if work.result() is None])
+        return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
     async def start(self, grant: Grant) -> Done | Grant:
         """A start whose reservations are all on hosts, unless one of them needs patience."""
-        return await self._at_once(grant, ends.STARTS, Want.ALL)
+        return await self._at_once(grant, ends.STARTS, HandOverGoal.ALL)
 
     async def end(self, grant: Grant) -> Done | Grant:
         """The same for an end."""
-        return await self._at_once(grant, ends.ENDS, Want.NOTHING)
+        return await self._at_once(grant, ends.ENDS, HandOverGoal.NOTHING)
 
-    async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: Want) -> Done | Grant:
+    async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: HandOverGoal) -> Done | Grant:
         if not _on_hosts(grant):
             return grant
         work = boundary.work(grant)
@@ -107,27 +107,27 @@ class Hands:
         order = HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
         handed = await self.try_hand_over(order)
         if handed.again:
-            return ends.tried(grant)
-        return _left(boundary.left(grant, handed.errors), boundary.word, handed.errors, work)
+            return ends.after_first_try(grant)
+        return _result_of(boundary.left(grant, handed.errors), boundary.word, handed.errors, work)
 
-    async def _read(self, order: HandOver, right: Right) -> list[Holding]:
+    async def _read(self, order: HandOver, right: OrderRight) -> list[Holding]:
         """What to hand over. That it could be read shows that the action is open."""
         asked = boot_time()
         wanted = await self._holdings.holdings(order)
         right.shown(asked)
         return wanted
 
-    async def _try(self, holding: Holding, want: Want, right: Right) -> str | None:
+    async def _try(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str | None:
         """What is wrong, if anything; None: it needs more patience."""
         try:
             async with asyncio.timeout(QUICKLY):
                 return await self._hold(holding, want, right)
         except Rejected as error:
-            return brief(error) if want is Want.ALL else None
+            return one_line(error) if want is HandOverGoal.ALL else None
         except (ProviderError, TimeoutError):
             return None
 
-    async def _bring_about(self, order: HandOver, reservation: str, right: Right) -> str:
+    async def _hand_over_one(self, order: HandOver, reservation: str, right: OrderRight) -> str:
         """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
         clock, pause = asyncio.get_running_loop().time, 0.1
         deadline, mine = clock() + self._patience, order.model_copy(update={"reservations": [reservation]})
@@ -137,31 +137,37 @@ class Hands:
                     return await self._hold(holding, order.want, right)
                 return ""  # it has no booking any more: there is nothing to hold
             except ProviderError as error:
-                if (isinstance(error, Rejected) and order.want is Want.ALL) or clock() + pause > deadline:
-                    return brief(error)
+                if (isinstance(error, Rejected) and order.want is HandOverGoal.ALL) or clock() + pause > deadline:
+                    return one_line(error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 10)
 
-    async def _hold(self, holding: Holding, want: Want, right: Right) -> str:
+    async def _hold(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str:
         """One order. A reservation whose last host has failed gives that back, but has nothing."""
         await right.prove()
         await self._hosts.hold(holding)
         if holding.returning:
             await self._holdings.returned(holding)
-        return "" if holding.hosts or want is not Want.ALL else NO_HOST
+        return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST
 
 
 def _on_hosts(grant: Grant) -> bool:
     """Is all of a lease on hosts, and nothing wrong with it?"""
-    return not ends.in_doubt(grant) and all(each["resource_type"] in ends.ON_HOSTS for each in ends.to_start(grant))
+    return not ends.contradictions(grant) and all(
+        each["resource_type"] in ends.ON_HOSTS for each in ends.to_start(grant)
+    )
 
 
-def _left(done: Done, what: str, errors: ends.Errors, work: Sequence[ends.Work]) -> Done:
+def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequence[ends.ReservationWork]) -> Done:
     """What a start or an end leaves, and whether it failed."""
-    return done.model_copy(update={"failed": True, "message": ends.partly(what, errors, work)}) if errors else done
+    return (
+        done.model_copy(update={"failed": True, "message": ends.partial_failure(what, errors, work)})
+        if errors
+        else done
+    )
 
 
-class Firing:
+class EventActivities:
     """Starts the actions of events that are due, under the ID of their object, as any user would."""
 
     def __init__(self, client: Client, schedule: Schedule) -> None:
@@ -173,7 +179,7 @@ class Firing:
         return await self._schedule.due(query)
 
     @activity.defn(name=names.FIRE_EVENTS)
-    async def fire_events(self, events: DueList) -> Fired:
+    async def fire_events(self, events: DueList) -> FiringResult:
         """Fire all of them, so many at a time, and see them through for a while.
 
         Most of what is started here is carried out here: more than the worker can take would make all of it late. One
@@ -181,7 +187,7 @@ class Firing:
         """
         clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
         todo, running, busy = events.due, dict[str, float](), list[str]()  # the leases; of those that run, since when
-        async with pulse():
+        async with heartbeat():
             while todo or running:
                 room = AT_ONCE - sum(clock() - since < SLOW for since in running.values())
                 these, todo = todo[:room], todo[room:]
@@ -197,10 +203,10 @@ class Firing:
                 for lease in [lease for lease, since in running.items() if clock() - since > SEEN_THROUGH]:
                     del running[lease]
                     busy.append(lease)
-        return Fired(busy=busy)
+        return FiringResult(busy=busy)
 
     @activity.defn(name=names.WAKE_CLOCK)
-    async def wake_clock(self, wake: Wake) -> None:
+    async def wake_clock(self, wake: WakeClock) -> None:
         """The clock of a pool looks again; if there is none, it begins."""
         await self._client.start_workflow(
             names.LEASE_CLOCK,
@@ -212,7 +218,7 @@ class Firing:
             static_summary=f"the clock of the leases in pool {wake.pool}",
         )
 
-    async def _fire(self, due: Due) -> bool:
+    async def _fire(self, due: DueEvent) -> bool:
         """Start the event's action. False: something else runs there now, the clock will look again."""
         path = names.event_path(due.lease, due.name) if due.name == BEFORE_END else due.lease
         request = Request(
@@ -237,13 +243,13 @@ class LeaseReading:
 
     @activity.defn(name=names.READ_LEASE)
     async def read_lease(self, query: Query) -> LeaseView:
-        return await answer(self._reads.lease(query.path))
+        return await refusal_as_answer(self._reads.lease(query.path))
 
     @activity.defn(name=names.READ_LEASES)
     async def read_leases(self, query: Query) -> LeasesView:
-        return LeasesView(leases=await answer(self._reads.leases(query.path, query.after, query.limit)))
+        return LeasesView(leases=await refusal_as_answer(self._reads.leases(query.path, query.after, query.limit)))
 
     @activity.defn(name=names.READ_CALENDAR)
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
         now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock, not ours
-        return await answer(self._reads.calendar(query, now))
+        return await refusal_as_answer(self._reads.calendar(query, now))

@@ -9,13 +9,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.machines.crew import REFUSED_OUTSIDE, Crew
-from activities.machines.orders import PATIENCE, Orders
-from activities.patience import Patience
+from activities.machines.orders import PATIENCE, HypervisorCalls
+from activities.machines.runner import REFUSED_OUTSIDE, ObjectRunner
+from activities.retry import ProviderRetry
 from domain import machines
-from domain.errors import ProviderError, brief
-from domain.machines.model import Residents, Task, Work
-from domain.machines.port import Hypervisor, expected
+from domain.errors import ProviderError, one_line
+from domain.machines.messages import ObjectResult, ObjectTask, Residents
+from domain.machines.ports import Hypervisor, expected
 from domain.machines.tables import TABLES
 from domain.model import Grant, ObjectView, Query
 from domain.paths import name_of
@@ -28,7 +28,7 @@ class MachineActivities:
     """Everything that is done to this family's objects outside."""
 
     def __init__(
-        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: Patience = PATIENCE
+        self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = PATIENCE
     ) -> None:
         self._inventory = inventory
         self._hypervisor = hypervisor
@@ -36,19 +36,19 @@ class MachineActivities:
         self._patience = patience
 
     @activity.defn(name=machines.OPERATE_OBJECT)
-    async def operate_object(self, task: Task) -> Work:
+    async def operate_object(self, task: ObjectTask) -> ObjectResult:
         """Carry an action out. Fails for good when the hypervisor refuses, or does not answer for too long."""
-        async with self._crew(task.grant) as crew:
+        async with self._runner(task.grant) as runner:
             try:
-                return await crew.carry_out(task.verbs)
+                return await runner.carry_out(task.verbs)
             except ProviderError as error:
-                raise ApplicationError(brief(error), type=REFUSED_OUTSIDE, non_retryable=True) from error
+                raise ApplicationError(one_line(error), type=REFUSED_OUTSIDE, non_retryable=True) from error
 
     @activity.defn(name=machines.SETTLE_OBJECT)
-    async def settle_object(self, task: Task) -> Work:
+    async def settle_object(self, task: ObjectTask) -> ObjectResult:
         """The action failed or was cut off: bring the hypervisor back to what its objects were before."""
-        async with self._crew(task.grant) as crew:
-            return await crew.bring_back()
+        async with self._runner(task.grant) as runner:
+            return await runner.restore()
 
     @activity.defn(name=machines.MACHINES_ON)
     async def machines_on(self, query: Query) -> Residents:
@@ -65,7 +65,9 @@ class MachineActivities:
         return found if found == wanted else f"{found}, not {wanted}"
 
     @asynccontextmanager
-    async def _crew(self, grant: Grant) -> AsyncIterator[Crew]:
+    async def _runner(self, grant: Grant) -> AsyncIterator[ObjectRunner]:
         async with self._fence.right(grant.path, grant.epoch) as right:
             view = await self._inventory.get(grant.path)
-            yield Crew(self._inventory, Orders(self._hypervisor, self._patience, grant, right), grant, view)
+            yield ObjectRunner(
+                self._inventory, HypervisorCalls(self._hypervisor, self._patience, grant, right), grant, view
+            )

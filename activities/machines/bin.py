@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from domain import machines, wire
 from domain.limits import TASK_TIMEOUT
-from domain.machines.model import Bin, BinList, BinQuery, RecycleBin
+from domain.machines.messages import Bin, BinList, BinQuery, RecycleBin
 
 
 class BinActivities:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from activities.fence import Right
-from activities.patience import Patience
+from activities.fence import OrderRight
+from activities.retry import ProviderRetry
 from domain.errors import Rejected
-from domain.machines.port import ABSENT, MOVES, Facts, Hypervisor, Order, way_back
+from domain.machines.ports import ABSENT, MOVES, Hypervisor, HypervisorFacts, HypervisorOrder, way_back
 from domain.model import Grant
 from domain.paths import kind_of
 
@@ -22,31 +22,35 @@ LAST = {
     for kind, verbs in MOVES.items()
     if verbs
 }  # the order that leads each kind to its end, and is good there too
-PATIENCE = Patience(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
+PATIENCE = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
 @dataclass(frozen=True)
-class Orders:
+class HypervisorCalls:
     """What an action lets the hypervisor do."""
 
     hypervisor: Hypervisor
-    patience: Patience
+    patience: ProviderRetry
     grant: Grant
-    right: Right
+    right: OrderRight
 
-    async def carry_out(self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None) -> Facts | None:
+    async def carry_out(
+        self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None
+    ) -> HypervisorFacts | None:
         """Orders one after the other. Returns what the last one tells of the object."""
         facts = None
         for verb in verbs:
             try:
-                facts = await self.give(verb, path, about)
+                facts = await self.order(verb, path, about)
             except Rejected as error:
                 if goal is None:
                     raise
-                return await self._from_elsewhere(verb, path, about, goal, error)
+                return await self._recover_state(verb, path, about, goal, error)
         return facts
 
-    async def _from_elsewhere(self, verb: str, path: str, about: dict[str, Any], goal: str, error: Rejected) -> Facts:
+    async def _recover_state(
+        self, verb: str, path: str, about: dict[str, Any], goal: str, error: Rejected
+    ) -> HypervisorFacts:
         """The object is not what we took it for, as after an action that was cut off: lead it on from where it is."""
         facts, kind = await self.describe(path), kind_of(path)
         way = way_back(kind, facts.state, goal)
@@ -54,30 +58,30 @@ class Orders:
         elsewhere = verb == "attach" and facts.machine != about.get("machine")
         if as_expected or elsewhere or way is None:
             raise error
-        return await self._lead(facts, way, about)
+        return await self._follow_path(facts, way, about)
 
-    async def clear_away(self, path: str, about: dict[str, Any]) -> Facts:
+    async def discard(self, path: str, about: dict[str, Any]) -> HypervisorFacts:
         """What is only modelled has no orders; but a creation that was cut off may have made it all the same."""
         facts = await self.describe(path)
         if (
             facts.state == ABSENT
         ):  # ordered all the same: an order of an earlier action that is on its way finds our epoch
-            return await self.give(LAST[kind_of(path)], path, about, "drift")
-        return await self._lead(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
+            return await self.order(LAST[kind_of(path)], path, about, "drift")
+        return await self._follow_path(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
 
-    async def _lead(self, facts: Facts, way: Sequence[str], about: dict[str, Any]) -> Facts:
+    async def _follow_path(self, facts: HypervisorFacts, way: Sequence[str], about: dict[str, Any]) -> HypervisorFacts:
         for step in way:
-            facts = await self.give(step, facts.path, about, "drift")
+            facts = await self.order(step, facts.path, about, "drift")
         return facts
 
-    async def describe(self, path: str) -> Facts:
+    async def describe(self, path: str) -> HypervisorFacts:
         """What the hypervisor has there."""
-        return await self.patience.once(lambda: self.hypervisor.describe(path))
+        return await self.patience.call_once(lambda: self.hypervisor.describe(path))
 
-    async def give(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> Facts:
+    async def order(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
         """One order, given again until it is answered or patience ends."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
-        order = Order(path, kind_of(path), token, about, self.grant.epoch)
-        return await self.patience.until_answered(
+        order = HypervisorOrder(path, kind_of(path), token, about, self.grant.epoch)
+        return await self.patience.call_with_retry(
             lambda: self.right.order(lambda: self.hypervisor.perform(verb, order))
         )

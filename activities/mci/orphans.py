@@ -12,16 +12,16 @@ from functools import partial
 
 from temporalio import activity
 
-from activities.books import Places
-from activities.fence import Fence, Right
+from activities.fence import Fence, OrderRight
+from activities.heartbeat import heartbeat
+from activities.mci.audit import ListPlaces
 from activities.mci.vms import token_of
-from activities.pages import every
-from activities.patience import Patience
+from activities.pages import list_all
 from activities.permits import Permits
-from activities.pulse import pulse
-from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, brief
+from activities.retry import ProviderRetry
+from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, one_line
 from domain.limits import CHUNK_VMS
-from domain.mci import OBSERVED, Status
+from domain.mci import OBSERVED, VmStatus
 from domain.mci.messages import (
     IDENTIFY_ORPHAN,
     READ_ORPHANS,
@@ -34,7 +34,7 @@ from domain.mci.messages import (
 from domain.mci.strays import Identified, StrayOrder
 from domain.model import ObjectView
 from domain.paths import name_of, parent_of
-from domain.ports import Cloud, Inventory, Order, VmFacts, VmState
+from domain.ports import Cloud, Inventory, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
 
 NO_RECORD = "none"
@@ -49,8 +49,8 @@ class OrphanActivities:
         clouds: Mapping[str, Cloud],
         permits: Permits,
         fence: Fence,
-        patience: Patience,
-        places: Places,
+        patience: ProviderRetry,
+        places: ListPlaces,
     ) -> None:
         self._inventory = inventory
         self._clouds = clouds
@@ -64,14 +64,14 @@ class OrphanActivities:
         """A page: of the places from the one asked for on, those that fit. `after` is where the next page begins."""
         found: list[Orphan] = []
         silent: list[str] = []
-        async with pulse():
+        async with heartbeat():
             for place in sorted(set(await self._places())):
                 if place < query.after.place:
                     continue
                 try:
                     there = await self._orphans(place, query.path)
                 except (ProviderError, Superseded, TimeoutError) as error:
-                    silent.append(f"{place}: {brief(str(error) or 'no answer in time', 200)}")
+                    silent.append(f"{place}: {one_line(str(error) or 'no answer in time', 200)}")
                     continue
                 found += [orphan for orphan in there if orphan.key > query.after.key]
                 if len(found) > query.limit:
@@ -89,7 +89,7 @@ class OrphanActivities:
                 try:
                     await self._end(order, place, right)
                 except ProviderError as error:
-                    problems.append(f"{place}: {brief(error)}")
+                    problems.append(f"{place}: {one_line(error)}")
         return Findings(problems=problems)
 
     @activity.defn(name=IDENTIFY_ORPHAN)
@@ -97,14 +97,14 @@ class OrphanActivities:
         """What it is, if its record may have it: it carries that path, it rests, and the record's own VM is gone."""
         csp, region = split_placement(order.place)
         vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
-        asked = [Order(vm, f"{order.path}#{order.epoch}", one) for one in (cloud_id, order.own) if one]
+        asked = [VmOrder(vm, f"{order.path}#{order.epoch}", one) for one in (cloud_id, order.own) if one]
         try:
-            async with pulse(), self._permits.region(csp, region):
-                found, *own = await self._patience.until_answered(
+            async with heartbeat(), self._permits.region(csp, region):
+                found, *own = await self._patience.call_with_retry(
                     partial(self._clouds[csp].describe, region, asked), room=lambda: self._permits.vms(csp, region)
                 )
         except ProviderError as error:
-            return Identified(problem=f"{order.place}: {brief(error)}")
+            return Identified(problem=f"{order.place}: {one_line(error)}")
         if found is None or found.state is VmState.TERMINATED:
             return Identified(problem=f"{cloud_id} is not in {order.place} any more")
         if found.path != vm:
@@ -115,19 +115,19 @@ class OrphanActivities:
             return Identified(problem=f"{vm} has a VM, {order.own}, which is {alive[0].state}: it must go first")
         return Identified(state=found.state, address=found.address)
 
-    async def _end(self, order: StrayOrder, place: str, right: Right) -> None:
+    async def _end(self, order: StrayOrder, place: str, right: OrderRight) -> None:
         csp, region = split_placement(place)
         vm, cloud_id, cloud = parent_of(order.path) or "", name_of(order.path), self._clouds[csp]
-        told = Order(vm, f"{order.path}#{order.epoch}", cloud_id, epoch=order.epoch)
+        told = VmOrder(vm, f"{order.path}#{order.epoch}", cloud_id, epoch=order.epoch)
         async with self._permits.region(csp, region):
-            (facts,) = await self._patience.until_answered(
+            (facts,) = await self._patience.call_with_retry(
                 partial(cloud.describe, region, [told]), room=lambda: self._permits.vms(csp, region)
             )
             if facts is None or facts.state is VmState.TERMINATED:
                 return
             if facts.path != vm:
                 raise Rejected(f"{cloud_id} carries the path {facts.path}, not {vm}: left alone")
-            await self._patience.until_answered(
+            await self._patience.call_with_retry(
                 partial(_terminate, cloud, region, told), room=lambda: self._permits.vms(csp, region, 1, right)
             )
 
@@ -151,7 +151,7 @@ class OrphanActivities:
 
     async def _unknown(self, place: str, living: list[VmFacts]) -> list[Orphan]:
         groups = {parent_of(facts.path) or "" for facts in living}
-        records = {view.path: view for group in sorted(groups) async for view in every(self._inventory, "vm", group)}
+        records = {view.path: view for group in sorted(groups) async for view in list_all(self._inventory, "vm", group)}
         carried = {facts.path for facts in living}
         own = await self._by_token(place, [view for path, view in records.items() if path in carried])
         return [
@@ -164,7 +164,7 @@ class OrphanActivities:
         """The cloud ids of VMs that were made for records which do not know them: their creation was never answered."""
         csp, region = split_placement(place)
         made = [view for view in records if "cloud_id" not in view.info and "generation" in view.info]
-        orders = [Order(view.path, token_of(view.path, view.info["generation"], "create", 0)) for view in made]
+        orders = [VmOrder(view.path, token_of(view.path, view.info["generation"], "create", 0)) for view in made]
         found: set[str] = set()
         for first in range(0, len(orders), CHUNK_VMS):
             async with (
@@ -177,7 +177,7 @@ class OrphanActivities:
         return found
 
 
-async def _terminate(cloud: Cloud, region: str, order: Order) -> None:
+async def _terminate(cloud: Cloud, region: str, order: VmOrder) -> None:
     (answer,) = await cloud.perform("terminate", region, [order])
     if not isinstance(answer, VmFacts):
         raise answer
@@ -191,5 +191,5 @@ def _record(facts: VmFacts, record: ObjectView | None, by_token: Container[str])
         return NO_RECORD
     known = record.info.get("cloud_id")
     if known == facts.cloud_id or (known is None and facts.cloud_id in by_token):
-        return "" if record.status != Status.TERMINATED else str(record.status)
+        return "" if record.status != VmStatus.TERMINATED else str(record.status)
     return f"{record.status} as {known}" if known else str(record.status)

@@ -17,24 +17,24 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.fence import Fence, Right
-from activities.patience import Patience
+from activities.fence import Fence, OrderRight
+from activities.heartbeat import heartbeat
 from activities.permits import Permits
-from activities.pulse import pulse
-from domain.errors import ProviderError, StoreUnavailable, brief
+from activities.retry import ProviderRetry
+from domain.errors import ProviderError, StoreUnavailable, one_line
 from domain.mci.messages import (
     PREPARE_PLACE,
     RELEASE_PLACE,
     VALIDATE_PLACE,
-    Book,
+    ConnectionHold,
     Findings,
-    Held,
-    Hold,
-    Leave,
-    Visit,
-    Wants,
+    HeldConnection,
+    LeaveResult,
+    MciStore,
+    PlaceNeeds,
+    PlaceVisit,
 )
-from domain.ports import SHARED, Cloud, Resource
+from domain.ports import SHARED, Cloud, SharedResource
 from domain.wire import split_placement
 
 T = TypeVar("T")
@@ -50,63 +50,63 @@ class PlaceActivities:
 
     def __init__(
         self,
-        book: Book,
+        book: MciStore,
         clouds: Mapping[str, Cloud],
         permits: Permits,
         fence: Fence,
-        patience: Patience | None = None,
+        patience: ProviderRetry | None = None,
     ) -> None:
         self._book = book
         self._clouds = clouds
         self._permits = permits
         self._fence = fence
-        self._patience = patience or Patience()
+        self._patience = patience or ProviderRetry()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @activity.defn(name=VALIDATE_PLACE)
-    async def validate_place(self, wants: Wants) -> Findings:
+    async def validate_place(self, wants: PlaceNeeds) -> Findings:
         """Does the cloud offer this? If it cannot be asked now, that is no refusal."""
         try:
-            async with pulse():
+            async with heartbeat():
                 return await self._validate(wants, min(AT_ONCE, self._patience.call))
         except ProviderError as error:
-            return Findings(problems=[f"{wants.place}: {brief(error)}"], clear=False)
+            return Findings(problems=[f"{wants.place}: {one_line(error)}"], clear=False)
 
     @activity.defn(name=PREPARE_PLACE)
-    async def prepare_place(self, visit: Visit) -> Findings:
+    async def prepare_place(self, visit: PlaceVisit) -> Findings:
         """Validate first, so that a typo builds no network; then make what is missing, each beside the ones before."""
         wants = visit.wants
         try:
             async with self._fence.right(visit.path, visit.epoch) as right:
-                if await self._book.unchecked([wants], datetime.now(UTC)):
+                if await self._book.unverified([wants], datetime.now(UTC)):
                     found = await self._validate(wants, self._patience.total)
                     if found.problems:
                         return found
                 async with self._turns[wants.place], self._holding(visit) as held:
                     await self._make(right, held)
         except ProviderError as error:
-            return Findings(problems=[f"{wants.place}: {brief(error)}"])
+            return Findings(problems=[f"{wants.place}: {one_line(error)}"])
         return Findings()
 
     @activity.defn(name=RELEASE_PLACE)
-    async def release_place(self, visit: Visit) -> Findings:
+    async def release_place(self, visit: PlaceVisit) -> Findings:
         """The MCI leaves the place; the last one removes what was shared there."""
         place = visit.wants.place
         try:
             # Our turn first: who held the place and then waited would block.
             async with self._fence.right(visit.path, visit.epoch) as right, self._turns[place]:
-                while (leaving := await self._book.leave(_wish(visit), visit.path)) is Leave.BUSY:  # noqa: ASYNC110
+                while (leaving := await self._book.leave(_wish(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
-                if leaving is Leave.LAST:
+                if leaving is LeaveResult.LAST:
                     async with self._holding(visit) as held:
                         await self._remove(right, held, visit.path)
         except ProviderError as error:
-            return Findings(problems=[f"{place}: what is shared there could not be removed: {brief(error)}"])
-        if leaving is Leave.OCCUPIED:
+            return Findings(problems=[f"{place}: what is shared there could not be removed: {one_line(error)}"])
+        if leaving is LeaveResult.OCCUPIED:
             return Findings(problems=[f"{place}: there are VMs yet"])
         return Findings()
 
-    async def _validate(self, wants: Wants, seconds: float) -> Findings:
+    async def _validate(self, wants: PlaceNeeds, seconds: float) -> Findings:
         csp, region = split_placement(wants.place)
         async with self._permits.region(csp, region):
             ask = partial(self._clouds[csp].validate, region, wants.specs, wants.images)
@@ -115,27 +115,27 @@ class PlaceActivities:
             await self._book.remember(wants, datetime.now(UTC))
         return Findings(problems=problems)
 
-    async def _make(self, right: Right, held: Held) -> None:
+    async def _make(self, right: OrderRight, held: HeldConnection) -> None:
         place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in SHARED:
             if made.get(what):
                 continue
-            resource = Resource(what, token_of(place, held.generation, what), epoch=held.epoch)
+            resource = SharedResource(what, token_of(place, held.generation, what), epoch=held.epoch)
             await self._keep(held, what, "")
             async with self._permits.region(csp, region):
                 order = partial(self._clouds[csp].prepare, region, resource, made)
                 made[what] = await self._call(place, partial(right.order, order))
             await self._keep(held, what, made[what])
 
-    async def _remove(self, right: Right, held: Held, path: str) -> None:
+    async def _remove(self, right: OrderRight, held: HeldConnection, path: str) -> None:
         """One by one, each struck out first: only a holder may, and nobody counts on what may be going."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in reversed(SHARED):
             if what not in made:
                 continue
-            resource = Resource(what, token_of(place, held.generation, what), made[what], held.epoch)
+            resource = SharedResource(what, token_of(place, held.generation, what), made[what], held.epoch)
             await self._keep(held, what, "")
             async with self._permits.region(csp, region):
                 order = partial(self._clouds[csp].release, region, resource)
@@ -143,11 +143,11 @@ class PlaceActivities:
             await self._keep(held, what, None)
         _must_hold(held, await self._book.left(held, path))
 
-    async def _keep(self, held: Held, what: str, cloud_id: str | None) -> None:
+    async def _keep(self, held: HeldConnection, what: str, cloud_id: str | None) -> None:
         _must_hold(held, await self._book.keep(held, HELD_FOR, what, cloud_id))
 
     @asynccontextmanager
-    async def _holding(self, visit: Visit) -> AsyncIterator[Held]:
+    async def _holding(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
         """Alone with a connection: in this process whoever has the turn, between processes by a hold that expires."""
         while (held := await self._book.hold(_wish(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(LOOK_AGAIN)
@@ -158,24 +158,24 @@ class PlaceActivities:
             renewing.cancel()
             await self._book.let_go(held)
 
-    async def _renew(self, held: Held) -> None:
+    async def _renew(self, held: HeldConnection) -> None:
         """What was lost stays lost: whoever had it meanwhile may have changed what is there."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
-                await self._book.renew(held, HELD_FOR)
+                await self._book.renew_hold(held, HELD_FOR)
 
     async def _call(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Call, and call again until there is an answer or patience ends, within the cloud's limits."""
         csp, region = split_placement(place)
-        return await self._patience.until_answered(call, seconds, lambda: self._permits.vms(csp, region))
+        return await self._patience.call_with_retry(call, seconds, lambda: self._permits.vms(csp, region))
 
 
-def _wish(visit: Visit) -> Hold:
-    return Hold(visit.wants.place, f"{visit.path}#{visit.epoch}", HELD_FOR, visit.epoch)
+def _wish(visit: PlaceVisit) -> ConnectionHold:
+    return ConnectionHold(visit.wants.place, f"{visit.path}#{visit.epoch}", HELD_FOR, visit.epoch)
 
 
-def _must_hold(held: Held, still: bool) -> None:
+def _must_hold(held: HeldConnection, still: bool) -> None:
     if not still:
         raise ApplicationError(f"{held.place} was taken over by another one; again", type="TakenOver")
 

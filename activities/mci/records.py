@@ -9,24 +9,24 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.pollers import Pollers
-from activities.reading import answer
+from activities.reads import refusal_as_answer
 from domain import registry, wire
 from domain.connections import check_served
-from domain.errors import Category, Refused, several
+from domain.errors import Category, Refused, join_first
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
     ADOPT_VM,
     ENROL,
     EXAMINE,
     PLAN_SURVEY,
-    Book,
-    Directory,
+    ConnectionDirectory,
     Enrol,
     Enrolled,
     Examination,
+    MciStore,
     Survey,
     SurveyPlan,
-    wants,
+    needs_by_place,
 )
 from domain.mci.strays import Adoption
 from domain.model import Refusal, Request
@@ -37,7 +37,7 @@ SHOWN = 12  # connections that a refusal names
 class RecordActivities:
     """`most` is how many VMs an MCI may have here; `pollers` say which clouds' queues a worker polls."""
 
-    def __init__(self, book: Book, directory: Directory, most: int, pollers: Pollers) -> None:
+    def __init__(self, book: MciStore, directory: ConnectionDirectory, most: int, pollers: Pollers) -> None:
         self._book = book
         self._directory = directory
         self._most = most
@@ -57,7 +57,7 @@ class RecordActivities:
             found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
             spec = spec.located(found).provided(self._directory.provider)
             await self._check_polled([group.place for group in spec.subGroups])
-            unknown = await self._book.unchecked(wants(spec), datetime.now(UTC))
+            unknown = await self._book.unverified(needs_by_place(spec), datetime.now(UTC))
         except Refused as refused:
             return Examination(refusal=Refusal.of(refused))
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
@@ -82,7 +82,7 @@ class RecordActivities:
     @activity.defn(name=PLAN_SURVEY)
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
         """Whom a survey must ask about."""
-        return await answer(self._planned(survey))
+        return await refusal_as_answer(self._planned(survey))
 
     async def _planned(self, survey: Survey) -> SurveyPlan:
         plan = await self._book.plan(survey)
@@ -110,7 +110,7 @@ class RecordActivities:
         for name in names:
             place = self._directory.find(name)
             if place is None:
-                hint = f"connections are: {several(self._directory.names(), SHOWN, ', ')}"
+                hint = f"connections are: {join_first(self._directory.names(), SHOWN, ', ')}"
                 raise Refused(Category.INVALID, f"there is no connection {name!r}", hint)
             found[name] = place
         return found

@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio.client import ActivityFailureError, Client
 
 from activities.mci.records import RecordActivities
-from domain.mci.messages import VALIDATE_PLACE, Findings, Wants, not_offered
+from domain.mci.messages import VALIDATE_PLACE, Findings, PlaceNeeds, not_offered
 from domain.model import Request
 from domain.wire import cloud_queue, split_placement
 
@@ -34,7 +34,7 @@ class Rehearsal:
             return request
         return request.model_copy(update={"spec": found.located(request.spec or {})})
 
-    async def _validated(self, wants: Wants) -> Findings:
+    async def _validated(self, wants: PlaceNeeds) -> Findings:
         try:
             found: Findings = await self._client.execute_activity(
                 VALIDATE_PLACE,

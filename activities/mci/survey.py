@@ -9,52 +9,52 @@ from datetime import UTC, datetime
 
 from temporalio import activity
 
+from activities.heartbeat import heartbeat
 from activities.mci.vms import token_of
-from activities.patience import Patience
 from activities.permits import Permits
-from activities.pulse import pulse
-from domain.errors import ProviderError, brief
-from domain.machine import NONE, Actor, Ruling
-from domain.mci import OBSERVED, VM, Status
-from domain.mci.messages import SURVEY_PLACE, Book, Correction, Known, Look, SurveyReport
+from activities.retry import ProviderRetry
+from domain.errors import ProviderError, one_line
+from domain.mci import OBSERVED, VM, VmStatus
+from domain.mci.messages import SURVEY_PLACE, Correction, MciStore, SurveyedVm, SurveyPlace, SurveyReport
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import WHEN_WRITTEN, Chunk
 from domain.paths import short
-from domain.ports import Cloud, Order, VmFacts, VmState
+from domain.ports import Cloud, VmFacts, VmOrder, VmState
+from domain.statetable import NONE, Actor, Ruling
 from domain.wire import split_placement
 
 SHOWN = 20  # of each sort, from one place: reports must fit into a payload
 
-Answers = Sequence[VmFacts | None]
+DescribedVms = Sequence[VmFacts | None]
 
 
 class SurveyActivities:
     """One instance per worker process, so that all share its permits."""
 
-    def __init__(self, book: Book, clouds: Mapping[str, Cloud], permits: Permits, patience: Patience) -> None:
+    def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, patience: ProviderRetry) -> None:
         self._book = book
         self._clouds = clouds
         self._permits = permits
         self._patience = patience
 
     @activity.defn(name=SURVEY_PLACE)
-    async def survey_place(self, look: Look) -> SurveyReport:
+    async def survey_place(self, look: SurveyPlace) -> SurveyReport:
         """Ask the cloud of one place, and put right what it knows better. Nothing is written in a dry run."""
         csp, region = split_placement(look.place)
         report = SurveyReport()
-        async with pulse(), self._permits.region(csp, region):
+        async with heartbeat(), self._permits.region(csp, region):
             for chunk in look.chunks:
                 report = report.plus(await self._chunk(look, chunk))
             if look.survey.reconcile:
                 report = report.plus(await self._orphans(look))
         return report
 
-    async def _chunk(self, look: Look, chunk: Chunk) -> SurveyReport:
+    async def _chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
         known = await self._book.seen(chunk, RECONCILED if look.survey.reconcile else ASKED)
         if not known:
             return SurveyReport()
         try:
-            answers: Answers = await self._describe(look.place, known)
+            answers: DescribedVms = await self._describe(look.place, known)
         except (ProviderError, TimeoutError) as error:
             why = _reason(error)
             stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
@@ -65,17 +65,17 @@ class SurveyActivities:
         found = [
             correction
             for one, facts in zip(known, answers, strict=True)
-            if one.target_action == NONE and (correction := judged(one, facts))
+            if one.target_action == NONE and (correction := correction_for(one, facts))
         ]
         made = found if look.survey.dry_run else await self._book.correct(found, WHEN_WRITTEN)
-        return _told(len(known), made)
+        return _report(len(known), made)
 
-    async def _describe(self, place: str, known: Sequence[Known]) -> Answers:
+    async def _describe(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
         csp, region = split_placement(place)
         async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
             return await self._clouds[csp].describe(region, [_order(one) for one in known])
 
-    async def _orphans(self, look: Look) -> SurveyReport:
+    async def _orphans(self, look: SurveyPlace) -> SurveyReport:
         """VMs that carry the MCI's path and that no record knows."""
         csp, region = split_placement(look.place)
         try:
@@ -93,10 +93,10 @@ class SurveyActivities:
 
 
 def _reason(error: ProviderError | TimeoutError) -> str:
-    return brief(str(error) or "no answer in time", 200)
+    return one_line(str(error) or "no answer in time", 200)
 
 
-def judged(known: Known, facts: VmFacts | None) -> Correction | None:
+def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | None:
     """What is to be corrected: the status, or what we know of the VM. Nothing, if all is as we thought."""
     if facts is None:
         return _gone(known)
@@ -107,32 +107,32 @@ def judged(known: Known, facts: VmFacts | None) -> Correction | None:
         return None
     if status != known.status and VM.step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
         return None
-    if known.status == Status.FAILED:
+    if known.status == VmStatus.FAILED:
         info.pop("failure", None)
     if status == known.status and info == known.info:
         return None
     return Correction(known, status, info, f"the cloud says that it is {facts.state}")
 
 
-def _gone(known: Known) -> Correction | None:
+def _gone(known: SurveyedVm) -> Correction | None:
     """Only a cloud that says "no such VM" makes Undefined. One that was never made has failed, and stays so."""
-    never_made = known.status == Status.FAILED and "cloud_id" not in known.info
-    if never_made or known.status == Status.UNDEFINED:
+    never_made = known.status == VmStatus.FAILED and "cloud_id" not in known.info
+    if never_made or known.status == VmStatus.UNDEFINED:
         return None
     info = {key: value for key, value in known.info.items() if key != "stale"}
-    return Correction(known, Status.UNDEFINED, info, "the cloud knows no such VM")
+    return Correction(known, VmStatus.UNDEFINED, info, "the cloud knows no such VM")
 
 
-def _stale(known: Known, why: str) -> dict[str, object]:
+def _stale(known: SurveyedVm, why: str) -> dict[str, object]:
     return {**known.info, "stale": {"since": datetime.now(UTC).isoformat(), "error": why}}
 
 
-def _order(known: Known) -> Order:
+def _order(known: SurveyedVm) -> VmOrder:
     token = token_of(known.path, known.info["generation"], "create", 0)
-    return Order(known.path, token, known.info.get("cloud_id", ""))
+    return VmOrder(known.path, token, known.info.get("cloud_id", ""))
 
 
-def _told(asked: int, made: Sequence[Correction]) -> SurveyReport:
+def _report(asked: int, made: Sequence[Correction]) -> SurveyReport:
     changed = [each for each in made if each.status != each.known.status]
     words = [f"{each.known.status} to {each.status}" for each in changed]
     lines = [f"{short(each.known.path)}: {word}" for each, word in zip(changed, words, strict=True)]

@@ -15,17 +15,17 @@ from activities.permits import Permits
 from domain.errors import ProviderError, Superseded
 from domain.healing import Leftover
 from domain.limits import CHUNK_VMS
-from domain.mci.messages import Book, Unanswered
-from domain.ports import Cloud, Order, VmFacts, VmState
+from domain.mci.messages import MciStore, UnansweredOrder
+from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
 
 ANSWER_SECONDS = 30.0  # for a call; a place that is silent for longer is asked by the next sweep
 
 
-class LateVms:
+class LateVmSearch:
     """One instance per worker process. `life`: seconds for which an order may be on its way."""
 
-    def __init__(self, book: Book, clouds: Mapping[str, Cloud], permits: Permits, life: float) -> None:
+    def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, life: float) -> None:
         self._book = book
         self._clouds = clouds
         self._permits = permits
@@ -51,15 +51,15 @@ class LateVms:
                 await self._book.forget(over)
         return living
 
-    async def _pages(self, place: str) -> AsyncIterator[list[Unanswered]]:
-        after: Unanswered | None = None
-        while page := await self._book.unanswered(place, after, CHUNK_VMS):
+    async def _pages(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:
+        after: UnansweredOrder | None = None
+        while page := await self._book.unanswered_page(place, after, CHUNK_VMS):
             yield page
             after = page[-1]
 
-    async def _describe(self, place: str, page: Sequence[Unanswered]) -> Sequence[VmFacts | None]:
+    async def _describe(self, place: str, page: Sequence[UnansweredOrder]) -> Sequence[VmFacts | None]:
         csp, region = split_placement(place)
-        orders = [Order(each.path, token_of(each.path, each.generation, "create", 0)) for each in page]
+        orders = [VmOrder(each.path, token_of(each.path, each.generation, "create", 0)) for each in page]
         async with (
             asyncio.timeout(ANSWER_SECONDS),
             self._permits.region(csp, region),
@@ -72,7 +72,7 @@ def _lives(facts: VmFacts | None) -> bool:
     return facts is not None and facts.state is not VmState.TERMINATED
 
 
-def _late(each: Unanswered, facts: VmFacts | None) -> Leftover:
+def _late(each: UnansweredOrder, facts: VmFacts | None) -> Leftover:
     assert facts
     path = f"{each.path}:orphan:{facts.cloud_id}"
     return Leftover(path=path, action="create", since=each.since, spec={"place": each.place})

@@ -18,18 +18,18 @@ from itertools import islice
 
 from temporalio import activity
 
-from activities.fence import Fence, Right, boot_time
-from activities.logbook import Logbook
-from activities.patience import Patience, now, waiting
+from activities.buffer import ResultBuffer
+from activities.fence import Fence, OrderRight, boot_time
+from activities.heartbeat import heartbeat
 from activities.permits import Permits
-from activities.pulse import pulse
+from activities.retry import ProviderRetry, jittered, now
 from domain import mci, wire
-from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, brief
-from domain.machine import NONE
-from domain.mci import Status
-from domain.mci.messages import Book
+from domain.errors import NoCapacity, ProviderError, Superseded, Throttled, Unavailable, UnknownOutcome, one_line
+from domain.mci import VmStatus
+from domain.mci.messages import MciStore
 from domain.model import Chunk, Landing, Tally, Target
-from domain.ports import Answer, Cloud, Inventory, Order, VmFacts
+from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
+from domain.statetable import NONE
 
 MOST_FULL = 1_000  # places without room that are remembered; an action that was forgotten finds out again
 
@@ -40,77 +40,77 @@ class VmActivities:
     def __init__(
         self,
         inventory: Inventory,
-        book: Book,
+        book: MciStore,
         clouds: Mapping[str, Cloud],
         permits: Permits,
         fence: Fence,
-        patience: Patience | None = None,
+        patience: ProviderRetry | None = None,
     ) -> None:
         self._inventory = inventory
         self._book = book
         self._clouds = clouds
         self._permits = permits
         self._fence = fence
-        self._patience = patience or Patience()
+        self._patience = patience or ProviderRetry()
         self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
     @activity.defn(name=wire.OPERATE_VMS)
     async def operate_vms(self, chunk: Chunk) -> Tally:
         """Carry the chunk's action out on every VM of it that is still to be done."""
-        async with self._crew(chunk) as crew:
-            if crew.verb == "create":
-                crew.network.update(await self._book.resources(chunk.placement))
+        async with self._runner(chunk) as runner:
+            if runner.verb == "create":
+                runner.network.update(await self._book.resources(chunk.placement))
             asked = boot_time()
             todo = iter(await self._inventory.targets(chunk))
-            crew.right.shown(asked)  # whatever is still to be done is so under our epoch
+            runner.right.shown(asked)  # whatever is still to be done is so under our epoch
             async with asyncio.TaskGroup() as lanes:
-                for _ in range(crew.width()):
-                    lanes.create_task(crew.work_through(todo))
-        return crew.logbook.tally
+                for _ in range(runner.width()):
+                    lanes.create_task(runner.run_lane(todo))
+        return runner.logbook.tally
 
     @activity.defn(name=wire.SETTLE_VMS)
     async def settle_vms(self, chunk: Chunk) -> Tally:
         """After a cancel or a breakdown: what is each VM now? Nothing is ordered any more."""
-        async with self._crew(chunk) as crew:
+        async with self._runner(chunk) as runner:
             left = await self._inventory.targets(chunk)
-            await crew.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
-        return crew.logbook.tally
+            await runner.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
+        return runner.logbook.tally
 
     @activity.defn(name=wire.FORGET_VMS)
     async def forget_vms(self, chunk: Chunk) -> Tally:
         """Remove the records without asking the cloud."""
-        async with pulse(), Logbook(self._inventory, chunk) as logbook:
+        async with heartbeat(), ResultBuffer(self._inventory, chunk) as logbook:
             for target in await self._inventory.targets(chunk):
                 logbook.add(Landing(target.path, NONE))
         return logbook.tally
 
     @asynccontextmanager
-    async def _crew(self, chunk: Chunk) -> AsyncIterator[_Crew]:
+    async def _runner(self, chunk: Chunk) -> AsyncIterator[_ChunkRunner]:
         csp, region = wire.split_placement(chunk.placement)
         async with (
             self._fence.right(chunk.first, chunk.epoch) as right,
             self._permits.region(csp, region),
-            Logbook(self._inventory, chunk) as logbook,
+            ResultBuffer(self._inventory, chunk) as logbook,
         ):
             while len(self._full) > MOST_FULL:
                 self._full.popitem(last=False)
-            yield _Crew(
+            yield _ChunkRunner(
                 self._clouds[csp], self._permits, right, self._patience, chunk, csp, region, logbook, self._full
             )
 
 
 @dataclass(frozen=True)
-class _Crew:
+class _ChunkRunner:
     """The work on one chunk: lanes that take VMs from one list, side by side."""
 
     cloud: Cloud
     permits: Permits
-    right: Right
-    patience: Patience
+    right: OrderRight
+    patience: ProviderRetry
     chunk: Chunk
     csp: str
     region: str
-    logbook: Logbook
+    logbook: ResultBuffer
     full: MutableMapping[tuple[int, str], str]
     adopted: set[str] = field(default_factory=set)
     network: dict[str, str] = field(default_factory=dict)  # what new VMs share with the others of their region
@@ -126,37 +126,37 @@ class _Crew:
         return mci.ORDERS.get(self.chunk.action, self.chunk.action)
 
     @property
-    def wanted(self) -> Status:
+    def wanted(self) -> VmStatus:
         """What the cloud should then say that each VM is."""
         return mci.WANTED[self.chunk.action]
 
     def width(self) -> int:
         """Lanes: no more than the cloud lets run at once, no more than there is work for."""
-        return min(self.permits.vm_cap(self.csp, self.region), -(-self.chunk.count // self._bulk()))
+        return min(self.permits.vm_cap(self.csp, self.region), -(-self.chunk.count // self._batch_size()))
 
-    def _bulk(self) -> int:
+    def _batch_size(self) -> int:
         """VMs in one call: what the cloud takes, but never more than may be worked on at once."""
         return min(self.cloud.bulk, self.permits.vm_cap(self.csp, self.region))
 
-    async def work_through(self, todo: Iterator[Target]) -> None:
+    async def run_lane(self, todo: Iterator[Target]) -> None:
         """One lane: the next few VMs, until there are none."""
-        while batch := list(islice(todo, self._bulk())):
+        while batch := list(islice(todo, self._batch_size())):
             if self.verb != "create":
-                batch = await self._adopted(batch)
+                batch = await self._find_created(batch)
             elif why := self.full.get(self._here()):
-                await self._give_up([*batch, *todo], why)
+                await self._skip_rest([*batch, *todo], why)
                 return
-            await self._bring_about(batch)
+            await self._order_until_done(batch)
 
     def _here(self) -> tuple[int, str]:
         return self.chunk.epoch, self.chunk.placement
 
-    async def _give_up(self, rest: list[Target], why: str) -> None:
+    async def _skip_rest(self, rest: list[Target], why: str) -> None:
         """There is no more room in the region: the rest is not tried. An earlier attempt of ours may have made some."""
         error = f"not tried, there is no more room: {why}"
         await self.ask(rest, dict.fromkeys((target.path for target in rest), error))
 
-    async def _adopted(self, batch: list[Target]) -> list[Target]:
+    async def _find_created(self, batch: list[Target]) -> list[Target]:
         """A VM whose creation was never answered may exist all the same: find it by its token before going on."""
         unknown = [target for target in batch if "cloud_id" not in target.info]
         if not unknown:
@@ -167,41 +167,41 @@ class _Crew:
         self.adopted.update(path for path, facts in found.items() if isinstance(facts, VmFacts))
         return [_knowing(target, found.get(target.path)) for target in batch if target not in missing]
 
-    async def _bring_about(self, batch: list[Target]) -> None:
+    async def _order_until_done(self, batch: list[Target]) -> None:
         """Order, and order again what was throttled, unavailable or unknown, until patience ends."""
         deadline, pause = now() + self.patience.total, self.patience.first_pause
         while batch:
             answers = await self._order(batch)
-            again, lost = self._sort(batch, answers)
+            again, lost = self._sort_answers(batch, answers)
             if again and now() + pause > deadline:
                 again, lost = [], lost + again
             if lost:
                 await self.ask(lost, {target.path: _complaint(answers[target.path]) for target in lost})
             if again:
-                await asyncio.sleep(waiting(pause, [answers[target.path] for target in again]))
-                pause = self.patience.longer(pause)
+                await asyncio.sleep(jittered(pause, [answers[target.path] for target in again]))
+                pause = self.patience.next_pause(pause)
             batch = again
 
-    def _sort(self, batch: list[Target], answers: Mapping[str, Answer]) -> tuple[list[Target], list[Target]]:
+    def _sort_answers(self, batch: list[Target], answers: Mapping[str, VmAnswer]) -> tuple[list[Target], list[Target]]:
         """Done is logged; the rest is either worth another try, or lost, or to be confirmed before its record goes."""
         again: list[Target] = []
         lost: list[Target] = []
         for target in batch:
             match answers[target.path]:
                 case VmFacts() as facts if mci.OBSERVED.get(facts.state) == self.wanted and not self.removing:
-                    self._log(target, self.wanted, facts)
+                    self._record(target, self.wanted, facts)
                 case Throttled() | Unavailable() | UnknownOutcome():
                     again.append(target)
                 case NoCapacity() as answer:
-                    self.full[self._here()] = brief(answer, 200)
+                    self.full[self._here()] = one_line(answer, 200)
                     lost.append(target)
                 case _:
                     lost.append(target)
         return again, lost
 
-    async def _order(self, batch: list[Target]) -> dict[str, Answer]:
+    async def _order(self, batch: list[Target]) -> dict[str, VmAnswer]:
         orders = [self._one(target) for target in batch]
-        answers: list[Answer] = []
+        answers: list[VmAnswer] = []
         while rest := orders[len(answers) :]:
             async with self.permits.vms(self.csp, self.region, len(rest), self.right) as most:
                 answers += await self._perform(rest[:most])
@@ -210,14 +210,14 @@ class _Crew:
                 raise answer
         return {order.path: answer for order, answer in zip(orders, answers, strict=True)}
 
-    async def _perform(self, orders: list[Order]) -> Sequence[Answer]:
+    async def _perform(self, orders: list[VmOrder]) -> Sequence[VmAnswer]:
         try:
             async with asyncio.timeout(self.patience.call):
                 return await self.cloud.perform(self.verb, self.region, orders)
         except TimeoutError:
             return [UnknownOutcome(f"no answer within {self.patience.call:g} s") for _ in orders]
 
-    def _one(self, target: Target) -> Order:
+    def _one(self, target: Target) -> VmOrder:
         if self.verb != "create":
             return _order(target, self.chunk.action, self.chunk.epoch)
         order = _order(target, "create", self.chunk.epoch)
@@ -231,9 +231,9 @@ class _Crew:
             seen = self._seen(facts)
             done = seen == self.wanted and self.verb != "reboot"  # still Running says nothing about a reboot
             error = "" if done else errors[target.path]
-            self._log(target, seen, facts, error)
+            self._record(target, seen, facts, error)
 
-    def _log(self, target: Target, status: Status, facts: object, error: str = "") -> None:
+    def _record(self, target: Target, status: VmStatus, facts: object, error: str = "") -> None:
         """Tells what is known of the VM only where that is new: most landings then share one statement."""
         if self.removing and status == self.wanted and not error:
             self.logbook.add(Landing(target.path, NONE))
@@ -246,12 +246,12 @@ class _Crew:
         news = info != target.info or target.path in self.adopted
         self.logbook.add(Landing(target.path, status, info if news else None, error))
 
-    def _seen(self, facts: VmFacts | ProviderError | None) -> Status:
+    def _seen(self, facts: VmFacts | ProviderError | None) -> VmStatus:
         if isinstance(facts, VmFacts):
-            return mci.OBSERVED.get(facts.state, Status.FAILED)
+            return mci.OBSERVED.get(facts.state, VmStatus.FAILED)
         if isinstance(facts, ProviderError) or self.verb == "create":
-            return Status.FAILED
-        return Status.TERMINATED if self.verb == "terminate" else Status.UNDEFINED
+            return VmStatus.FAILED
+        return VmStatus.TERMINATED if self.verb == "terminate" else VmStatus.UNDEFINED
 
     async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
         """By cloud id or, for want of one, by the token that each was created with."""
@@ -263,10 +263,10 @@ class _Crew:
                     return await self.cloud.describe(self.region, orders)
             except (ProviderError, TimeoutError) as error:
                 if not isinstance(error, Throttled | Unavailable) or now() + pause > deadline:
-                    return [UnknownOutcome(brief(error)) for _ in orders]
-                wait = waiting(pause, [error])
+                    return [UnknownOutcome(one_line(error)) for _ in orders]
+                wait = jittered(pause, [error])
             await asyncio.sleep(wait)
-            pause = self.patience.longer(pause)
+            pause = self.patience.next_pause(pause)
 
 
 def token_of(path: str, generation: int, action: str, epoch: int) -> str:
@@ -275,9 +275,9 @@ def token_of(path: str, generation: int, action: str, epoch: int) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def _order(target: Target, action: str, epoch: int) -> Order:
+def _order(target: Target, action: str, epoch: int) -> VmOrder:
     token = token_of(target.path, target.info["generation"], action, epoch)
-    return Order(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
+    return VmOrder(target.path, token, target.info.get("cloud_id", ""), target.spec, epoch)
 
 
 def _knowing(target: Target, facts: object) -> Target:
@@ -287,7 +287,7 @@ def _knowing(target: Target, facts: object) -> Target:
     return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})
 
 
-def _complaint(answer: Answer) -> str:
+def _complaint(answer: VmAnswer) -> str:
     if isinstance(answer, VmFacts):
         return f"the cloud called it {answer.state}, and that is not so"
-    return brief(answer)
+    return one_line(answer)

@@ -6,12 +6,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from domain.edge.messages import Address, CrmConnect, CrmDisconnect, CrmResponse, Reconnected, Reported
-from domain.edge.specs import AutoProvision, AutoScale, Patience, PolicySpec
+from domain.edge.messages import CrmAddress, CrmConnect, CrmDisconnect, CrmResponse, Reconnected, ReportedInstance
+from domain.edge.specs import AutoProvision, AutoScale, CrmPatience, PolicySpec
 from domain.model import Model
 
 
-class Standing(StrEnum):
+class ConnectionStanding(StrEnum):
     """What became of a CRM's connection."""
 
     REFUSED = "refused"  # of an old notify-id, of the wrong version, or to a cloudlet that nobody made
@@ -20,36 +20,36 @@ class Standing(StrEnum):
     KEPT = "kept"  # known, but the cloudlet stays as it is
 
 
-class Signed(Model):
+class SignedText(Model):
     """What a proof has to be about, and the proof."""
 
     statement: str
     proof: str = ""
 
 
-class Fact(Model):
+class CrmFact(Model):
     """Something that a CRM said, or that was noticed; every page of it has to be proven."""
 
     cloudlet: str
     at: datetime
-    signed: list[Signed] = []
+    signed: list[SignedText] = []
     kept: bool = True  # in the history, if it is ignored; of a flood not everything is
 
 
-class ConnectFact(Fact):
+class ConnectFact(CrmFact):
     """A CRM says that it is there, and what it has: that of all pages together."""
 
     said: CrmConnect
-    instances: dict[str, Reported] = {}
+    instances: dict[str, ReportedInstance] = {}
 
 
-class AnswerFact(Fact):
+class AnswerFact(CrmFact):
     """A CRM says what became of its cloudlet itself; answers about instances go to their actions."""
 
     said: CrmResponse
 
 
-class LostFact(Fact):
+class LostFact(CrmFact):
     """A connection is gone: we noticed it, or its CRM said goodbye."""
 
     said: CrmDisconnect
@@ -59,14 +59,14 @@ class LostFact(Fact):
 class Connected(Model):
     """The answer to a connection, and who has to hear of it."""
 
-    standing: Standing
+    standing: ConnectionStanding
     why: str = ""
     current: int = 0  # the newest notify-id that is known
-    address: Address | None = None
+    address: CrmAddress | None = None
     running: list[str] = []  # actions below the cloudlet
 
 
-class Rejoin(Model):
+class RejoinQuery(Model):
     """An action was told that its CRM has connected again: is it true?"""
 
     path: str  # the action's object
@@ -79,20 +79,20 @@ class Rejoined(Model):
     news: Reconnected | None = None
 
 
-class Told(Model):
+class CloudletAnswer(Model):
     """The answer to a CRM's message about the cloudlet itself."""
 
     owner: str = ""  # whose business it is
     refused: str = ""  # why nobody believes it
     ignored: bool = False  # it changed nothing
-    everything: Address | None = None  # who is to be sent all data now
+    everything: CrmAddress | None = None  # who is to be sent all data now
 
 
-class Terms(Model):
+class InstanceTerms(Model):
     """What an instance's action was granted: whom to talk to, how patiently, and about what."""
 
-    address: Address | None = None  # None: the CRM is not told
-    patience: Patience = Patience()
+    address: CrmAddress | None = None  # None: the CRM is not told
+    patience: CrmPatience = CrmPatience()
     spec: dict[str, Any] = {}
     before: dict[str, Any] = {}
     tolerant: bool = False  # of the CRM's errors
@@ -103,23 +103,23 @@ class Terms(Model):
 class CloudletTerms(Model):
     """What a cloudlet's action was granted."""
 
-    address: Address | None = None  # the CRM that is connected
-    next: Address | None = None  # another one, left by an upgrade that did not end well
-    patience: Patience = Patience()
+    address: CrmAddress | None = None  # the CRM that is connected
+    next: CrmAddress | None = None  # another one, left by an upgrade that did not end well
+    patience: CrmPatience = CrmPatience()
     spec: dict[str, Any] = {}
 
 
-class Item(Model):
+class ExpectedInstance(Model):
     """One instance that should be there."""
 
     path: str
     spec: dict[str, Any]
 
 
-class Inventoried(Model):
+class ExpectedPage(Model):
     """What should be on a cloudlet: one page."""
 
-    items: list[Item]
+    items: list[ExpectedInstance]
     more: bool = False
 
 

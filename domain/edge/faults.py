@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from domain.model import Model, ShortText, Word
+from domain.model import Model, ShortText, ShortWord
 
 
-class Trouble(StrEnum):
+class CrmFaultKind(StrEnum):
     """What a CRM can be told to do wrong."""
 
     FAIL = "fail"  # answers with an error
@@ -31,10 +31,10 @@ About = _INSTANCES | _ITSELF
 class CrmFault(Model):
     """One rule. `path` is a glob; `verb` may also be about the CRM itself: start, gather, upgrade and so on."""
 
-    kind: Trouble
+    kind: CrmFaultKind
     verb: About = "*"
     path: ShortText = "*"
-    version: Word = "*"
+    version: ShortWord = "*"
     times: int | None = Field(None, ge=1)
     seconds: float = Field(1.0, ge=0)
     message: ShortText = ""

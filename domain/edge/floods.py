@@ -16,7 +16,7 @@ REPEATS = 10.0  # seconds after which an action that may hear no more signals le
 READING = timedelta(seconds=10)  # for a step that has many messages to read; a dead worker is missed only after it
 
 
-class Budget(Model):
+class IgnoredBudget(Model):
     """How many messages were kept as ignored within the hour, and how many more came."""
 
     since: float = 0.0
@@ -27,9 +27,9 @@ class Budget(Model):
         """Is everything that comes now only counted?"""
         return self.kept >= KEPT_PER_HOUR and now - self.since < HOUR
 
-    def spend(self, now: float) -> tuple[bool, Budget]:
+    def spend(self, now: float) -> tuple[bool, IgnoredBudget]:
         """May this message be kept? And what is left then."""
-        budget = Budget(since=now, more=self.more) if now - self.since >= HOUR else self
+        budget = IgnoredBudget(since=now, more=self.more) if now - self.since >= HOUR else self
         if budget.kept < KEPT_PER_HOUR:
             return True, budget.model_copy(update={"kept": budget.kept + 1})
         return False, budget.model_copy(update={"more": budget.more + 1})

@@ -15,11 +15,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from domain.edge.tables import GONE
-from domain.errors import brief
-from domain.fields import ObjectPath, explain
-from domain.machine import NONE
+from domain.errors import one_line
+from domain.fields import ObjectPath, describe_errors
 from domain.model import Model
-from domain.wire import Unreadable
+from domain.statetable import NONE
+from domain.wire import UnreadableMessage
 
 # Workflow types.
 CHANGE_INSTANCE = "ChangeInstance"
@@ -77,7 +77,7 @@ def crm_queue(cloudlet: str, version: str) -> str:
     return f"crm-{cloudlet}-{version}"
 
 
-class Verb(StrEnum):
+class CrmVerb(StrEnum):
     """What a CRM is asked to do."""
 
     CREATE = "create"
@@ -98,7 +98,7 @@ class CrmRequest(Model):
     """One order to a CRM. `epoch` and `attempt` tell a repeated order from a new one."""
 
     path: str
-    verb: Verb
+    verb: CrmVerb
     notify_id: int
     version: str
     epoch: int = 0
@@ -118,7 +118,7 @@ class CrmRequests(Model):
     requests: list[CrmRequest]
 
 
-class Address(Model):
+class CrmAddress(Model):
     """Which CRM: of which cloudlet, connected how, in which version, under which notify-id."""
 
     cloudlet: str
@@ -140,21 +140,21 @@ class OnBehalf(Model):
     epoch: int = 0
 
 
-class Post(OnBehalf):
+class CrmPost(OnBehalf):
     """Requests, and where they go."""
 
-    to: Address
+    to: CrmAddress
     requests: list[CrmRequest]
 
 
 class AllData(OnBehalf):
     """Who is to be sent all data."""
 
-    to: Address
+    to: CrmAddress
 
 
 def _cut(value: Any) -> Any:
-    return brief(value, 500) if isinstance(value, str) else value
+    return one_line(value, 500) if isinstance(value, str) else value
 
 
 def _cut_list(value: Any) -> Any:
@@ -162,14 +162,14 @@ def _cut_list(value: Any) -> Any:
         value = [value]
     if not isinstance(value, list):
         return value
-    return [brief(each, MAX_ERROR) if isinstance(each, str) else each for each in value[:MAX_ERRORS]]
+    return [one_line(each, MAX_ERROR) if isinstance(each, str) else each for each in value[:MAX_ERRORS]]
 
 
-Short = Annotated[str, BeforeValidator(_cut)]
+CutText = Annotated[str, BeforeValidator(_cut)]
 Proof = Annotated[str, Field(max_length=200)]
 
 
-class FromOutside(BaseModel):
+class ExternalMessage(BaseModel):
     """Fields that we do not know are left out: a newer CRM may send more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -187,20 +187,20 @@ class FromOutside(BaseModel):
         return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
-class CrmProgress(FromOutside):
+class CrmProgress(ExternalMessage):
     """Task `task` of `of`, now at `step`."""
 
     task: int = Field(0, ge=0, le=1_000_000)
     of: int = Field(0, ge=0, le=1_000_000)
-    step: Short = ""
-    message: Short = ""
+    step: CutText = ""
+    message: CutText = ""
 
     def told(self) -> str:
         words = " ".join(word for word in (self.step, self.message) if word)
         return f"task {self.task} of {self.of}: {words}" if self.of else words
 
 
-class CrmResponse(FromOutside):
+class CrmResponse(ExternalMessage):
     """A CRM's answer: the state that it has brought the object to, or what went wrong."""
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
@@ -209,7 +209,7 @@ class CrmResponse(FromOutside):
     runtime: dict[str, Any] | None = None
     progress: CrmProgress | None = None
     path: ObjectPath | None = None  # if it is not the object that the workflow is about
-    version: Short = ""
+    version: CutText = ""
     epoch: int = 0  # of the request that it answers; 0: a word of its own
     proof: Proof = ""
 
@@ -220,7 +220,7 @@ class CrmResponse(FromOutside):
 
     def reason(self) -> str:
         """All errors, joined and cut."""
-        return brief("; ".join(self.errors), MAX_ERROR)
+        return one_line("; ".join(self.errors), MAX_ERROR)
 
     def kept_runtime(self) -> dict[str, Any] | None:
         """What is kept of the runtime: only if it is small."""
@@ -228,18 +228,18 @@ class CrmResponse(FromOutside):
         return self.runtime if small else None
 
 
-class Reported(FromOutside):
+class ReportedInstance(ExternalMessage):
     """One instance as a CRM finds it."""
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
-    digest: Short = ""
+    digest: CutText = ""
 
     @property
     def status(self) -> str:
         return NONE if self.state in GONE else self.state
 
 
-class CrmConnect(FromOutside):
+class CrmConnect(ExternalMessage):
     """A CRM has started or found the network again: a new notify-id, and the state of all instances it has.
 
     With many of them it says so in pages: page 2 of 3 has the same notify-id, and other instances.
@@ -247,7 +247,7 @@ class CrmConnect(FromOutside):
 
     notify_id: int = Field(ge=1)
     version: Annotated[str, Field(min_length=1, max_length=31)] = "v1"
-    instances: dict[str, Reported] = Field(default={}, max_length=MAX_INSTANCES)
+    instances: dict[str, ReportedInstance] = Field(default={}, max_length=MAX_INSTANCES)
     page: int = Field(1, ge=1, le=MAX_PAGES)
     of: int = Field(1, ge=1, le=MAX_PAGES)
     proof: Proof = ""
@@ -257,22 +257,22 @@ class CrmConnect(FromOutside):
         return (self.notify_id, self.version, self.of) == (other.notify_id, other.version, other.of)
 
 
-class CrmDisconnect(FromOutside):
+class CrmDisconnect(ExternalMessage):
     """A CRM says that it leaves, or its link has noticed that it is gone."""
 
     notify_id: int
-    reason: Short = ""
+    reason: CutText = ""
     proof: Proof = ""
 
 
 class Reconnected(Model):
     """What the link tells an action whose CRM has connected again: the connection, and what it has of its objects."""
 
-    address: Address
-    reported: dict[str, Reported] = {}  # by path; one that is absent there is absent here
+    address: CrmAddress
+    reported: dict[str, ReportedInstance] = {}  # by path; one that is absent there is absent here
 
 
-class Lost(Model):
+class ConnectionLost(Model):
     """What the link tells the cloudlet's action: a connection is gone."""
 
     notify_id: int
@@ -293,7 +293,7 @@ class HandIn(Model):
     letter: Letter
 
 
-class Ignored(Model):
+class IgnoredMessage(Model):
     """A message that changes nothing, to be kept in the history of the object that it was about."""
 
     path: str
@@ -302,26 +302,26 @@ class Ignored(Model):
     actor: str = "CRM"
 
 
-class IgnoredMany(Model):
+class IgnoredMessages(Model):
     """Messages that changed nothing, to be kept in the history."""
 
-    messages: list[Ignored]
+    messages: list[IgnoredMessage]
     at: datetime
 
 
-Said = TypeVar("Said", bound=FromOutside)
+CrmMessageT = TypeVar("CrmMessageT", bound=ExternalMessage)
 
 
-def understood(kind: type[Said], raw: object) -> Said | str:
+def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
     """The message, or what is wrong with it."""
-    if isinstance(raw, Unreadable):
-        return brief(f"not understood: {raw}")
+    if isinstance(raw, UnreadableMessage):
+        return one_line(f"not understood: {raw}")
     try:
         said = kind.model_validate(raw)
         said._raw = dict(raw) if isinstance(raw, dict) else {}
         return said
     except ValidationError as error:
-        return brief(f"not understood: {explain(error, 'message')}")
+        return one_line(f"not understood: {describe_errors(error, 'message')}")
 
 
 def digest(spec: Mapping[str, Any]) -> str:
@@ -344,6 +344,6 @@ def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def joined(errors: Sequence[str]) -> str:
+def join_errors(errors: Sequence[str]) -> str:
     """Several errors as one."""
-    return brief("; ".join(error for error in errors if error), MAX_ERROR)
+    return one_line("; ".join(error for error in errors if error), MAX_ERROR)

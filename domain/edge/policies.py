@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from domain.edge.messages import FromOutside
+from domain.edge.messages import ExternalMessage
 from domain.edge.specs import AutoProvision, AutoScale
 from domain.edge.tables import S
 from domain.model import Model
@@ -26,7 +26,7 @@ ON_BEHALF = "policy "  # how a policy signs its requests: this, and its name
 Load = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
-class Demand(FromOutside):
+class Demand(ExternalMessage):
     """What was measured: clients that asked for the app near a cloudlet, or the load on a cluster."""
 
     cloudlet: str = Field("", max_length=63)
@@ -36,7 +36,7 @@ class Demand(FromOutside):
     connections: Load | None = None
 
 
-class Place(Model):
+class PolicySite(Model):
     """A cloudlet of the policy's organisation, or the app's instance on one, as the inventory knows it."""
 
     cloudlet: str
@@ -46,58 +46,58 @@ class Place(Model):
     app: str = ""  # the status of the instance; empty if there is none
 
 
-class Facts(Model):
+class PolicyFacts(Model):
     """What a policy needs to know of the world before it acts."""
 
-    places: list[Place] = []
+    places: list[PolicySite] = []
     nodes: int = 0
     cluster: str = ""  # the status of the cluster
 
 
-class Streak(Model):
+class DemandStreak(Model):
     """For how many intervals on end demand on a cloudlet has been high, or low."""
 
     high: int = 0
     low: int = 0
 
 
-class Memory(Model):
+class PolicyMemory(Model):
     """What a policy remembers from one interval to the next."""
 
     clients: dict[str, int] = {}  # as reported in this interval; what is not reported again expires with it
-    streaks: dict[str, Streak] = {}
+    streaks: dict[str, DemandStreak] = {}
     failed: dict[str, int] = {}  # sites that failed, and how many intervals have ended since
     load: Demand = Demand()
     advice: list[tuple[float, int]] = []  # when, how many nodes
 
 
 @dataclass(frozen=True)
-class Plan:
+class PolicyPlan:
     """What to do now, in this order."""
 
-    undeploy: tuple[Place, ...] = ()
-    deploy: tuple[Place, ...] = ()
+    undeploy: tuple[PolicySite, ...] = ()
+    deploy: tuple[PolicySite, ...] = ()
 
 
-def counted(policy: AutoProvision, memory: Memory) -> Memory:
+def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
     """An interval has passed: count it for every site."""
     streaks = {}
     for site in policy.cloudlets:
         clients = memory.clients.get(site.cloudlet, 0)
-        before = memory.streaks.get(site.cloudlet, Streak())
+        before = memory.streaks.get(site.cloudlet, DemandStreak())
         high = before.high + 1 if clients >= policy.deploy_client_count else 0
         low = before.low + 1 if clients < policy.undeploy_client_count else 0  # with a count of 0: never
-        streaks[site.cloudlet] = Streak(high=high, low=low)
+        streaks[site.cloudlet] = DemandStreak(high=high, low=low)
     failed = {site: ends + 1 for site, ends in memory.failed.items() if ends + 1 < SKIPPED_INTERVALS}
     return memory.model_copy(update={"streaks": streaks, "failed": failed, "clients": {}})
 
 
-def failed(memory: Memory, site: str) -> Memory:
+def after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
     """A site failed: it is left out for the rest of this interval and the whole next one."""
     return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
-def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
+def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
     """Where to take the app away and where to deploy it: first those outside the policy, then max, then demand, min."""
     sites = [site.cloudlet for site in policy.cloudlets]
     by_name = {place.cloudlet: place for place in facts.places}
@@ -113,10 +113,10 @@ def provision(policy: AutoProvision, memory: Memory, facts: Facts) -> Plan:
     short = policy.min_active - len(kept) - len(coming) - len(wanted[: max(room, 0)])
     fill = [place for place in free if place not in wanted][: max(short, 0)]
     gone = tuple(place for place in (*left, *excess) if place.cloudlet not in memory.failed)
-    return Plan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
+    return PolicyPlan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))
 
 
-def _excess(policy: AutoProvision, memory: Memory, active: Sequence[Place], coming: int) -> list[Place]:
+def _excess(policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int) -> list[PolicySite]:
     """Those over max, the last in the policy's order first; then those nobody asks for, but never below min."""
     over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
     rest = [place for place in active if place not in over]
@@ -124,8 +124,8 @@ def _excess(policy: AutoProvision, memory: Memory, active: Sequence[Place], comi
     return over + idle[: max(len(rest) - policy.min_active, 0)]
 
 
-def _streak(memory: Memory, place: Place) -> Streak:
-    return memory.streaks.get(place.cloudlet, Streak())
+def _streak(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
+    return memory.streaks.get(place.cloudlet, DemandStreak())
 
 
 def advice(policy: AutoScale, nodes: int, load: Demand) -> int:
@@ -150,7 +150,7 @@ def _within(policy: AutoScale, nodes: int) -> int:
     return max(policy.min_nodes, min(policy.max_nodes, nodes))
 
 
-def scale(policy: AutoScale, nodes: int, memory: Memory, now: float) -> tuple[int, Memory]:
+def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
     """How many nodes there should be now, and what to remember.
 
     Up only as far as the least that was advised within the window, down only as far as the most: a peak or a dip that
@@ -164,7 +164,9 @@ def scale(policy: AutoScale, nodes: int, memory: Memory, now: float) -> tuple[in
     return _within(policy, steady), memory.model_copy(update={"advice": known})
 
 
-def heard(memory: Memory, demand: Demand, sites: Mapping[str, object] | Sequence[str]) -> tuple[Memory, str]:
+def after_demand(
+    memory: PolicyMemory, demand: Demand, sites: Mapping[str, object] | Sequence[str]
+) -> tuple[PolicyMemory, str]:
     """What a policy remembers after a demand signal; and why it changes nothing, if so."""
     if demand.clients is not None and demand.cloudlet:
         if demand.cloudlet not in sites:

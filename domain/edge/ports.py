@@ -8,27 +8,27 @@ from typing import Protocol
 
 from domain.edge.facts import (
     AnswerFact,
+    CloudletAnswer,
     Connected,
     ConnectFact,
-    Inventoried,
+    ExpectedPage,
     KeptPolicy,
     LostFact,
     PolicyQuestion,
     Refuges,
     Rejoined,
-    Told,
 )
-from domain.edge.messages import Address, CrmRequest, Ignored
-from domain.edge.policies import Facts
+from domain.edge.messages import CrmAddress, CrmRequest, IgnoredMessage
+from domain.edge.policies import PolicyFacts
 
-Prove = Callable[[], Awaitable[None]]  # may it still be sent? raises Superseded if not
-Doubt = Callable[[str], str]  # why a message is not believed, by the cloudlet's key; empty if it is
+ProveRight = Callable[[], Awaitable[None]]  # may it still be sent? raises Superseded if not
+CheckProof = Callable[[str], str]  # why a message is not believed, by the cloudlet's key; empty if it is
 
 
-class Crm(Protocol):
+class CrmTransport(Protocol):
     """How requests leave. Returns when the CRM is sure to get them; its answers come as signals."""
 
-    async def send(self, to: Address, requests: Sequence[CrmRequest], prove: Prove) -> None:
+    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         """Unavailable: not sent. UnknownOutcome: perhaps sent. A retry helps both. Rejected: it will not take them.
 
         The right to send is proven just before the requests leave; without it they do not.
@@ -39,17 +39,17 @@ class Crm(Protocol):
 class EdgeInventory(Protocol):
     """What the inventory keeps of connections, and what policies want to know. Each method is one transaction."""
 
-    async def connected(self, fact: ConnectFact, doubt: Doubt) -> Connected: ...
+    async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected: ...
 
-    async def answered(self, fact: AnswerFact, doubt: Doubt) -> Told: ...
+    async def answered(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer: ...
 
-    async def lost(self, fact: LostFact, doubt: Doubt) -> Told: ...
+    async def lost(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer: ...
 
-    async def rejoined(self, path: str, notify_id: int) -> Rejoined: ...
+    async def find_connection(self, path: str, notify_id: int) -> Rejoined: ...
 
-    async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int: ...
+    async def ignore(self, messages: Sequence[IgnoredMessage], at: datetime) -> int: ...
 
-    async def everything(self, cloudlet: str, after: str) -> Inventoried:
+    async def everything(self, cloudlet: str, after: str) -> ExpectedPage:
         """Every instance that should be on a cloudlet, in pages: those whose path comes after this one."""
         ...
 
@@ -57,4 +57,4 @@ class EdgeInventory(Protocol):
 
     async def policy(self, path: str) -> KeptPolicy: ...
 
-    async def facts(self, asked: PolicyQuestion) -> Facts: ...
+    async def facts(self, asked: PolicyQuestion) -> PolicyFacts: ...

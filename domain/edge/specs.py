@@ -11,7 +11,7 @@ from domain.edge.proofs import KEY_BYTES, key_bytes
 from domain.fields import Name
 from domain.model import Model
 
-Text = Annotated[str, StringConstraints(max_length=200)]
+EdgeText = Annotated[str, StringConstraints(max_length=200)]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,30}$")]
 
 
@@ -46,7 +46,7 @@ class Override(StrEnum):
         return self in (Override.IGNORE_TRANSIENT_STATE, Override.IGNORE_CRM_AND_TRANSIENT_STATE)
 
 
-class Patience(Model):
+class CrmPatience(Model):
     """How long to wait for the CRM, in seconds, counted from its last message; `cap` is the end of all patience."""
 
     connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to come and be Ready
@@ -67,10 +67,10 @@ class CloudletSpec(Model):
 
     version: Version = Field("v1", description="The CRM's version.")
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
-    url: Text = Field("", description="Where a webhook CRM takes requests.")
-    description: Text = ""
+    url: EdgeText = Field("", description="Where a webhook CRM takes requests.")
+    description: EdgeText = ""
     key: PublicKey = _KEY
-    patience: Patience = Patience()
+    patience: CrmPatience = CrmPatience()
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
@@ -101,14 +101,14 @@ class ClusterSpec(Model):
     """A cluster as it should be."""
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
-    flavor: Text = Field("small", description="Size of a node.")
+    flavor: EdgeText = Field("small", description="Size of a node.")
     override: Override = _OVERRIDE
 
 
 class AppSpec(Model):
     """An app as it should be."""
 
-    image: Text = Field("nginx:stable", description="What to run.")
+    image: EdgeText = Field("nginx:stable", description="What to run.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
     override: Override = _OVERRIDE
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.machine import NONE, SAME, Actor, Row, StateTable
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
-class Status(StrEnum):
+class EdgeStatus(StrEnum):
     """The statuses of cloudlets, clusters, apps and policies."""
 
     OFFLINE = "Offline"
@@ -35,7 +35,7 @@ class Status(StrEnum):
     INACTIVE = "Inactive"
 
 
-class Party(StrEnum):
+class CrmActor(StrEnum):
     """The actors besides the user and the controller: the CRM, and its two versions during an upgrade."""
 
     CRM = "CRM"
@@ -43,8 +43,8 @@ class Party(StrEnum):
     V2 = "CRMv2"
 
 
-S = Status
-CRM, V1, V2, CONTROLLER = Party.CRM, Party.V1, Party.V2, Actor.CONTROLLER
+S = EdgeStatus
+CRM, V1, V2, CONTROLLER = CrmActor.CRM, CrmActor.V1, CrmActor.V2, Actor.CONTROLLER
 
 NOT_PRESENT = "NotPresent"
 GONE = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that is not there (any more)
@@ -90,7 +90,7 @@ def _instance(kind: str, label: str) -> StateTable:
 
 
 # Where an instance goes when the CRM fails it, or says nothing for too long.
-ERROR_OF: dict[str, Status] = {
+ERROR_OF: dict[str, EdgeStatus] = {
     S.CREATE_REQUESTED: S.CREATE_ERROR,
     S.CREATING: S.CREATE_ERROR,
     S.UPDATE_REQUESTED: S.UPDATE_ERROR,

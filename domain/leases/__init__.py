@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from domain.kinds import Kind, Program, Verb
 from domain.leases import names
-from domain.leases.spec import Firing, HostSpec, LeaseChange, LeaseSpec
+from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
 
 _BY_CLOCK = (Program.CLOCK,)
@@ -20,11 +20,11 @@ KINDS: tuple[Kind, ...] = (
                 "start",
                 names.START_LEASE,
                 "For the clock: start a lease whose time has come.",
-                Firing,
+                EventFiring,
                 hidden=True,
                 programs=_BY_CLOCK,
             ),
-            Verb("end", names.END_LEASE, "End a lease now, before its time.", Firing, programs=_BY_CLOCK),
+            Verb("end", names.END_LEASE, "End a lease now, before its time.", EventFiring, programs=_BY_CLOCK),
             Verb("delete", names.DELETE_LEASE, "Release everything and forget the lease.", preempts=True),
         ),
         help="Leases of hosts, instances and MCIs.",
@@ -38,7 +38,7 @@ KINDS: tuple[Kind, ...] = (
                 "announce",
                 names.ANNOUNCE_END,
                 "For the clock: announce that the lease will end.",
-                Firing,
+                EventFiring,
                 hidden=True,
                 programs=_BY_CLOCK,
             ),

@@ -34,7 +34,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Allocation:
     """A part of a host, or all of it, from `starts` until just before `ends`."""
 
     starts: datetime
@@ -71,7 +71,7 @@ def _word(value: object) -> str:
     return str(value).lower() if str(value).lower() in ("true", "false") else str(value)
 
 
-def room(host: Size, taken: Iterable[Taken], starts: datetime, ends: datetime, each: Size) -> int:
+def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: datetime, each: Size) -> int:
     """How many instances of a size fit on a host for a whole window, beside what is taken there already."""
     within = [one for one in taken if one.starts < ends and one.ends > starts]
     if any(one.whole for one in within):
@@ -85,7 +85,7 @@ def room(host: Size, taken: Iterable[Taken], starts: datetime, ends: datetime, e
     return min(fitting, default=0)
 
 
-def peak(taken: Iterable[Taken]) -> Size:
+def peak(taken: Iterable[Allocation]) -> Size:
     """The most that is taken at any moment, of each kind by itself."""
     changes: list[tuple[datetime, int, Size]] = []
     for one in taken:

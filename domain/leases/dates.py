@@ -30,7 +30,7 @@ def stamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="auto").replace("+00:00", "Z")
 
 
-def kept(text: str) -> datetime:
+def parse_stored(text: str) -> datetime:
     """A moment that was kept."""
     return datetime.fromisoformat(text)
 

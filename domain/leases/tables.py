@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from domain.machine import NONE, SAME, Actor, Row, StateTable
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
-class Lease(StrEnum):
+class LeaseStatus(StrEnum):
     """The statuses of a lease."""
 
     CREATING = "CREATING"
@@ -25,7 +25,7 @@ class Lease(StrEnum):
     ERROR = "ERROR"
 
 
-class Reservation(StrEnum):
+class ReservationStatus(StrEnum):
     """The statuses of a reservation."""
 
     PENDING = "pending"
@@ -34,7 +34,7 @@ class Reservation(StrEnum):
     ERROR = "error"
 
 
-class Event(StrEnum):
+class EventStatus(StrEnum):
     """The statuses of an event; the names of events are in `EVENTS`."""
 
     UNDONE = "UNDONE"
@@ -43,7 +43,7 @@ class Event(StrEnum):
     ERROR = "ERROR"
 
 
-class Host(StrEnum):
+class HostStatus(StrEnum):
     """The statuses of a host."""
 
     ADDING = "ADDING"
@@ -58,7 +58,7 @@ class Host(StrEnum):
 START, BEFORE_END, END = "start_lease", "before_end_lease", "end_lease"
 EVENTS = (START, BEFORE_END, END)
 
-L, R, E, H = Lease, Reservation, Event, Host
+L, R, E, H = LeaseStatus, ReservationStatus, EventStatus, HostStatus
 _OURS = Actor.CONTROLLER
 
 # fmt: off
@@ -120,7 +120,7 @@ _NOT_NOW = (E.UNDONE, E.DONE, E.ERROR)
 
 # The document's relationship table: what the parts must be for each status of the lease. ERROR and rows that say
 # "any" ask for nothing.
-RELATIONS: dict[Lease, tuple[tuple[Reservation, ...], tuple[Event, ...], tuple[Event, ...]]] = {
+RELATIONS: dict[LeaseStatus, tuple[tuple[ReservationStatus, ...], tuple[EventStatus, ...], tuple[EventStatus, ...]]] = {
     # lease         reservations                       start_lease        end_lease
     L.CREATING:    ((R.PENDING,),                      (E.UNDONE,),       (E.UNDONE,)),
     L.PENDING:     ((R.PENDING,),                      (E.UNDONE,),       (E.UNDONE,)),
@@ -136,7 +136,7 @@ RELATIONS: dict[Lease, tuple[tuple[Reservation, ...], tuple[Event, ...], tuple[E
 
 def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
     """What is wrong with a lease's parts, by the relationship table; empty if nothing is."""
-    row = RELATIONS.get(Lease(lease))
+    row = RELATIONS.get(LeaseStatus(lease))
     if row is None or lease == L.DELETING:
         return ""
     if missing := _missing(events):
@@ -153,7 +153,7 @@ def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, 
     return ""
 
 
-def hindrance(action: str, events: Mapping[str, str]) -> str:
+def why_only_delete(action: str, events: Mapping[str, str]) -> str:
     """Why a lease whose status asks for nothing can only be deleted: events are missing, or say that it has ended."""
     if missing := _missing(events):
         return missing

@@ -13,11 +13,11 @@ from domain.machines.tables import (
     NODE,
     TABLES,
     TRANSITION_STATES,
-    Status,
+    MachineStatus,
     validate_transition,
 )
 
-__all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "Status", "validate_transition"]
+__all__ = ["KINDS", "TABLES", "TRANSITION_STATES", "MachineStatus", "validate_transition"]
 
 # Names that cross the wire.
 OPERATE = "OperateObject"
@@ -103,8 +103,8 @@ KINDS: tuple[Kind, ...] = (
             Verb("reboot", OPERATE, "Shut it down and start it."),
             Verb("reset", OPERATE, "Switch it off and on."),
             Verb("add-disk", OPERATE, "Make a new disk and attach it.", specs.AddDisk),
-            Verb("attach-disk", OPERATE, "Attach a disk that is there.", specs.WithDisk),
-            Verb("detach-disk", OPERATE, "Detach a disk.", specs.WithDisk),
+            Verb("attach-disk", OPERATE, "Attach a disk that is there.", specs.DiskChoice),
+            Verb("detach-disk", OPERATE, "Detach a disk.", specs.DiskChoice),
             Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate, programs=_BY_NODE),
             *_BIN,
         ),
@@ -118,8 +118,8 @@ KINDS: tuple[Kind, ...] = (
         verbs=(
             Verb("create", OPERATE, "A new disk, detached.", specs.NewDisk),
             _DEPLOY,
-            Verb("assign", OPERATE, "Make real what is only modelled, attached to a machine.", specs.WithMachine),
-            Verb("attach", OPERATE, "Attach it to a machine.", specs.WithMachine),
+            Verb("assign", OPERATE, "Make real what is only modelled, attached to a machine.", specs.MachineChoice),
+            Verb("attach", OPERATE, "Attach it to a machine.", specs.MachineChoice),
             Verb("detach", OPERATE, "Detach it from its machine."),
             *_BIN,
             _DISCARD,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.machine import Actor
 from domain.machines.tables import GONE, TABLES, S
+from domain.statetable import Actor
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Others:
     named: bool = False
 
 
-Stage = Own | Others
+ActionStage = Own | Others
 
 # What the hypervisor is told for an action, by the status that the object came from; `*` is any other.
 # fmt: off
@@ -111,7 +111,7 @@ def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
     return known.get(came_from, known.get("*", ()))
 
 
-def stages(kind: str, action: str, came_from: str) -> tuple[Stage, ...]:
+def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
     """The whole of an action: what comes first for the object itself, then others go along, then the rest."""
     own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
     if not along:
@@ -120,7 +120,7 @@ def stages(kind: str, action: str, came_from: str) -> tuple[Stage, ...]:
     return (*([Own(first)] if first else []), *along, Own(own[len(first) :]))
 
 
-def takes_along(kind: str, action: str, status: str) -> str:
+def related_during(kind: str, action: str, status: str) -> str:
     """The status that an object shows while it is taken through an action; empty if its status does not allow it.
 
     What goes along into the recycle bin must be able to come back: a record alone stays as it is.
@@ -133,7 +133,7 @@ def takes_along(kind: str, action: str, status: str) -> str:
     return ""
 
 
-def lands(kind: str, action: str, came_from: str) -> str:
+def related_ends_in(kind: str, action: str, came_from: str) -> str:
     """The status that an object taken along ends in when all went well."""
     rows = TABLES[kind].rows
-    return next(row.success(came_from) for row in rows if row.action == action and row.source == came_from)
+    return next(row.success_status(came_from) for row in rows if row.action == action and row.source == came_from)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from domain.errors import Category, Refused, several
+from domain.errors import Category, Refused, join_first
 from domain.machines.tables import GONE, IN_BIN, S
 from domain.paths import ancestors, kind_of, name_of, short
 
@@ -59,15 +59,15 @@ def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
                 Category.NOT_FOUND, f"there is no such {kind_of(above)}: {above}", f"create it first: {_make(above)}"
             )
         if status != _PARENT_IN_USE[kind_of(above)]:
-            raise _no(f"{action} of {path} is not possible: {above} is {status}", f"see: starter history {above}")
+            raise _refused(f"{action} of {path} is not possible: {above} is {status}", f"see: starter history {above}")
 
 
 def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str, str]) -> None:
     """Refused if something lives in what is to go, unless all of it is meant."""
     living = sorted(each for each, status in contents.items() if status not in (*GONE, *IN_BIN))
     if living and not cascade:
-        raise _no(
-            f"{action} of {path} is not possible: {several(living, _SHOWN, ', ')} live in it",
+        raise _refused(
+            f"{action} of {path} is not possible: {join_first(living, _SHOWN, ', ')} live in it",
             "add --cascade to take them along, or take them away first",
         )
 
@@ -77,14 +77,15 @@ def check_image(path: str, status: str | None) -> None:
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no image {name_of(path)}", f"create it first: {_make(path)}")
     if status != S.CREATED:
-        raise _no(f"{path} is {status}", f"starter image enable {name_of(path)}")
+        raise _refused(f"{path} is {status}", f"starter image enable {name_of(path)}")
 
 
 def check_unused(path: str, action: str, users: Iterable[str]) -> None:
     """Refused if machines were made from this image; those in the recycle bin count, they may come back."""
     if found := sorted(users):
-        raise _no(
-            f"{action} of {path} is not possible: it is in use by {several(found, _SHOWN, ', ')}", "destroy those first"
+        raise _refused(
+            f"{action} of {path} is not possible: it is in use by {join_first(found, _SHOWN, ', ')}",
+            "destroy those first",
         )
 
 
@@ -93,9 +94,9 @@ def check_node(name: str, status: str | None, room: int, needed: int, here: str 
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no node {name}", "see what there is: starter node list")
     if name == here:
-        raise _no(f"the machine is on node {name} already", "name another one: starter node list")
+        raise _refused(f"the machine is on node {name} already", "name another one: starter node list")
     if status != S.ENABLED:
-        raise _no(f"node {name} is {status}", "name another one: starter node list")
+        raise _refused(f"node {name} is {status}", "name another one: starter node list")
     if room < needed:
         message = f"node {name} is full: {max(room, 0)} GiB are free, {needed} are needed"
         raise Refused(Category.QUOTA, message, "name another one, or none: the one with most room is taken then")
@@ -104,23 +105,27 @@ def check_node(name: str, status: str | None, room: int, needed: int, here: str 
 def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
     """Refused if there is no other node in use to take machines."""
     if not [each for each in enabled if each != name]:
-        raise _no(f"{what} is not possible: there is no other enabled node", "take one into use: starter node create")
+        raise _refused(
+            f"{what} is not possible: there is no other enabled node", "take one into use: starter node create"
+        )
 
 
 def check_disk(action: str, disk: str, status: str | None, of: str, machine: str) -> None:
     """Refused if the disk is not as the machine's action needs it."""
     if action == "add-disk":
         if status not in (None, *GONE):
-            raise _no(f"disk {disk} exists already, under {status}", f"attach it: starter disk attach {short(disk)}")
+            raise _refused(
+                f"disk {disk} exists already, under {status}", f"attach it: starter disk attach {short(disk)}"
+            )
         return
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no such disk: {disk}", f"create it: {_make(disk)}")
     wanted = S.CREATED if action == "attach-disk" else S.ASSIGNED
     if status != wanted:
         where = f", attached to {of}" if of else ""
-        raise _no(f"{action} is not possible: disk {disk} is {status}{where}", f"see: starter history {disk}")
+        raise _refused(f"{action} is not possible: disk {disk} is {status}{where}", f"see: starter history {disk}")
     if action == "detach-disk" and of != machine:
-        raise _no(f"disk {disk} is attached to {of}, not to {machine}", f"starter disk detach {short(disk)}")
+        raise _refused(f"disk {disk} is attached to {of}, not to {machine}", f"starter disk detach {short(disk)}")
 
 
 def check_machine(action: str, machine: str, status: str | None) -> None:
@@ -129,13 +134,13 @@ def check_machine(action: str, machine: str, status: str | None) -> None:
         raise Refused(Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_make(machine)}")
     if status not in _USABLE_MACHINE:
         hint = f"restore it: starter machine restore {short(machine)}" if status == S.DELETED else "try again later"
-        raise _no(f"{action} is not possible: machine {machine} is {status}", hint)
+        raise _refused(f"{action} is not possible: machine {machine} is {status}", hint)
 
 
 def check_bin(path: str, status: str, kept: Any, number: int) -> None:
     """Refused if it was restored meanwhile, or deleted anew: then its time is not over."""
     if status not in IN_BIN or kept != number:
-        raise _no(f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done")
+        raise _refused(f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done")
 
 
 def tenant_of(path: str) -> str:
@@ -164,5 +169,5 @@ def _make(path: str) -> str:
     return f"starter {kind_of(path)} create {short(path)}"
 
 
-def _no(message: str, hint: str) -> Refused:
+def _refused(message: str, hint: str) -> Refused:
     return Refused(Category.NOT_ALLOWED, message, hint)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from domain.fields import Name, valid
+from domain.fields import Name, validator
 from domain.model import Model
 from domain.paths import check_name
 
@@ -22,33 +22,33 @@ def _machine(text: str) -> str:
     return "/".join(map(check_name, names))
 
 
-MachineName = Annotated[str, valid(_machine)]
+MachineName = Annotated[str, validator(_machine)]
 Days = Annotated[float, Field(ge=0, le=3650)]
 
 
-class New(Model):
+class NewObjectSpec(Model):
     """What a new object is given. It is kept whole, with what was not said."""
 
     description: str = Field("", max_length=500, description="What it is for.")
 
 
-class NewAccount(New):
+class NewAccount(NewObjectSpec):
     """A new account, and how long what is deleted in it can be restored."""
 
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
 
-class Modelled(New):
+class DeployableSpec(NewObjectSpec):
     """What can be kept as a record alone, until it is deployed."""
 
     virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
 
 
-class NewCloudspace(Modelled):
+class NewCloudspace(DeployableSpec):
     """A new cloudspace: a network with its firewall."""
 
 
-class NewMachine(Modelled):
+class NewMachine(DeployableSpec):
     """A new machine: its image, its memory, and where it should run."""
 
     image: Name = Field(description="The image that it starts from.")
@@ -56,19 +56,19 @@ class NewMachine(Modelled):
     node: Name | None = Field(None, description="Where it should run; else where there is most room.")
 
 
-class NewDisk(Modelled):
+class NewDisk(DeployableSpec):
     """A new disk, by its size."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class NewImage(Modelled):
+class NewImage(DeployableSpec):
     """A new image for machines to start from, by its size."""
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
-class NewNode(New):
+class NewNode(NewObjectSpec):
     """A new node, and how much memory it has for machines."""
 
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
@@ -104,19 +104,19 @@ class Migrate(Model):
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
-class WithDisk(Model):
+class DiskChoice(Model):
     """Which disk a machine gets or gives up."""
 
     disk: Name = Field(description="A disk of the same account.")
 
 
-class AddDisk(WithDisk):
+class AddDisk(DiskChoice):
     """A disk that is made and attached at once."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
-class WithMachine(Model):
+class MachineChoice(Model):
     """Which machine a disk is attached to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")

@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from domain.errors import Category, Refused
-from domain.machine import NONE, SAME, Actor, Row, StateTable
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
-class Status(StrEnum):
+class MachineStatus(StrEnum):
     """The statuses of accounts, cloudspaces, machines, disks, images and nodes."""
 
     VIRTUAL = "VIRTUAL"
@@ -60,7 +60,7 @@ def row(action: str, source: str, during: str | None, then: str, otherwise: str 
     return Row(action, source, during, then, otherwise, **more)
 
 
-S = Status
+S = MachineStatus
 GROUP = Actor.GROUP
 _DEPLOYED_MACHINE = (S.RUNNING, S.PAUSED, S.HALTED)
 _DISK_ACTIONS = {
@@ -74,7 +74,7 @@ _DISK_ACTIONS = {
 _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
 
 
-def _modelled_only(status: Status) -> tuple[Row, ...]:
+def _modelled_only(status: MachineStatus) -> tuple[Row, ...]:
     """Of a record alone, as a failed create leaves it, there is nothing to keep in the recycle bin."""
     gone = tuple(row(action, status, during, S.DESTROYED)
                  for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
@@ -193,7 +193,7 @@ def validate_transition(object_type: str, init_state: str, desired_state: str) -
     if object_type not in TABLES:
         raise Refused(Category.INVALID, f"unknown object type {object_type[:40]!r}", f"types are: {', '.join(TABLES)}")
     return any(
-        row.source == init_state and row.success(init_state) == desired_state
+        row.source == init_state and row.success_status(init_state) == desired_state
         for row in TABLES[object_type].rows
         if row.actor == Actor.USER and row.during and row.source != NONE
     )

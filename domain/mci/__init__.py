@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from domain.kinds import Kind, Program, Verb
 from domain.mci.messages import ADOPT_ORPHAN, REMOVE_ORPHAN, SCALE_GROUP
-from domain.mci.spec import MciSpec, Scale, StraySpec, SubGroup
+from domain.mci.specs import MciSpec, Scale, StraySpec, SubGroup
 from domain.mci.status import EMPTY, aggregate, status_count
-from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, Phase, Status
+from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, MciPhase, VmStatus
 from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
 
 __all__ = [
@@ -22,11 +22,11 @@ __all__ = [
     "TIE_ORDER",
     "VM",
     "WANTED",
+    "MciPhase",
     "MciSpec",
-    "Phase",
     "Scale",
-    "Status",
     "SubGroup",
+    "VmStatus",
     "aggregate",
     "status_count",
 ]

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from domain.errors import Category, several
-from domain.mci.spec import MciSpec
+from domain.errors import Category, join_first
+from domain.mci.specs import MciSpec
 from domain.mci.strays import Adoption
-from domain.model import Chunk, Model, Refusal, ShortText, Trouble, Word
+from domain.model import Chunk, Model, Refusal, ShortText, ShortWord, TargetFailure
 
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
@@ -44,11 +44,11 @@ PROBLEMS_SHOWN = 5
 class Decision(Model):
     """What `continue` and `withdraw` carry: who says so, and why."""
 
-    requested_by: Word = ""
+    requested_by: ShortWord = ""
     reason: ShortText = ""
 
 
-class Wants(Model):
+class PlaceNeeds(Model):
     """What VMs of one place are made from."""
 
     place: str
@@ -62,7 +62,7 @@ class Examination(Model):
     refusal: Refusal | None = None
     connections: dict[str, tuple[str, str]] = {}  # name -> cloud and region
     providers: dict[str, str] = {}  # cloud/region -> who serves it, where that is not simulated
-    unknown: list[Wants] = []
+    unknown: list[PlaceNeeds] = []
 
     def located(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The spec with the cloud and the region of every connection that it names, and with who serves them."""
@@ -85,21 +85,21 @@ class Findings(Model):
 def not_offered(answers: Sequence[Findings]) -> Refusal | None:
     """A refusal if a cloud says clearly that it lacks something."""
     if problems := [problem for each in answers for problem in each.problems if each.clear]:
-        message, hint = several(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
+        message, hint = join_first(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
         return Refusal(category=Category.INVALID, message=message, hint=hint)
     return None
 
 
-class Visit(Model):
+class PlaceVisit(Model):
     """An MCI at one place: to prepare it, or to leave it."""
 
     path: str
     epoch: int
-    wants: Wants
+    wants: PlaceNeeds
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ConnectionHold:
     """A wish to prepare or release a connection, alone, for so long by the database's clock."""
 
     place: str
@@ -109,7 +109,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldConnection:
     """A connection that is held. `epoch` rises with every hold: an order that names a lower one is too late."""
 
     place: str
@@ -118,7 +118,7 @@ class Held:
     resources: dict[str, str]
 
 
-class Leave(StrEnum):
+class LeaveResult(StrEnum):
     """What it means that an MCI leaves a place."""
 
     SHARED = "shared"  # others use what is there
@@ -145,7 +145,7 @@ class Enrolled(Model):
     chunks: list[Chunk] = []
     targets: int = 0
     lost: int = 0
-    troubles: list[Trouble] = []
+    troubles: list[TargetFailure] = []
 
 
 class Survey(Model):
@@ -157,7 +157,7 @@ class Survey(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SurveyedVm:
     """A VM as a survey finds it in the inventory."""
 
     path: str
@@ -171,7 +171,7 @@ class Known:
 class Correction:
     """What a cloud says of a VM, against what we thought. The same status with other facts is one, too."""
 
-    known: Known
+    known: SurveyedVm
     status: str
     info: dict[str, Any]
     message: str = ""
@@ -186,7 +186,7 @@ class SurveyPlan(Model):
     places: list[str] = []
 
 
-class Look(Model):
+class SurveyPlace(Model):
     """One place of a survey."""
 
     survey: Survey
@@ -256,7 +256,7 @@ class Orphans(Model):
     after: Orphan | None = None
 
 
-class Unanswered(Model):
+class UnansweredOrder(Model):
     """A VM whose record went before any cloud had answered for it: its creation may be carried out yet."""
 
     place: str
@@ -265,7 +265,7 @@ class Unanswered(Model):
     since: datetime
 
 
-class Directory(Protocol):
+class ConnectionDirectory(Protocol):
     """Connections by name. The built-in ones are the simulated clouds'; a file can replace them."""
 
     def find(self, name: str) -> tuple[str, str] | None:
@@ -287,14 +287,14 @@ class Directory(Protocol):
         ...
 
 
-class Book(Protocol):
+class MciStore(Protocol):
     """What is kept for this family besides objects. Every method is one transaction."""
 
-    async def unchecked(self, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+    async def unverified(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
         """Of what is wanted, what no cloud was lately seen to offer."""
         ...
 
-    async def remember(self, wanted: Wants, at: datetime) -> None:
+    async def remember(self, wanted: PlaceNeeds, at: datetime) -> None:
         """A cloud offers all of this."""
         ...
 
@@ -302,25 +302,25 @@ class Book(Protocol):
         """What the VMs of a place share: what -> cloud id."""
         ...
 
-    async def hold(self, wish: Hold) -> Held | None:
+    async def hold(self, wish: ConnectionHold) -> HeldConnection | None:
         """Hold a connection. None: another one holds it."""
         ...
 
-    async def renew(self, held: Held, lasts: timedelta) -> bool:
+    async def renew_hold(self, held: HeldConnection, lasts: timedelta) -> bool:
         """Go on holding. False: the hold was lost."""
         ...
 
-    async def keep(self, held: Held, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+    async def keep(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
         """A resource was ordered or may be going (no id), was made, or removed (None). False: the hold was lost."""
         ...
 
-    async def let_go(self, held: Held) -> None: ...
+    async def let_go(self, held: HeldConnection) -> None: ...
 
-    async def leave(self, wish: Hold, path: str) -> Leave:
+    async def leave(self, wish: ConnectionHold, path: str) -> LeaveResult:
         """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
         ...
 
-    async def left(self, held: Held, path: str) -> bool:
+    async def left(self, held: HeldConnection, path: str) -> bool:
         """Everything there is removed. False: the hold was lost."""
         ...
 
@@ -344,7 +344,7 @@ class Book(Protocol):
         """Whom a survey must ask about."""
         ...
 
-    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
         """The VMs of a chunk that are in one of these statuses."""
         ...
 
@@ -360,22 +360,22 @@ class Book(Protocol):
         """Where creations were ordered that nobody answered before their records went."""
         ...
 
-    async def unanswered(self, place: str, after: Unanswered | None, limit: int) -> list[Unanswered]:
+    async def unanswered_page(self, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
         """A page of them, from after one of them on."""
         ...
 
-    async def forget(self, some: Sequence[Unanswered]) -> None:
+    async def forget(self, some: Sequence[UnansweredOrder]) -> None:
         """Nothing will come of these any more."""
         ...
 
 
-def wants(spec: MciSpec) -> list[Wants]:
+def needs_by_place(spec: MciSpec) -> list[PlaceNeeds]:
     """What is needed in each place, in the order of the places."""
     found: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for group in spec.subGroups:
         found[group.place][0].add(group.specId)
         found[group.place][1].add(group.imageId)
     return [
-        Wants(place=place, specs=sorted(specs), images=sorted(images))
+        PlaceNeeds(place=place, specs=sorted(specs), images=sorted(images))
         for place, (specs, images) in sorted(found.items())
     ]

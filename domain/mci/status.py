@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from domain.mci.tables import TIE_ORDER, S, Status
+from domain.mci.tables import TIE_ORDER, S, VmStatus
 
 EMPTY = "Empty"  # an MCI of which everything was refined away
 
 
-def counts_by_status(counts: Mapping[str, int]) -> dict[Status, int]:
+def counts_by_status(counts: Mapping[str, int]) -> dict[VmStatus, int]:
     """VMs per status, in tie order; a word that we do not know counts as Undefined."""
     known = {status.value for status in TIE_ORDER}
     tidy = dict.fromkeys(TIE_ORDER, 0)
     for word, number in counts.items():
-        tidy[Status(word) if word in known else S.UNDEFINED] += number
+        tidy[VmStatus(word) if word in known else S.UNDEFINED] += number
     return tidy
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from domain.machine import NONE, SAME, Actor, Row, StateTable
 from domain.ports import VmState
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
-class Status(StrEnum):
+class VmStatus(StrEnum):
     """What a VM can be."""
 
     CREATING = "Creating"
@@ -23,21 +23,21 @@ class Status(StrEnum):
     UNDEFINED = "Undefined"
 
 
-class Phase(StrEnum):
+class MciPhase(StrEnum):
     """What an MCI can be besides, before there is any VM."""
 
     PREPARING = "Preparing"
     PREPARED = "Prepared"
 
 
-class Stray(StrEnum):
+class OrphanStatus(StrEnum):
     """What an orphan can be, while it is acted on."""
 
     REMOVING = "Removing"
     ADOPTING = "Adopting"
 
 
-S, P = Status, Phase
+S, P = VmStatus, MciPhase
 
 # What a cloud may find a VM to be when an action on it did not end as ordered.
 _UNSETTLED = (S.CREATING, S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING)
@@ -98,8 +98,8 @@ MCI = StateTable("mci", "MCI", (
 # A VM outside that no record knows. It is kept only while it is acted on, below the path that it carries.
 ORPHAN = StateTable("orphan", "Orphan", (
     #   action       from          while           then          else
-    Row("remove",    NONE,         Stray.REMOVING, NONE,         NONE),
-    Row("adopt",     NONE,         Stray.ADOPTING, NONE,         NONE),   # the VM's record goes by its own rows
+    Row("remove",    NONE,         OrphanStatus.REMOVING, NONE,         NONE),
+    Row("adopt",     NONE,         OrphanStatus.ADOPTING, NONE,         NONE),   # the VM's record goes by its own rows
 ))
 
 # Ties go to the earlier one.
@@ -112,9 +112,9 @@ TIE_ORDER = (
 # only with its VM.
 ORDERS = {"scale-out": "create"} | dict.fromkeys(_REMOVED, "terminate")
 REMOVING = tuple(_REMOVED)
-WANTED = {row.action: S.TERMINATED if row.then == NONE else Status(row.then) for row in VM.rows if row.during}
+WANTED = {row.action: S.TERMINATED if row.then == NONE else VmStatus(row.then) for row in VM.rows if row.during}
 
-OBSERVED: dict[VmState, Status] = {
+OBSERVED: dict[VmState, VmStatus] = {
     VmState.RUNNING:    S.RUNNING,
     VmState.STOPPED:    S.SUSPENDED,
     VmState.TERMINATED: S.TERMINATED,

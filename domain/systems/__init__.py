@@ -6,31 +6,39 @@ from pydantic import Field
 
 from domain.kinds import Kind, Verb
 from domain.model import Model
-from domain.systems.backend import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
-from domain.systems.definition import CreateSystem, DeployPart
+from domain.systems.ports import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
+from domain.systems.specs import DeploySpec, SystemSpec
 from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive
 
 
-class TearDown(Model):
+class TearDownSpec(Model):
     """What `system teardown` and `system delete` take."""
 
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
 
 
-_DEPLOY = Verb("deploy", DEPLOY_PART, "Replace the definition at a path and roll it out.", DeployPart, named=True)
+_DEPLOY = Verb("deploy", DEPLOY_PART, "Replace the definition at a path and roll it out.", DeploySpec, named=True)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
         table=SYSTEM,
         scope=("system",),
         verbs=(
-            Verb("create", CREATE_SYSTEM, "Make a system, with no services yet.", CreateSystem),
+            Verb("create", CREATE_SYSTEM, "Make a system, with no services yet.", SystemSpec),
             _DEPLOY,
             Verb(
-                "teardown", TEAR_DOWN_SYSTEM, "Stop and remove every service; the system stays.", TearDown, named=True
+                "teardown",
+                TEAR_DOWN_SYSTEM,
+                "Stop and remove every service; the system stays.",
+                TearDownSpec,
+                named=True,
             ),
             Verb(
-                "delete", DELETE_SYSTEM, "Tear the system down and forget it, whatever runs.", TearDown, preempts=True
+                "delete",
+                DELETE_SYSTEM,
+                "Tear the system down and forget it, whatever runs.",
+                TearDownSpec,
+                preempts=True,
             ),
         ),
         help="Trees of services, deployed part by part.",

@@ -12,11 +12,11 @@ from hashlib import sha256
 from typing import Any
 
 from domain.errors import Category, Refused
-from domain.machine import NONE
 from domain.model import Move
 from domain.paths import check_name, check_path, name_of, parent_of
-from domain.systems.definition import Node, flatten, is_service, kept
-from domain.systems.tables import BACKEND, PART, State
+from domain.statetable import NONE
+from domain.systems.specs import Node, flatten, is_service, stored_spec
+from domain.systems.tables import BACKEND, PART, PartState
 
 CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
 FIRST_BACKOFF = 0.1
@@ -26,7 +26,7 @@ FORMER = "former"  # in a part's info: what it was before the last deploy that c
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningInstance:
     """An instance as a roll-out sees it."""
 
     token: str
@@ -35,7 +35,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class InstanceSteps:
     """What to do next for a service: start so many as now wanted, stop these."""
 
     start: int = 0
@@ -43,7 +43,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ServiceFacts:
     """What a backend says about one service. `generation`: of the order that it has seen; `current`: healthy
     instances of the definition that was ordered."""
 
@@ -79,7 +79,7 @@ class Facts:
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
 
 
-def next_steps(node: Node, running: Sequence[Running]) -> Steps:
+def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
     """The next steps of a rolling update or a scaling. Never fewer healthy than wanted less maxUnavailable,
     as far as there were; never more alive than wanted and maxSurge, as far as there were not."""
     want, now = node.instances, revision(node)
@@ -93,7 +93,7 @@ def next_steps(node: Node, running: Sequence[Running]) -> Steps:
             stop.append(each.token)
             spare -= each.healthy
     superfluous = sorted(new, key=lambda one: one.healthy)[: max(len(new) - want, 0)]
-    return Steps(start, tuple(stop + [each.token for each in superfluous]))
+    return InstanceSteps(start, tuple(stop + [each.token for each in superfluous]))
 
 
 def revision(node: Node) -> str:
@@ -107,22 +107,22 @@ def backoff(crashes: int) -> float:
     return float(min(FIRST_BACKOFF * 2 ** min(crashes, 20), LONGEST_BACKOFF))
 
 
-def observed(status: str, facts: Facts) -> str:
+def observed(status: str, facts: ServiceFacts) -> str:
     """What a service without an action is, now that the backend has spoken: instances come and go by themselves."""
     if status not in PART.stable:
         return status  # an action is under way, and says it itself
     if facts.settled():
-        return State.STABLE
-    if status == State.FAILED:
+        return PartState.STABLE
+    if status == PartState.FAILED:
         return status
-    return State.SCALING if facts.miscounted() else State.DEGRADED
+    return PartState.SCALING if facts.miscounted() else PartState.DEGRADED
 
 
-def landed(status: str, facts: Facts | None, generation: int) -> str:
+def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
     """Where a service belongs whose deploy ends now."""
     if facts and facts.settled(generation):
-        return State.STABLE
-    return State.FAILED if status == State.PENDING else State.DEGRADED
+        return PartState.STABLE
+    return PartState.FAILED if status == PartState.PENDING else PartState.DEGRADED
 
 
 def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
@@ -143,38 +143,38 @@ def _below(path: str, services: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredPart:
     """A part as the inventory has it."""
 
     path: str
     status: str
     spec: dict[str, Any]
-    came_from: str = State.STABLE
+    came_from: str = PartState.STABLE
     under_way: bool = True
 
 
-def replacement(path: str, definition: Node, there: Mapping[str, Kept]) -> list[Move]:
+def replacement(path: str, definition: Node, there: Mapping[str, StoredPart]) -> list[Move]:
     """The moves by which the definition below a path becomes this one. What is alike and well is left alone."""
-    wanted = {at: kept(node) for at, node in flatten(path, definition) if at != path}
+    wanted = {at: stored_spec(node) for at, node in flatten(path, definition) if at != path}
     moves: list[Move] = []
     for at, spec in wanted.items():
         moves += _change(there.get(at), at, spec)
     for at, part in there.items():
         if at not in wanted:
-            moves.append(Move(path=at, to=State.DELETING, action="remove", info={FORMER: {"spec": part.spec}}))
+            moves.append(Move(path=at, to=PartState.DELETING, action="remove", info={FORMER: {"spec": part.spec}}))
     return moves
 
 
-def _change(part: Kept | None, path: str, spec: dict[str, Any]) -> list[Move]:
-    if part and part.spec == spec and (part.status == State.STABLE or not is_service(spec)):
+def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Move]:
+    if part and part.spec == spec and (part.status == PartState.STABLE or not is_service(spec)):
         return []
     former = {FORMER: {"spec": part.spec if part else None}}
-    to = State.UPDATING if part else State.PENDING
+    to = PartState.UPDATING if part else PartState.PENDING
     moves = [Move(path=path, to=to, action="deploy", spec=spec, info=former)]
     if not is_service(spec):  # a system has no instances of its own: nothing to wait for
-        moves.append(Move(path=path, to=State.STABLE, action="deploy"))
+        moves.append(Move(path=path, to=PartState.STABLE, action="deploy"))
     elif part and only_rescaled(part.spec, spec):
-        moves.append(Move(path=path, to=State.SCALING))
+        moves.append(Move(path=path, to=PartState.SCALING))
     return moves
 
 
@@ -184,31 +184,31 @@ def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return same and before.get("instances") != after.get("instances")
 
 
-def reversal(parts: Iterable[tuple[Kept, dict[str, Any]]]) -> list[Move]:
+def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
     """The moves that take a deploy back, from the parts that it touched and what they were before."""
     moves: list[Move] = []
     for part, former in parts:
         if former["spec"] is None:
-            by = "" if part.status == State.PENDING else "remove"
-            moves.append(Move(path=part.path, to=State.DELETING, action=by))
-        elif part.status == State.DELETING:
+            by = "" if part.status == PartState.PENDING else "remove"
+            moves.append(Move(path=part.path, to=PartState.DELETING, action=by))
+        elif part.status == PartState.DELETING:
             moves.append(Move(path=part.path, to=part.came_from))
         elif part.spec == former["spec"]:
             continue  # it was taken back already
         elif is_service(former["spec"]):
-            to = part.status if part.status == State.SCALING and part.under_way else State.UPDATING
+            to = part.status if part.status == PartState.SCALING and part.under_way else PartState.UPDATING
             moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
         else:
             moves.append(Move(path=part.path, to=part.status, spec=former["spec"]))
     return moves
 
 
-def observation(path: str, to: str, facts: Facts) -> Move:
+def observation(path: str, to: str, facts: ServiceFacts) -> Move:
     """What the backend says of a service at rest, as a move."""
-    return Move(path=path, to=to, actor=BACKEND, error="" if to == State.STABLE else facts.told()[:500])
+    return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.told()[:500])
 
 
-def check_fits(path: str, definition: Node, backend: str, parent: Kept | None, at_root: bool) -> None:
+def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
     """May this definition be put at this path? Refused if not."""
     if at_root and not definition.is_system:
         raise Refused(
@@ -240,15 +240,15 @@ def _images(path: str, definition: Node) -> list[str]:
     return [*(at for at, node in nodes if node.image), *of_jobs]
 
 
-def gone(path: str) -> Move:
+def removed_part(path: str) -> Move:
     """A part that was removed has left nothing behind."""
     return Move(path=path, to=NONE, action="remove")
 
 
-def still_there(path: str, facts: Sequence[Facts]) -> Move:
+def still_there(path: str, facts: Sequence[ServiceFacts]) -> Move:
     """A part that was to go, and of which services are left when the removal ends."""
     own = next((each for each in facts if each.path == path), None)
-    return Move(path=path, to=State.DEGRADED, action="remove", error=own.left()[:500] if own else "")
+    return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.left()[:500] if own else "")
 
 
 def is_at(path: str, prefix: str) -> bool:

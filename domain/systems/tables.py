@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from domain.machine import NONE, SAME, Actor, Row, StateTable
+from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 BACKEND = "Backend"  # the actor: what runs the services says how they are
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """The statuses of systems and of their parts."""
 
     PENDING = "pending"
@@ -26,7 +26,7 @@ class State(StrEnum):
     DEGRADED = "degraded"
 
 
-class Stage(StrEnum):
+class DeployStage(StrEnum):
     """How far a deploy or a teardown is."""
 
     PENDING = "pending"
@@ -36,7 +36,7 @@ class Stage(StrEnum):
     FAILED = "failed"
 
 
-S, G = State, Stage
+S, G = PartState, DeployStage
 _AT_REST = (S.STABLE, S.DEGRADED, S.FAILED, S.SCALING)
 
 # fmt: off
@@ -102,7 +102,7 @@ def derive(phase: str, counts: Mapping[str, int]) -> str:
     if phase in (S.PENDING, S.FAILED, S.DELETING) or not any(counts.values()):
         return phase
 
-    def some(*states: State) -> bool:
+    def some(*states: PartState) -> bool:
         return any(counts.get(state, 0) for state in states)
 
     if some(S.DEGRADED, S.FAILED):

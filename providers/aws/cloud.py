@@ -8,13 +8,13 @@ from math import inf
 
 from domain.connections import AwsConnection
 from domain.errors import Rejected
-from domain.ports import Answer, Order, Resource, VmFacts
+from domain.ports import SharedResource, VmAnswer, VmFacts, VmOrder
 from providers.aws import tags
-from providers.aws.credentials import found
+from providers.aws.credentials import describe_source
 from providers.aws.ec2 import Ec2
 from providers.aws.instances import VERBS
-from providers.aws.machines import Machines
 from providers.aws.network import Network
+from providers.aws.vms import Ec2Vms
 
 
 class AwsCloud:
@@ -32,14 +32,14 @@ class AwsCloud:
         self._credentials = connection.credentials
         self._ec2 = Ec2(connection, call_seconds)
         self._network = Network(self._ec2, connection.options)
-        self._machines = Machines(self._ec2, self._network, connection.options)
+        self._machines = Ec2Vms(self._ec2, self._network, connection.options)
 
-    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         if complaint := self._complaint(verb, region, orders):
             return [Rejected(complaint) for _ in orders]
         return await self._machines.perform(verb, orders)
 
-    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         self._check(region)
         return await self._machines.describe(orders)
 
@@ -57,17 +57,17 @@ class AwsCloud:
         absent += [f"image {_told(name, real)}" for name, real in amis.items() if real not in there]
         return [f"aws/{region} has no {what}" for what in absent]
 
-    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         self._check(region)
         return await self._network.prepare(resource, made)
 
-    async def release(self, region: str, resource: Resource) -> None:
+    async def release(self, region: str, resource: SharedResource) -> None:
         self._check(region)
         await self._network.release(resource)
 
     async def credentials(self) -> str:
         """Where they were found, in words. Refused: nowhere."""
-        return await asyncio.to_thread(found, self._credentials, self.region)
+        return await asyncio.to_thread(describe_source, self._credentials, self.region)
 
     async def check(self) -> str:
         """Ask EC2 something harmless: are the credentials good? Returns a few words; raises a ProviderError."""
@@ -97,7 +97,7 @@ class AwsCloud:
         if region != self.region:
             raise Rejected(f"this connection is for aws/{self.region}, not for aws/{region}")
 
-    def _complaint(self, verb: str, region: str, orders: Sequence[Order]) -> str:
+    def _complaint(self, verb: str, region: str, orders: Sequence[VmOrder]) -> str:
         if verb not in VERBS:
             return f"unknown verb {verb!r}: aws knows {', '.join(VERBS)}"
         if region != self.region:

@@ -32,7 +32,7 @@ def session(credentials: Credentials, region: str) -> Any:
     return boto3.Session(botocore_session=core, region_name=region, **given)
 
 
-def found(credentials: Credentials, region: str) -> str:
+def describe_source(credentials: Credentials, region: str) -> str:
     """Where credentials were found, in words; never what they are. Refused: nowhere."""
     if session(credentials, region).get_credentials() is None:
         raise _missing("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")

@@ -15,7 +15,7 @@ import structlog
 from domain.connections import AwsConnection
 from domain.errors import Refused, Rejected
 from providers.aws.credentials import session
-from providers.aws.errors import Declined, mapped
+from providers.aws.errors import Declined, translate_error
 
 THREADS = 32  # the most VMs of a region that are worked on at once, and a few reads
 PAGE = 1_000
@@ -47,7 +47,7 @@ class Ec2:
         """A call after whose failure it may be unknown whether it was carried out."""
         return await self._call(operation, arguments, changing=True)
 
-    async def soon(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
+    async def change_eventually(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
         """A change of what was made a moment ago: EC2 may need some seconds until it knows of it everywhere."""
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + seconds, FIRST_PAUSE
@@ -106,7 +106,7 @@ class Ec2:
         try:
             return getattr(client, operation)(**arguments)
         except Exception as error:
-            known = mapped(error, changing, self._secrets)
+            known = translate_error(error, changing, self._secrets)
             if known is None:
                 raise
             raise known from None  # the original holds the request, and that its signature
@@ -141,7 +141,7 @@ class Ec2:
         try:
             found = str(client.get_caller_identity()["Account"])
         except Exception as error:
-            raise mapped(error, changing=False, secrets=self._secrets) or error from None
+            raise translate_error(error, changing=False, secrets=self._secrets) or error from None
         if found != (wanted := self._connection.options.account):
             raise Rejected(f"the credentials are of the AWS account {found}, not of {wanted}: they are not used")
 
@@ -152,6 +152,6 @@ def _secrets(account: Any) -> list[str]:
         keys = account.get_credentials()
         frozen = keys.get_frozen_credentials() if keys else None
     except Exception as error:
-        known = mapped(error, changing=False)
+        known = translate_error(error, changing=False)
         raise known or error from None
     return [word for word in (frozen.secret_key, frozen.token, frozen.access_key) if word] if frozen else []

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, brief
+from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome, one_line
 
 MAX_TEXT = 300
 
@@ -52,13 +52,13 @@ class Declined(Rejected):
         return self.code.endswith((".NotFound", ".NotAttached"))
 
 
-def mapped(error: Exception, changing: bool, secrets: Iterable[str] = ()) -> ProviderError | None:
+def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = ()) -> ProviderError | None:
     """The error as activities know it. None: it is nothing of EC2's or of the way to it, but a bug of ours."""
     botocore = import_module("botocore.exceptions")
     not_reached = (botocore.EndpointConnectionError, botocore.ConnectTimeoutError, botocore.ProxyConnectionError)
     if isinstance(error, botocore.ClientError):
         return _answered(error, changing, secrets)
-    said = scrubbed(f"{type(error).__name__}: {error}", secrets)
+    said = without_secrets(f"{type(error).__name__}: {error}", secrets)
     if isinstance(error, botocore.ProfileNotFound | botocore.NoCredentialsError | botocore.PartialCredentialsError):
         return Rejected(f"AWS credentials: {said}")
     if isinstance(error, not_reached):
@@ -74,7 +74,7 @@ def mapped(error: Exception, changing: bool, secrets: Iterable[str] = ()) -> Pro
 def _answered(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderError:
     told, meta = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
     code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
-    said = scrubbed(f"{code}: {told.get('Message', '')}", secrets)
+    said = without_secrets(f"{code}: {told.get('Message', '')}", secrets)
     if code in THROTTLED or status == 429:
         return Throttled(said, _retry_after(meta.get("HTTPHeaders", {})))
     if code in NO_CAPACITY:
@@ -92,11 +92,11 @@ def _answered(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderErr
     return Declined(said, code)
 
 
-def scrubbed(text: str, secrets: Iterable[str]) -> str:
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
     """One short line without any of these secrets, and without access keys."""
     for secret in secrets:
         text = text.replace(secret, "***")
-    return brief(_ACCESS_KEY.sub("***", text), MAX_TEXT)
+    return one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT)
 
 
 def _retry_after(headers: dict[str, str]) -> float | None:

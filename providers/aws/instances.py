@@ -20,7 +20,7 @@ STATES: dict[str, VmState] = {
 }
 
 
-class Step(StrEnum):
+class NextStep(StrEnum):
     """What to do about an instance next."""
 
     ORDER = "order"  # tell EC2 now
@@ -30,29 +30,29 @@ class Step(StrEnum):
 
 
 # EC2 refuses to stop what is still starting and to start what is still stopping: these are waited for.
-_STEPS: dict[tuple[str, VmState], Step] = {
-    ("create",    VmState.PENDING):     Step.WAIT,
-    ("create",    VmState.RUNNING):     Step.DONE,
-    ("create",    VmState.STOPPING):    Step.WAIT,   # made before, and stopped since: adopted as it is
-    ("create",    VmState.STOPPED):     Step.DONE,
-    ("create",    VmState.TERMINATING): Step.WAIT,
-    ("create",    VmState.TERMINATED):  Step.DONE,
-    ("suspend",   VmState.PENDING):     Step.WAIT,
-    ("suspend",   VmState.RUNNING):     Step.ORDER,
-    ("suspend",   VmState.STOPPING):    Step.WAIT,
-    ("suspend",   VmState.STOPPED):     Step.DONE,
-    ("resume",    VmState.PENDING):     Step.WAIT,
-    ("resume",    VmState.RUNNING):     Step.DONE,
-    ("resume",    VmState.STOPPING):    Step.WAIT,
-    ("resume",    VmState.STOPPED):     Step.ORDER,
-    ("reboot",    VmState.PENDING):     Step.WAIT,
-    ("reboot",    VmState.RUNNING):     Step.ORDER,
-    ("terminate", VmState.PENDING):     Step.ORDER,
-    ("terminate", VmState.RUNNING):     Step.ORDER,
-    ("terminate", VmState.STOPPING):    Step.ORDER,
-    ("terminate", VmState.STOPPED):     Step.ORDER,
-    ("terminate", VmState.TERMINATING): Step.WAIT,
-    ("terminate", VmState.TERMINATED):  Step.DONE,
+_STEPS: dict[tuple[str, VmState], NextStep] = {
+    ("create",    VmState.PENDING):     NextStep.WAIT,
+    ("create",    VmState.RUNNING):     NextStep.DONE,
+    ("create",    VmState.STOPPING):    NextStep.WAIT,   # made before, and stopped since: adopted as it is
+    ("create",    VmState.STOPPED):     NextStep.DONE,
+    ("create",    VmState.TERMINATING): NextStep.WAIT,
+    ("create",    VmState.TERMINATED):  NextStep.DONE,
+    ("suspend",   VmState.PENDING):     NextStep.WAIT,
+    ("suspend",   VmState.RUNNING):     NextStep.ORDER,
+    ("suspend",   VmState.STOPPING):    NextStep.WAIT,
+    ("suspend",   VmState.STOPPED):     NextStep.DONE,
+    ("resume",    VmState.PENDING):     NextStep.WAIT,
+    ("resume",    VmState.RUNNING):     NextStep.DONE,
+    ("resume",    VmState.STOPPING):    NextStep.WAIT,
+    ("resume",    VmState.STOPPED):     NextStep.ORDER,
+    ("reboot",    VmState.PENDING):     NextStep.WAIT,
+    ("reboot",    VmState.RUNNING):     NextStep.ORDER,
+    ("terminate", VmState.PENDING):     NextStep.ORDER,
+    ("terminate", VmState.RUNNING):     NextStep.ORDER,
+    ("terminate", VmState.STOPPING):    NextStep.ORDER,
+    ("terminate", VmState.STOPPED):     NextStep.ORDER,
+    ("terminate", VmState.TERMINATING): NextStep.WAIT,
+    ("terminate", VmState.TERMINATED):  NextStep.DONE,
 }
 
 OPERATIONS = {
@@ -65,9 +65,9 @@ OPERATIONS = {
 VERBS = ("create", *OPERATIONS)
 
 
-def step(verb: str, state: VmState) -> Step:
+def step(verb: str, state: VmState) -> NextStep:
     """What to do next. A state that nobody knows is waited for: it may be on the way to one that we know."""
-    return Step.WAIT if state is VmState.UNKNOWN else _STEPS.get((verb, state), Step.REFUSE)
+    return NextStep.WAIT if state is VmState.UNKNOWN else _STEPS.get((verb, state), NextStep.REFUSE)
 
 
 @dataclass(frozen=True, slots=True)

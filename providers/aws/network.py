@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from domain.connections import AwsOptions, Ingress
 from domain.errors import Rejected, UnknownOutcome
-from domain.ports import Resource
+from domain.ports import SharedResource
 from providers.aws import tags
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import Declined
@@ -46,7 +46,7 @@ class Network:
         self._options = options
         self._known: dict[str, str] = {}  # VPC -> our subnet in it
 
-    async def prepare(self, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, resource: SharedResource, made: Mapping[str, str]) -> str:
         """Make it, or find it made. Returns its id in EC2; a key's is its name."""
         match resource.what:
             case "vnet":
@@ -59,7 +59,7 @@ class Network:
             case _:
                 raise Rejected(f"EC2 shares no {resource.what!r}")
 
-    async def release(self, resource: Resource) -> None:
+    async def release(self, resource: SharedResource) -> None:
         """Remove it, and whatever a lost answer made twice. Not ours, or gone already: done."""
         removals = {"vnet": self._drop_vnet, "securityGroup": self._drop_security_group, "sshKey": self._drop_key}
         if resource.what not in removals:
@@ -93,14 +93,16 @@ class Network:
             )
             return str(made["Vpc"]["VpcId"])
 
-        vpc = await self._once(lambda: self._first_vpc(token), make)
+        vpc = await self._find_or_make(lambda: self._first_vpc(token), make)
         await self._subnet_in(vpc, owned)
         if self._options.public_addresses:
-            await self._open(vpc, owned)
+            await self._attach_gateway(vpc, owned)
         return vpc
 
     async def _first_vpc(self, token: str) -> str:
-        return min((vpc["VpcId"] for vpc in await self._ours("describe_vpcs", "Vpcs", {tags.TOKEN: token})), default="")
+        return min(
+            (vpc["VpcId"] for vpc in await self._list_owned("describe_vpcs", "Vpcs", {tags.TOKEN: token})), default=""
+        )
 
     async def _subnet_in(self, vpc: str, owned: tags.Tags) -> None:
         async def find() -> str:
@@ -114,15 +116,17 @@ class Network:
             )
             return str(made["Subnet"]["SubnetId"])
 
-        subnet = await self._once(find, make)
+        subnet = await self._find_or_make(find, make)
         public = {"Value": self._options.public_addresses}
         await self._soon("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
 
-    async def _open(self, vpc: str, owned: tags.Tags) -> None:
+    async def _attach_gateway(self, vpc: str, owned: tags.Tags) -> None:
         """A way to the internet: without it public addresses lead nowhere."""
 
         async def find() -> str:
-            found = await self._ours("describe_internet_gateways", "InternetGateways", {tags.TOKEN: owned[tags.TOKEN]})
+            found = await self._list_owned(
+                "describe_internet_gateways", "InternetGateways", {tags.TOKEN: owned[tags.TOKEN]}
+            )
             return min((each["InternetGatewayId"] for each in found), default="")
 
         async def make() -> str:
@@ -130,7 +134,7 @@ class Network:
             made = await self._ec2.change("create_internet_gateway", TagSpecifications=specification)
             return str(made["InternetGateway"]["InternetGatewayId"])
 
-        gateway = await self._once(find, make)
+        gateway = await self._find_or_make(find, make)
         attach = self._soon("attach_internet_gateway", InternetGatewayId=gateway, VpcId=vpc)
         await _unless(attach, "Resource.AlreadyAssociated")
         main = {"vpc-id": vpc, "association.main": "true"}
@@ -147,16 +151,16 @@ class Network:
 
         async def find() -> str:
             wanted = {"vpc-id": vpc, tags.TOKEN: token}
-            found = await self._ours("describe_security_groups", "SecurityGroups", wanted)
+            found = await self._list_owned("describe_security_groups", "SecurityGroups", wanted)
             return min((each["GroupId"] for each in found), default="")
 
         async def make() -> str:
             specification = tags.specification(owned, "security-group")
             told = {"Description": "VMs of Ratchet", "VpcId": vpc, "TagSpecifications": specification}
             await _unless(self._soon("create_security_group", GroupName=name, **told), "InvalidGroup.Duplicate")
-            return await self._seen(find, f"the security group {name}")
+            return await self._wait_until_visible(find, f"the security group {name}")
 
-        group = await self._once(find, make)
+        group = await self._find_or_make(find, make)
         for rule in self._options.ingress:  # one by one: EC2 adds none of several if one of them is there
             allow = self._soon("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
             await _unless(allow, "InvalidPermission.Duplicate")
@@ -175,11 +179,13 @@ class Network:
         await _unless(imported, "InvalidKeyPair.Duplicate")
         return name
 
-    async def _drop_vnet(self, resource: Resource) -> None:
-        for vpc in await self._ours("describe_vpcs", "Vpcs", self._named(resource, "vpc-id")):
+    async def _drop_vnet(self, resource: SharedResource) -> None:
+        for vpc in await self._list_owned("describe_vpcs", "Vpcs", self._named(resource, "vpc-id")):
             await self._drop_vpc(vpc["VpcId"])
         # A gateway whose VPC never came to be attached to it has only its token.
-        for gateway in await self._ours("describe_internet_gateways", "InternetGateways", {tags.TOKEN: resource.token}):
+        for gateway in await self._list_owned(
+            "describe_internet_gateways", "InternetGateways", {tags.TOKEN: resource.token}
+        ):
             await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
     async def _drop_vpc(self, vpc: str) -> None:
@@ -191,18 +197,18 @@ class Network:
         attached = {"attachment.vpc-id": vpc}
         for subnet in await self._subnets({"vpc-id": vpc}):
             await self._remove("delete_subnet", SubnetId=subnet["SubnetId"])
-        for gateway in await self._ours("describe_internet_gateways", "InternetGateways", attached):
+        for gateway in await self._list_owned("describe_internet_gateways", "InternetGateways", attached):
             name = {"InternetGatewayId": gateway["InternetGatewayId"]}
             await self._remove("detach_internet_gateway", VpcId=vpc, **name)
             await self._remove("delete_internet_gateway", **name)
         await self._remove("delete_vpc", VpcId=vpc)
 
-    async def _drop_security_group(self, resource: Resource) -> None:
+    async def _drop_security_group(self, resource: SharedResource) -> None:
         wanted = self._named(resource, "group-id")
-        for group in await self._ours("describe_security_groups", "SecurityGroups", wanted):
+        for group in await self._list_owned("describe_security_groups", "SecurityGroups", wanted):
             await self._remove("delete_security_group", GroupId=group["GroupId"])
 
-    async def _drop_key(self, resource: Resource) -> None:
+    async def _drop_key(self, resource: SharedResource) -> None:
         for pair in await self._pairs():
             if tags.read(pair).get(tags.TOKEN) == resource.token or pair["KeyName"] == resource.cloud_id:
                 await self._remove("delete_key_pair", KeyName=pair["KeyName"])
@@ -223,18 +229,18 @@ class Network:
             await asyncio.sleep(min(self._options.poll_seconds, 1.0))
 
     async def _soon(self, operation: str, **arguments: Any) -> Any:
-        return await self._ec2.soon(operation, self._options.lag_seconds, **arguments)
+        return await self._ec2.change_eventually(operation, self._options.lag_seconds, **arguments)
 
-    async def _once(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
+    async def _find_or_make(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
         """Find it or make it. After a lost answer it is looked for as long as reads may be behind."""
         if found := await find():
             return found
         try:
             return await make()
         except UnknownOutcome as error:
-            return await self._seen(find, str(error))
+            return await self._wait_until_visible(find, str(error))
 
-    async def _seen(self, find: Callable[[], Awaitable[str]], what: str) -> str:
+    async def _wait_until_visible(self, find: Callable[[], Awaitable[str]], what: str) -> str:
         deadline = _now() + self._options.lag_seconds
         while not (found := await find()):
             if _now() > deadline:
@@ -258,12 +264,12 @@ class Network:
         return found
 
     async def _subnets(self, wanted: Mapping[str, str]) -> list[Any]:
-        return await self._ours("describe_subnets", "Subnets", wanted)
+        return await self._list_owned("describe_subnets", "Subnets", wanted)
 
-    async def _ours(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
+    async def _list_owned(self, operation: str, key: str, wanted: Mapping[str, str]) -> list[Any]:
         return await self._ec2.every(operation, key, Filters=tags.where({tags.OWNER: self._options.owner, **wanted}))
 
-    def _named(self, resource: Resource, field: str) -> dict[str, str]:
+    def _named(self, resource: SharedResource, field: str) -> dict[str, str]:
         """By its token, which also finds a second one that a lost answer left; by its id if there is no token."""
         return {tags.TOKEN: resource.token} if resource.token else {field: resource.cloud_id}
 

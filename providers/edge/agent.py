@@ -17,13 +17,13 @@ from temporalio.client import Client
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 from domain.edge import messages as wire
-from domain.edge.faults import Trouble
-from domain.edge.messages import CrmRequest, CrmRequests, Verb
+from domain.edge.faults import CrmFaultKind
+from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb
+from providers.edge.controller import ControllerClient
 from providers.edge.handover import Handover
+from providers.edge.jobs import InstanceJobs, crash
 from providers.edge.platform import Platform
 from providers.edge.token import Token
-from providers.edge.voice import Voice
-from providers.edge.work import Works, crash
 
 # How long to wait for the controller before introducing ourselves again: a cloudlet may be created just after its CRM.
 FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
@@ -48,12 +48,12 @@ class Agent:
         handover: Handover,
         token: Token,
         latency: float = 0.3,
-        voice: Voice | None = None,
+        voice: ControllerClient | None = None,
     ) -> None:
         self._client, self._cloudlet, self._version = client, cloudlet, version
         self._platform, self._latency = platform, latency
-        self._voice = voice or Voice(client, cloudlet, token)
-        self._works = Works(platform, self._answer, latency, version)
+        self._voice = voice or ControllerClient(client, cloudlet, token)
+        self._works = InstanceJobs(platform, self._answer, latency, version)
         self._handover = handover
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet, version=version)
         self._side: set[asyncio.Task[None]] = set()
@@ -119,12 +119,12 @@ class Agent:
 
     async def _acknowledged(self, seconds: float) -> bool:
         """The ack of a controller that has heard us may take its time: another connection would only end this one."""
-        if await self._within(self._acked, seconds):
+        if await self._wait_for(self._acked, seconds):
             return True
         heard = await self._voice.known_notify_id() == self.notify_id
-        return heard and await self._within(self._acked, HEARD_SECONDS)
+        return heard and await self._wait_for(self._acked, HEARD_SECONDS)
 
-    async def _within(self, event: asyncio.Event, seconds: float) -> bool:
+    async def _wait_for(self, event: asyncio.Event, seconds: float) -> bool:
         stop, wanted = asyncio.create_task(self._stop.wait()), asyncio.create_task(event.wait())
         await asyncio.wait({stop, wanted}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in (stop, wanted):
@@ -133,10 +133,10 @@ class Agent:
 
     async def _gather(self) -> None:
         fault = self._platform.fault("gather", self._cloudlet, self._version)
-        await asyncio.sleep(self._latency + (fault.seconds if fault and fault.kind is Trouble.SLOW else 0))
-        if fault and fault.kind in (Trouble.CRASH_BEFORE, Trouble.CRASH_AFTER):
+        await asyncio.sleep(self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0))
+        if fault and fault.kind in (CrmFaultKind.CRASH_BEFORE, CrmFaultKind.CRASH_AFTER):
             crash()
-        if fault and fault.kind is Trouble.FAIL:
+        if fault and fault.kind is CrmFaultKind.FAIL:
             why = fault.message or "the platform did not answer"
             await self._voice.say(
                 self._cloudlet,
@@ -156,7 +156,7 @@ class Agent:
                 activity.heartbeat()
                 await asyncio.sleep(BEAT_SECONDS)
         except asyncio.CancelledError:
-            self._on_side(self._unless_resumed(notify_id))
+            self._in_background(self._unless_resumed(notify_id))
             raise
         finally:
             self._sessions -= 1
@@ -168,7 +168,7 @@ class Agent:
         if notify_id == self.notify_id and not self._sessions:
             self._lost.set()
 
-    def _on_side(self, work: Coroutine[Any, Any, None]) -> None:
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._side.add(task)
         task.add_done_callback(self._side.discard)
@@ -178,28 +178,28 @@ class Agent:
         """Take requests. Those for a connection that is over are left: the controller asks again."""
         mine = [each for each in batch.requests if (each.notify_id, each.version) == (self.notify_id, self._version)]
         for request in mine:
-            self._take(request)
+            self._dispatch(request)
         return len(mine)
 
-    def _take(self, request: CrmRequest) -> None:
+    def _dispatch(self, request: CrmRequest) -> None:
         if not self._platform.admits(request.path, request.epoch):  # not answered: that would be heard by the later one
             self._log.warning("refused: of an action that is over", order=request.key)
             return
-        if request.verb in (Verb.CREATE, Verb.UPDATE, Verb.DELETE):
+        if request.verb in (CrmVerb.CREATE, CrmVerb.UPDATE, CrmVerb.DELETE):
             self._works.take(request)
             return
         job: Callable[[CrmRequest], Coroutine[Any, Any, None]] | None = {
-            Verb.REPORT: self._works.report,
-            Verb.UPGRADE: self._upgrade,
-            Verb.RECONNECT: self._reconnect,
-            Verb.MAINTAIN: self._maintain,
-            Verb.OPERATE: self._maintain,
-            Verb.SHUTDOWN: self._shut_down,
-            Verb.ALL_DATA: self._all_data,
+            CrmVerb.REPORT: self._works.report,
+            CrmVerb.UPGRADE: self._upgrade,
+            CrmVerb.RECONNECT: self._reconnect,
+            CrmVerb.MAINTAIN: self._maintain,
+            CrmVerb.OPERATE: self._maintain,
+            CrmVerb.SHUTDOWN: self._shut_down,
+            CrmVerb.ALL_DATA: self._all_data,
         }.get(request.verb)
-        deaf = self._platform.fault(request.verb, request.path, self._version, (Trouble.SILENT,))
+        deaf = self._platform.fault(request.verb, request.path, self._version, (CrmFaultKind.SILENT,))
         if job and not deaf:
-            self._on_side(job(request))
+            self._in_background(job(request))
 
     async def _answer(self, request: CrmRequest, message: dict[str, Any]) -> None:
         told = {key: value for key, value in message.items() if value is not None}
@@ -212,9 +212,9 @@ class Agent:
         self._lost.set()
 
     async def _maintain(self, request: CrmRequest) -> None:
-        away = request.verb is Verb.MAINTAIN
+        away = request.verb is CrmVerb.MAINTAIN
         fault = self._platform.fault(request.verb, request.path, self._version)
-        if fault and fault.kind is Trouble.FAIL:
+        if fault and fault.kind is CrmFaultKind.FAIL:
             await self._answer(request, {"state": "Offline", "errors": [fault.message or f"cannot {request.verb}"]})
             return
         self._platform.remember("maintenance", away)
@@ -231,7 +231,7 @@ class Agent:
         pages[int(request.spec.get("page", 1))] = request.spec.get("instances", {})
         if len(pages) == of:
             self._pages.clear()
-            self._platform.expect({path: spec for page in pages.values() for path, spec in page.items()})
+            self._platform.set_expected({path: spec for page in pages.values() for path, spec in page.items()})
 
     async def _upgrade(self, request: CrmRequest) -> None:
         """Start the CRM of the other version; if it does not take over, clean up and serve on."""

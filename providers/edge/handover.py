@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from domain.edge.faults import Trouble
+from domain.edge.faults import CrmFaultKind
 from providers.edge.platform import Platform
 
 GRACE_SECONDS = 3.0
@@ -46,7 +46,7 @@ class Handover:
             while is_crm(pid):  # noqa: ASYNC110
                 await asyncio.sleep(WATCH_SECONDS)  # not our child: nobody tells us
             return f"{version} ended before it took over"
-        fault = self._platform.fault("start", version, self._version, (Trouble.FAIL,))
+        fault = self._platform.fault("start", version, self._version, (CrmFaultKind.FAIL,))
         if fault:
             return fault.message or f"{version} could not be started"
         words = [*self._command, "--version", version, "--takeover", self._version]

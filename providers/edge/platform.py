@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from domain.edge.faults import CrmFault, Trouble
+from domain.edge.faults import CrmFault, CrmFaultKind
 from domain.edge.messages import digest
 
 _SCHEMA = """
@@ -91,7 +91,7 @@ class Platform:
         (last,) = self._db.execute("SELECT epoch FROM seen WHERE path = ?", (path,)).fetchone()
         return epoch >= int(last)
 
-    def expect(self, specs: dict[str, dict[str, Any]]) -> None:
+    def set_expected(self, specs: dict[str, dict[str, Any]]) -> None:
         """All that the controller wants here. What is there and has lost its spec gets it back; nothing is made."""
         rows = [(path, json.dumps(spec)) for path, spec in specs.items()]
         self._db.execute("BEGIN IMMEDIATE")
@@ -150,7 +150,9 @@ class Platform:
             (fault.model_dump_json(), fault.times),
         )
 
-    def fault(self, verb: str, path: str, version: str, kinds: Iterable[Trouble] = tuple(Trouble)) -> CrmFault | None:
+    def fault(
+        self, verb: str, path: str, version: str, kinds: Iterable[CrmFaultKind] = tuple(CrmFaultKind)
+    ) -> CrmFault | None:
         """The first rule that is about this, counted as met: before it strikes, so that a crash is one crash."""
         wanted = set(kinds)
         for number, rule, left in self._db.execute("SELECT number, rule, left FROM faults ORDER BY number").fetchall():

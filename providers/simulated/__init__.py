@@ -3,10 +3,10 @@
 Its tables are its own, not part of the inventory: they are the provider's books, against which ours are checked.
 """
 
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from providers.simulated.cloud import SimulatedCloud
-from providers.simulated.ledger import Peaks
-from providers.simulated.machines import Vm
+from providers.simulated.concurrency import Peaks
 from providers.simulated.tables import create_tables
+from providers.simulated.vms import Vm
 
-__all__ = ["Fault", "Kind", "Peaks", "SimulatedCloud", "Vm", "create_tables"]
+__all__ = ["Fault", "FaultKind", "Peaks", "SimulatedCloud", "Vm", "create_tables"]

@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-Job = TypeVar("Job")
-Outcome = TypeVar("Outcome")
+BatchJob = TypeVar("BatchJob")
+BatchResult = TypeVar("BatchResult")
 
 
-class Batch(Generic[Job, Outcome]):
+class Batch(Generic[BatchJob, BatchResult]):
     """Collects jobs and hands all that wait to `carry_out`, which answers them in order."""
 
-    def __init__(self, carry_out: Callable[[list[Job]], Awaitable[Sequence[Outcome]]]) -> None:
+    def __init__(self, carry_out: Callable[[list[BatchJob]], Awaitable[Sequence[BatchResult]]]) -> None:
         self._carry_out = carry_out
-        self._waiting: list[tuple[Sequence[Job], asyncio.Future[Sequence[Outcome]]]] = []
+        self._waiting: list[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]] = []
         self._flusher: asyncio.Task[None] | None = None
 
-    def submit(self, jobs: Sequence[Job]) -> asyncio.Future[Sequence[Outcome]]:
+    def submit(self, jobs: Sequence[BatchJob]) -> asyncio.Future[Sequence[BatchResult]]:
         """The outcomes of these jobs, some time."""
-        future: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Sequence[BatchResult]] = asyncio.get_running_loop().create_future()
         self._waiting.append((jobs, future))
         if self._flusher is None or self._flusher.done():
             self._flusher = asyncio.create_task(self._flush())
@@ -51,7 +51,7 @@ class Batch(Generic[Job, Outcome]):
 
 
 def _hand_out(
-    outcomes: Sequence[Outcome], calls: Sequence[tuple[Sequence[Job], asyncio.Future[Sequence[Outcome]]]]
+    outcomes: Sequence[BatchResult], calls: Sequence[tuple[Sequence[BatchJob], asyncio.Future[Sequence[BatchResult]]]]
 ) -> None:
     start = 0
     for jobs, future in calls:

@@ -11,16 +11,16 @@ from random import Random
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded, Unavailable, brief
-from domain.faults import Fault, Kind
-from domain.ports import Answer, Order, Resource, Transactions, VmFacts
+from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded, Unavailable, one_line
+from domain.faults import Fault, FaultKind
+from domain.ports import SharedResource, Transactions, VmAnswer, VmFacts, VmOrder
 from providers.simulated.batch import Batch
-from providers.simulated.faults import FaultScript
-from providers.simulated.ledger import Ledger, Peaks
-from providers.simulated.machines import VERBS, Vm, read_vms
-from providers.simulated.resources import Call, Preparation, Release, Result, Validation, answer
+from providers.simulated.concurrency import InFlightCounter, Peaks
+from providers.simulated.faults import FaultScriptStore
+from providers.simulated.resources import CallResult, Preparation, Release, ResourceCall, Validation, answer
 from providers.simulated.tables import lock_cloud, quotas, resources, vms
-from providers.simulated.transaction import Delay, Found, Job, apply
+from providers.simulated.transaction import Delay, MaybeVmAnswer, VmCall, apply
+from providers.simulated.vms import VERBS, Vm, read_vms
 from providers.tables import below
 
 
@@ -44,45 +44,47 @@ class SimulatedCloud:
         self._latency = latency
         self._jitter = jitter
         self._random = Random(seed)  # noqa: S311 - timing, not secrets
-        self._ledger = Ledger(csp, journal)
-        self._script = FaultScript(database)
-        self._batch: Batch[Job, Found | Delay] = Batch(self._transact)
+        self._ledger = InFlightCounter(csp, journal)
+        self._script = FaultScriptStore(database)
+        self._batch: Batch[VmCall, MaybeVmAnswer | Delay] = Batch(self._transact)
         self._quiet: int | None = None  # the version of the fault script that has no rule for us
 
-    async def perform(self, verb: str, region: str, orders: Sequence[Order]) -> list[Answer]:
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         if complaint := self._complaint(verb, orders):
             return [Rejected(complaint) for _ in orders]
         with self._ledger.changing(region, len(orders)):
             if self._latency:
                 await self._pause(self._latency)
-            found = await self._settle([Job(verb, region, order) for order in orders])
+            found = await self._run_calls([VmCall(verb, region, order) for order in orders])
         return [answer for answer in found if answer is not None]  # None is an answer to reads only
 
-    async def describe(self, region: str, orders: Sequence[Order]) -> list[VmFacts | None]:
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """As the port says. An error with one of the VMs fails the whole read."""
         with self._ledger.reading(region):
             await self._pause(self._latency)
-            return [_facts(one) for one in await self._settle([Job("describe", region, order) for order in orders])]
+            return [
+                _facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
+            ]
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
         """As the port says. Terminated VMs are in it for ever; their state tells."""
         with self._ledger.reading(region):
             await self._pause(self._latency)
-            _facts(*await self._settle([Job("list", region, Order(path=prefix, token=""))]))
+            _facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
             return [vm.facts() for vm in await self._read(vms.c.region == region, below(vms.c.path, prefix))]
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
         with self._ledger.reading(region):
-            found = await self._share(Validation(region, tuple(specs), tuple(images)))
+            found = await self._resource_call(Validation(region, tuple(specs), tuple(images)))
         return found if isinstance(found, list) else []
 
-    async def prepare(self, region: str, resource: Resource, made: Mapping[str, str]) -> str:
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
         with self._ledger.sharing(region):
-            return str(await self._share(Preparation(region, resource, made)))
+            return str(await self._resource_call(Preparation(region, resource, made)))
 
-    async def release(self, region: str, resource: Resource) -> None:
+    async def release(self, region: str, resource: SharedResource) -> None:
         with self._ledger.sharing(region):
-            await self._share(Release(region, resource))
+            await self._resource_call(Release(region, resource))
 
     async def set_quota(self, region: str, limit: int | None) -> None:
         """At most this many VMs that are not terminated in a region; None: as many as you like."""
@@ -135,7 +137,7 @@ class SimulatedCloud:
         """Wait for the calls that were made."""
         await self._batch.close()
 
-    def _complaint(self, verb: str, orders: Sequence[Order]) -> str:
+    def _complaint(self, verb: str, orders: Sequence[VmOrder]) -> str:
         if verb not in VERBS:
             return f"unknown verb {verb!r}: {self.csp} knows {', '.join(VERBS)}"
         if len(orders) > self.bulk:
@@ -146,7 +148,7 @@ class SimulatedCloud:
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
 
-    async def _share(self, call: Call) -> Result:
+    async def _resource_call(self, call: ResourceCall) -> CallResult:
         """One call about what a region shares. Delays are waited for, errors raised."""
         await self._pause(self._latency)
         after = 0
@@ -154,7 +156,7 @@ class SimulatedCloud:
             try:
                 found = await self._database.run(partial(answer, csp=self.csp, call=call, after=after))
             except (StoreUnavailable, SQLAlchemyError) as error:
-                raise Unavailable(f"the simulated cloud's database failed: {brief(error, 200)}") from error
+                raise Unavailable(f"the simulated cloud's database failed: {one_line(error, 200)}") from error
             if isinstance(found, ProviderError | Superseded):
                 raise found
             if not isinstance(found, Delay):
@@ -162,28 +164,28 @@ class SimulatedCloud:
             await self._wait([found.rule.fault])
             after = found.rule.id
 
-    async def _settle(self, jobs: Sequence[Job]) -> list[Found]:
+    async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
         """Carry out the jobs; those that meet a delay wait for it, together, and go on."""
         outcomes = await self._batch.submit(jobs)
         settled = [one for one in outcomes if not isinstance(one, Delay)]
         return settled if len(settled) == len(jobs) else await self._resume(jobs, outcomes)
 
-    async def _resume(self, jobs: Sequence[Job], outcomes: Sequence[Found | Delay]) -> list[Found]:
+    async def _resume(self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | Delay]) -> list[MaybeVmAnswer]:
         delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, Delay)]
         await self._wait([rule.fault for _, rule in delays])
-        late = iter(await self._settle([job._replace(after=rule.id) for job, rule in delays]))
+        late = iter(await self._run_calls([job._replace(after=rule.id) for job, rule in delays]))
         return [next(late) if isinstance(one, Delay) else one for one in outcomes]
 
     async def _wait(self, delays: Sequence[Fault]) -> None:
-        await asyncio.sleep(max((one.seconds for one in delays if one.kind is Kind.HANG), default=0))
-        await self._pause(max((one.seconds for one in delays if one.kind is Kind.SLOW), default=0))
+        await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
+        await self._pause(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
 
-    async def _transact(self, jobs: list[Job]) -> Sequence[Found | Delay]:
+    async def _transact(self, jobs: list[VmCall]) -> Sequence[MaybeVmAnswer | Delay]:
         quiet = self._quiet
         try:
             result = await self._database.run(lambda connection: apply(connection, self.csp, jobs, quiet))
         except (StoreUnavailable, SQLAlchemyError) as error:
-            return [Unavailable(f"the simulated cloud's database failed: {brief(error, 200)}") for _ in jobs]
+            return [Unavailable(f"the simulated cloud's database failed: {one_line(error, 200)}") for _ in jobs]
         outcomes, self._quiet = result
         return outcomes
 
@@ -191,7 +193,7 @@ class SimulatedCloud:
         return await self._database.run(lambda connection: read_vms(connection, vms.c.csp == self.csp, *where))
 
 
-def _facts(found: Found) -> VmFacts | None:
+def _facts(found: MaybeVmAnswer) -> VmFacts | None:
     if isinstance(found, ProviderError | Superseded):
         raise found
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from domain.faults import Fault
-from domain.ports import Order, Transactions
+from domain.ports import Transactions, VmOrder
 from providers.simulated.tables import clouds, faults
 
 _RULES = (
@@ -20,7 +20,7 @@ _RULES = (
 
 
 @dataclass(slots=True)
-class Rule:
+class FaultRule:
     """A fault of the script, and how many more times it strikes."""
 
     id: int
@@ -29,22 +29,22 @@ class Rule:
     used: int = 0
 
 
-class Rules:
+class FaultRules:
     """The script as one transaction sees it. What was used up is counted down when the transaction ends well."""
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, rules: Sequence[FaultRule] = ()) -> None:
         self._rules = rules
 
     def __bool__(self) -> bool:
         return bool(self._rules)
 
     @classmethod
-    def read(cls, connection: sa.Connection, csp: str) -> Rules:
+    def read(cls, connection: sa.Connection, csp: str) -> FaultRules:
         """The rules for one cloud, locked: another cloud may be using up the same rule."""
         found = connection.execute(_RULES, {"csps": ["*", csp]})
-        return cls([Rule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
+        return cls([FaultRule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
 
-    def strike(self, verb: str, region: str, order: Order, after: int) -> Rule | None:
+    def strike(self, verb: str, region: str, order: VmOrder, after: int) -> FaultRule | None:
         """The first rule after number `after` that meets this call, used once."""
         for rule in self._rules:
             spent = rule.left is not None and rule.used >= rule.left
@@ -64,7 +64,7 @@ class Rules:
                 connection.execute(sa.update(faults).where(mine).values(left=rule.left - rule.used))
 
 
-class FaultScript:
+class FaultScriptStore:
     """Sets, lists and clears the rules of all clouds in a database."""
 
     def __init__(self, database: Transactions) -> None:

@@ -10,14 +10,14 @@ from hashlib import sha256
 import sqlalchemy as sa
 
 from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.faults import Fault, Kind
-from domain.ports import SHARED, Order, Resource
+from domain.faults import Fault, FaultKind
+from domain.ports import SHARED, SharedResource, VmOrder
 from providers.simulated.catalogue import missing
-from providers.simulated.faults import Rules
+from providers.simulated.faults import FaultRules
 from providers.simulated.tables import lock_cloud, resources
-from providers.simulated.transaction import Delay, trouble
+from providers.simulated.transaction import Delay, fault_error
 
-Result = str | list[str] | ProviderError | Superseded | None
+CallResult = str | list[str] | ProviderError | Superseded | None
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Validation:
     verb = "validate"
     path = ""
 
-    def carry_out(self, _connection: sa.Connection, csp: str) -> Result:
+    def carry_out(self, _connection: sa.Connection, csp: str) -> CallResult:
         return missing(csp, self.region, self.specs, self.images)
 
 
@@ -39,7 +39,7 @@ class Preparation:
     """One call: make a shared resource."""
 
     region: str
-    resource: Resource
+    resource: SharedResource
     made: Mapping[str, str]
     verb = "prepare"
 
@@ -47,7 +47,7 @@ class Preparation:
     def path(self) -> str:
         return path_of(self.region, self.resource)
 
-    def carry_out(self, connection: sa.Connection, csp: str) -> Result:
+    def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = id_for(csp, self.resource)
         if late := _outdated(connection, cloud_id, self.resource):
             return late
@@ -69,14 +69,14 @@ class Release:
     """One call: remove a shared resource."""
 
     region: str
-    resource: Resource
+    resource: SharedResource
     verb = "release"
 
     @property
     def path(self) -> str:
         return path_of(self.region, self.resource)
 
-    def carry_out(self, connection: sa.Connection, csp: str) -> Result:
+    def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = self.resource.cloud_id or id_for(csp, self.resource)
         if late := _outdated(connection, cloud_id, self.resource):
             return late
@@ -87,36 +87,36 @@ class Release:
         return None
 
 
-Call = Validation | Preparation | Release
+ResourceCall = Validation | Preparation | Release
 
 
-def answer(connection: sa.Connection, csp: str, call: Call, after: int) -> Result | Delay:
+def answer(connection: sa.Connection, csp: str, call: ResourceCall, after: int) -> CallResult | Delay:
     """What becomes of a call that has met the rules of the fault script up to number `after`."""
     lock_cloud(connection, csp)
-    rules = Rules.read(connection, csp)
-    rule = rules.strike(call.verb, call.region, Order(path=call.path, token=""), after)
+    rules = FaultRules.read(connection, csp)
+    rule = rules.strike(call.verb, call.region, VmOrder(path=call.path, token=""), after)
     rules.save(connection)
     if rule is None:
         return call.carry_out(connection, csp)
-    if rule.fault.kind in (Kind.HANG, Kind.SLOW):
+    if rule.fault.kind in (FaultKind.HANG, FaultKind.SLOW):
         return Delay(rule)
-    return _suffer(connection, csp, call, rule.fault)
+    return _apply_fault(connection, csp, call, rule.fault)
 
 
-def _suffer(connection: sa.Connection, csp: str, call: Call, fault: Fault) -> Result:
+def _apply_fault(connection: sa.Connection, csp: str, call: ResourceCall, fault: Fault) -> CallResult:
     reason = fault.message or f"simulated: {fault.kind} on {call.verb}"
-    if fault.kind is Kind.LOSE_ANSWER:
+    if fault.kind is FaultKind.LOSE_ANSWER:
         call.carry_out(connection, csp)
         return UnknownOutcome(reason)
-    return trouble(fault, reason)
+    return fault_error(fault, reason)
 
 
-def path_of(region: str, resource: Resource) -> str:
+def path_of(region: str, resource: SharedResource) -> str:
     """By this the fault script knows it: its name is what it is."""
     return f"region:{region}:shared:{resource.what}"
 
 
-def id_for(csp: str, resource: Resource) -> str:
+def id_for(csp: str, resource: SharedResource) -> str:
     """The cloud id of the resource that a token makes: the same token always makes the same one."""
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
@@ -126,7 +126,7 @@ def _again(cloud_id: str, epoch: int) -> sa.Update:
     return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
 
 
-def _outdated(connection: sa.Connection, cloud_id: str, resource: Resource) -> Superseded | None:
+def _outdated(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> Superseded | None:
     """An order of an earlier hold than the last one that was seen: whoever gives it has lost its hold since."""
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
     late = f"the order of hold {resource.epoch} for the {resource.what} comes too late: hold {seen} has ordered since"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from domain.systems.definition import Health
+from domain.systems.specs import Health
 
 HOST = "127.0.0.1"
 _BUSY = {"01", "02", "03", "08"}  # the kernel's numbers: established, opening either way, left by the other side

@@ -22,10 +22,10 @@ from typing import IO
 
 from domain.errors import Rejected, Superseded, Unavailable
 from domain.paths import short
-from domain.systems.definition import Health, Node
-from providers.ports import free_port
+from domain.systems.specs import Health, Node
+from providers.sockets import free_port
 from providers.systems import probes
-from providers.systems.ledger import Unit
+from providers.systems.state import ServiceInstance
 
 TOKEN = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
 LOG_BYTES = 5_000_000  # a log larger than this is put aside when its instance starts again
@@ -84,7 +84,7 @@ class ProcessRunner:
         """Where the logs of a service are. Names have neither slashes nor leading dots."""
         return self._folder.joinpath(*short(path).split("/"))
 
-    async def start(self, unit: Unit) -> None:
+    async def start(self, unit: ServiceInstance) -> None:
         if unit.node.port is not None:
             unit.port = free_port()
         try:
@@ -94,7 +94,7 @@ class ProcessRunner:
         unit.started = _started(unit.pid)
         _limit(unit)
 
-    def _spawn(self, unit: Unit) -> int:
+    def _spawn(self, unit: ServiceInstance) -> int:
         folder = self.folder_of(unit.path)
         folder.mkdir(parents=True, exist_ok=True)
         with _log(folder / f"{unit.number}.log") as log:
@@ -110,18 +110,18 @@ class ProcessRunner:
         process.returncode = 0  # we wait for it ourselves, and may leave before it does
         return process.pid
 
-    async def find(self, unit: Unit) -> bool:
+    async def find(self, unit: ServiceInstance) -> bool:
         if unit.pid and _started(unit.pid) == unit.started:
             return True
         found = await asyncio.to_thread(_find, unit.token) if not unit.pid else 0
         unit.pid, unit.started = found, _started(found)
         return bool(found)
 
-    async def ended(self, unit: Unit) -> str:
+    async def ended(self, unit: ServiceInstance) -> str:
         await _gone(unit)
         return _last_words(unit, _reap(unit.pid))
 
-    async def stop(self, unit: Unit) -> None:
+    async def stop(self, unit: ServiceInstance) -> None:
         """Out of the way of requests first, then asked to end, then made to."""
         if unit.pid and _started(unit.pid) == unit.started:
             await self._quiet(unit)
@@ -136,7 +136,7 @@ class ProcessRunner:
             _reap(unit.pid)
         unit.pid = unit.started = 0
 
-    async def _quiet(self, unit: Unit) -> None:
+    async def _quiet(self, unit: ServiceInstance) -> None:
         """Until nobody is connected to it any more; the front sends it nobody new."""
         if not unit.port:
             return
@@ -146,7 +146,7 @@ class ProcessRunner:
                 while await asyncio.to_thread(probes.connections, unit.port):  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(QUIET / 2)
 
-    async def probe(self, unit: Unit) -> str:
+    async def probe(self, unit: ServiceInstance) -> str:
         health = unit.node.health
         if health is None:
             return ""
@@ -173,7 +173,7 @@ class ProcessRunner:
         return self.folder_of(path) / "routes.json"
 
 
-def environment(unit: Unit, folder: Path) -> dict[str, str]:
+def environment(unit: ServiceInstance, folder: Path) -> dict[str, str]:
     """All that an instance gets to know: nothing of the worker's own environment but where programs are."""
     told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
     told |= unit.node.environment
@@ -193,7 +193,7 @@ def _log(file: Path) -> IO[bytes]:
     return open(file, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _limit(unit: Unit) -> None:
+def _limit(unit: ServiceInstance) -> None:
     wanted = unit.node.resources
     for kind, limit in ((resource.RLIMIT_AS, (wanted.memory or 0) << 20), (resource.RLIMIT_NOFILE, wanted.files)):
         if limit:
@@ -221,7 +221,7 @@ def _find(token: str) -> int:
     return min(found)[1] if found else 0
 
 
-async def _gone(unit: Unit) -> None:
+async def _gone(unit: ServiceInstance) -> None:
     """Until the process has ended. A descriptor tells, also of processes that are not our children."""
     if _started(unit.pid) != unit.started:
         return
@@ -238,7 +238,7 @@ async def _gone(unit: Unit) -> None:
         os.close(descriptor)
 
 
-def _signal(unit: Unit, number: signal.Signals) -> None:
+def _signal(unit: ServiceInstance, number: signal.Signals) -> None:
     """To the whole group, if it is still the process that we mean: numbers are used again."""
     if _started(unit.pid) == unit.started:
         with suppress(ProcessLookupError, PermissionError):
@@ -254,7 +254,7 @@ def _reap(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if found else None
 
 
-def _last_words(unit: Unit, code: int | None) -> str:
+def _last_words(unit: ServiceInstance, code: int | None) -> str:
     if code is None:
         return f"process {unit.pid} is gone"
     if code < 0:

@@ -40,7 +40,7 @@ class Routes:
         return self._ports[self._turn :] + self._ports[: self._turn]
 
 
-class Front:
+class ServiceProxy:
     """Passes every connection to an instance that takes it. `open`: the connections that are under way."""
 
     def __init__(self, routes: Routes) -> None:
@@ -89,7 +89,7 @@ async def serve(port: int, file: Path) -> None:
     stop = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, stop.set)
-    front = Front(Routes(file))
+    front = ServiceProxy(Routes(file))
     server = await asyncio.start_server(front.handle, HOST, port, backlog=1_024)
     await stop.wait()
     server.close()

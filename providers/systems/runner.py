@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from domain.systems.definition import Node
-from providers.systems.ledger import Unit
+from domain.systems.specs import Node
+from providers.systems.state import ServiceInstance
 
 
 class Runner(Protocol):
@@ -15,23 +15,23 @@ class Runner(Protocol):
     name: str
     steady: float  # an instance without a health check is well after it has run for so many seconds
 
-    async def start(self, unit: Unit) -> None:
+    async def start(self, unit: ServiceInstance) -> None:
         """Start it; its process and port are in the unit afterwards."""
         ...
 
-    async def find(self, unit: Unit) -> bool:
+    async def find(self, unit: ServiceInstance) -> bool:
         """Is the instance of this record up, from before we came? Its process is in the unit afterwards."""
         ...
 
-    async def ended(self, unit: Unit) -> str:
+    async def ended(self, unit: ServiceInstance) -> str:
         """Wait until it has ended by itself; why it did."""
         ...
 
-    async def stop(self, unit: Unit) -> None:
+    async def stop(self, unit: ServiceInstance) -> None:
         """End it: in good order if it will, else hard. Nothing of it is left when this returns."""
         ...
 
-    async def probe(self, unit: Unit) -> str:
+    async def probe(self, unit: ServiceInstance) -> str:
         """Check its health: nothing if it is well, else why not."""
         ...
 

@@ -10,8 +10,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from domain.systems.definition import Node
-from providers.systems.ledger import Unit
+from domain.systems.specs import Node
+from providers.systems.state import ServiceInstance
 
 HOW = "SIMULATED"
 
@@ -28,27 +28,27 @@ class SimulatedRunner:
         self.starts: defaultdict[str, int] = defaultdict(int)  # per service, for the books
         self.held: set[str] = set()  # paths of services that neither get well nor end until they are let go
 
-    async def start(self, unit: Unit) -> None:
+    async def start(self, unit: ServiceInstance) -> None:
         self._ends.pop(unit.token, None)
         if self._latency:
             await asyncio.sleep(self._latency)
         self.starts[unit.path] += 1
 
-    async def find(self, unit: Unit) -> bool:
+    async def find(self, unit: ServiceInstance) -> bool:
         return True  # nothing that a restart could end
 
-    async def ended(self, unit: Unit) -> str:
+    async def ended(self, unit: ServiceInstance) -> str:
         if unit.node.environment.get(HOW) == "crash":
             return "ended by itself, as simulated"
         await self._ends[unit.token].wait()
         return "was lost, as simulated"
 
-    async def stop(self, unit: Unit) -> None:
+    async def stop(self, unit: ServiceInstance) -> None:
         while unit.path in self.held:  # noqa: ASYNC110  whoever holds it does not tell
             await asyncio.sleep(0.02)
         self._ends.pop(unit.token, None)
 
-    async def probe(self, unit: Unit) -> str:
+    async def probe(self, unit: ServiceInstance) -> str:
         if unit.path in self.held:
             return "held, as simulated"
         return "not well, as simulated" if unit.node.environment.get(HOW) else ""

@@ -13,17 +13,17 @@ from pydantic import ValidationError
 from domain import registry
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault, CrmFaults
-from domain.edge.messages import MAX_ERROR, CrmResponse, Ignored, IgnoredMany
+from domain.edge.messages import MAX_ERROR, CrmResponse, IgnoredMessage, IgnoredMessages
 from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
-from domain.fields import explain
-from domain.machine import NONE
+from domain.fields import describe_errors
 from domain.paths import ancestors, expand, kind_of, short
+from domain.statetable import NONE
 from domain.wire import companion
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import RUNNING
-from starter.kinds import Target, spec_in
+from starter.kinds import ObjectArg, spec_in
 from starter.session import session
 from starter.stack import worker_settings
 
@@ -49,10 +49,10 @@ async def run(
 
     Example: starter crm run --cloudlet acme/berlin --version v1
     """
-    from workers.crm import Orders, serve
+    from workers.crm import CrmOptions, serve
 
     path = expand(cloudlet, SCOPE)
-    orders = Orders(path, version, latency, takeover, _faults(faults) if faults else None)
+    orders = CrmOptions(path, version, latency, takeover, _faults(faults) if faults else None)
     return Exit(await serve(worker_settings(), orders))
 
 
@@ -90,7 +90,7 @@ async def token(
 
 @app.command
 async def respond(
-    path: Target,
+    path: ObjectArg,
     state: Annotated[str, Parameter(help="The state that the object is in now, such as Ready or CreateError.")],
     /,
     *,
@@ -188,8 +188,8 @@ async def _deliver(asking: ActionClient, path: str, message: dict[str, Any]) -> 
     if await _signal(asking, link, {"path": path, **message}) is Heard.TAKEN:
         ignored = heard is Heard.NOBODY and kind_of(path) != CLOUDLET.kind
         return "no action runs there: kept as ignored" if ignored else "sent to its link"
-    late = Ignored(path=path, state=message["state"], reason="no action is running on it")
-    await asking.read(wire.CRM_IGNORED, IgnoredMany(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
+    late = IgnoredMessage(path=path, state=message["state"], reason="no action is running on it")
+    await asking.read(wire.CRM_IGNORED, IgnoredMessages(messages=[late], at=datetime.now(UTC)), int)  # type: ignore[type-var]
     return "no action runs there: kept as ignored"
 
 
@@ -220,5 +220,5 @@ def _faults(file: str) -> tuple[CrmFault, ...]:
     try:
         return tuple(CrmFaults.model_validate(spec_in(file)).faults)
     except ValidationError as error:
-        why = f"the fault script is not valid: {explain(error)}"
+        why = f"the fault script is not valid: {describe_errors(error)}"
         raise Refused(Category.INVALID, why, "there is an example in examples/crm-faults.yaml") from error

@@ -10,17 +10,17 @@ from pydantic import ValidationError
 from domain.edge import messages as wire
 from domain.edge.policies import Demand
 from domain.errors import Category, Refused
-from domain.fields import explain
+from domain.fields import describe_errors
 from domain.paths import expand, short
 from domain.wire import companion
 from starter import terminal
 from starter.errors import Exit
-from starter.kinds import Target
+from starter.kinds import ObjectArg
 from starter.session import session
 
 
 async def demand(
-    policy: Target,
+    policy: ObjectArg,
     /,
     *,
     cloudlet: Annotated[str, Parameter(help="Near which cloudlet the clients are.")] = "",
@@ -38,7 +38,7 @@ async def demand(
     try:
         message = Demand.model_validate({key: value for key, value in seen.items() if value is not None})
     except ValidationError as error:
-        raise Refused(Category.INVALID, f"the demand is not valid: {explain(error)}") from error
+        raise Refused(Category.INVALID, f"the demand is not valid: {describe_errors(error)}") from error
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
     await _send(path, message)

@@ -80,9 +80,9 @@ async def _crash(asking: ActionClient, path: str, crm: asyncio.subprocess.Proces
 
 async def _fail(asking: ActionClient, path: str) -> None:
     heading(5, "an update that the CRM cannot do", "it is undone, and the caller gets the CRM's own words")
-    from workers.crm import break_next
+    from workers.crm import fail_next_request
 
-    break_next(load_settings().home, path, "update", "no capacity for nine nodes")
+    fail_next_request(load_settings().home, path, "update", "no capacity for nine nodes")
     outcome = await _play(asking, f"{path}:cluster:c1", "update", {"nodes": 9}, wanted="failed")
     terminal.story(f"   told      {outcome.message}", "yellow")
     view = await asking.read(READ_OBJECT, Query(path=path), ObjectView)

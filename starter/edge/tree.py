@@ -9,10 +9,10 @@ from domain.model import ObjectView
 from domain.paths import expand, name_of, parent_of, short
 from starter import terminal
 from starter.errors import Exit
-from starter.kinds import Target
+from starter.kinds import ObjectArg
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCOPE = ("org", "cloudlet")
 
 
-async def status(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """A cloudlet with its clusters and apps, as a tree.
 
     Example: starter cloudlet status acme/berlin

@@ -10,19 +10,19 @@ from cyclopts import App, Parameter
 from domain import registry
 from domain.leases import names
 from domain.leases.dates import stamp
-from domain.leases.views import CalendarQuery, CalendarView, LeasesView, LeaseView
+from domain.leases.messages import CalendarQuery, CalendarView, LeasesView, LeaseView
 from domain.model import ObjectView, Query
 from domain.paths import expand, name_of, short
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import CliExtension
-from starter.kinds import DEFAULT_LIMIT, Command, Limit, Prefix, Target, described
+from starter.kinds import DEFAULT_LIMIT, CliCommand, Limit, ObjectArg, Prefix, described
 from starter.leases.calendar import drawn
 from starter.leases.demo import demo
 from starter.naming import prefix
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -35,8 +35,8 @@ From = Annotated[str, Parameter(name="--start", help="now, +2h, 2026-12-01 09:00
 To = Annotated[str, Parameter(name="--end", help="As --start. A week if not given.")]
 
 
-def _showing(word: str) -> Command:
-    async def show_lease(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+def _showing(word: str) -> CliCommand:
+    async def show_lease(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
         path = expand(target, SCOPE)
         return await watching(watch, lambda: _show(path, output))
 
@@ -59,7 +59,7 @@ async def _show(path: str, output: Output) -> Exit:
     return Exit.DONE
 
 
-async def events(target: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """When a lease starts, when its end is announced, and when it ends; and what became of that.
 
     Example: starter lease events p1/demo
@@ -78,7 +78,7 @@ async def _events(path: str, output: Output) -> Exit:
 
 
 async def list_leases(
-    *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: Watch = False, output: OutputOption = "table"
+    *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
 ) -> Exit:
     """Every lease there is, with its dates.
 
@@ -105,7 +105,7 @@ async def calendar(
     start: From = "",
     end: To = "",
     limit: Limit = 200,
-    watch: Watch = False,
+    watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> Exit:
     """Who holds which host when, drawn: a line for each host, a letter for each lease.

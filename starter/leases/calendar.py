@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from string import ascii_lowercase, ascii_uppercase
 
 from domain.leases.dates import stamp
-from domain.leases.views import CalendarView, HostLine, Stretch
+from domain.leases.messages import CalendarView, HostOccupancy, Occupancy
 from domain.paths import short
 from starter import terminal
 from starter.output import aligned
@@ -30,18 +30,18 @@ def drawn(view: CalendarView, width: int) -> list[str]:
     return [head, *aligned([("HOST", "STATUS", _ruler(view, columns)), *lines]), *_legend(view.hosts, letters)]
 
 
-def _letters(hosts: Sequence[HostLine]) -> dict[str, str]:
+def _letters(hosts: Sequence[HostOccupancy]) -> dict[str, str]:
     """A letter for each lease, in the order in which they appear in time."""
     stretches = sorted((each for line in hosts for each in line.stretches), key=lambda each: (each.start, each.lease))
     leases = list(dict.fromkeys(each.lease for each in stretches))
     return {lease: LETTERS[n] if n < len(LETTERS) else UNNAMED for n, lease in enumerate(leases)}
 
 
-def _line(line: HostLine, start: datetime, step: timedelta, columns: int, letters: dict[str, str]) -> str:
+def _line(line: HostOccupancy, start: datetime, step: timedelta, columns: int, letters: dict[str, str]) -> str:
     return "".join(_cell(line.stretches, start + n * step, start + (n + 1) * step, letters) for n in range(columns))
 
 
-def _cell(stretches: Sequence[Stretch], since: datetime, until: datetime, letters: dict[str, str]) -> str:
+def _cell(stretches: Sequence[Occupancy], since: datetime, until: datetime, letters: dict[str, str]) -> str:
     here = dict.fromkeys(letters[each.lease] for each in stretches if each.start < until and each.end > since)
     return FREE if not here else next(iter(here)) if len(here) == 1 else SEVERAL
 
@@ -54,7 +54,7 @@ def _ruler(view: CalendarView, columns: int) -> str:
     return "".join(mark[: columns // 4].ljust(columns // 4) for mark in marks).rstrip()
 
 
-def _legend(hosts: Sequence[HostLine], letters: dict[str, str]) -> list[str]:
+def _legend(hosts: Sequence[HostOccupancy], letters: dict[str, str]) -> list[str]:
     lines = []
     for lease, letter in letters.items():
         mine = [each for line in hosts for each in line.stretches if each.lease == lease]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from domain.leases import names
 from domain.leases.dates import stamp
-from domain.leases.views import CalendarQuery, CalendarView, LeaseView
+from domain.leases.messages import CalendarQuery, CalendarView, LeaseView
 from domain.model import Outcome, Query
 from starter import terminal
 from starter.demo import admitted, clock, free_name, heading, refused, somewhere, what_next

@@ -12,15 +12,15 @@ from cyclopts import App, Parameter
 from domain import wire
 from domain.limits import TASK_TIMEOUT
 from domain.locks import EXCLUSIVE, LocksView, LockView, Mode
-from domain.model import Holders, LineOrder, Query
+from domain.model import Holders, Query, QueueCommand
 from domain.paths import short
 from starter import reads
 from starter.errors import Exit
 from starter.extensions import LOOKING
-from starter.kinds import Target
+from starter.kinds import ObjectArg
 from starter.output import Output, OutputOption, Sheet, show, when
 from starter.session import session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 if TYPE_CHECKING:
     from client.actions import ActionClient
@@ -32,7 +32,7 @@ app = App(name="queue", help="Who acts on an object, and who waits behind.", gro
 
 
 @app.command(name="list")
-async def list_queues(*, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def list_queues(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """Every queue that has something in it, in the order in which it is worked through.
 
     A queue begins with the first request on an object, and is gone when it is empty.
@@ -43,7 +43,7 @@ async def list_queues(*, watch: Watch = False, output: OutputOption = "table") -
 
 
 @app.command(name="show")
-async def show_queue(path: Target, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """The queue of one object. Actions on an attached disk stand in its machine's queue.
 
     Example: starter queue show acme/dev/db
@@ -53,7 +53,7 @@ async def show_queue(path: Target, /, *, watch: Watch = False, output: OutputOpt
 
 
 @app.command
-async def stop(path: Target, /, *, output: OutputOption = "table") -> Exit:
+async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> Exit:
     """Let nobody else into an object's queue, wait until all in it are through, and take the queue away.
 
     Example: starter queue stop acme/dev/db
@@ -102,7 +102,7 @@ async def _drain(asking: ActionClient, paths: list[str]) -> dict[str, int]:
 
     async def one(path: str) -> int:
         async with room:
-            order = LineOrder(path=path, run="", at=datetime.now(UTC))
+            order = QueueCommand(path=path, run="", at=datetime.now(UTC))
             drained: Holders = await asking.client.execute_workflow(
                 wire.DRAIN_LINE,
                 order,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domain.mci.messages import CONTINUE, WITHDRAW
-from domain.mci.tables import Phase
+from domain.mci.tables import MciPhase
 from domain.model import ObjectView
 from domain.paths import short
 from starter.extensions import CliExtension
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
     """An MCI that holds waits for a word; which, and how it is said."""
-    if view.phase != Phase.PREPARED:
+    if view.phase != MciPhase.PREPARED:
         return []
     go_on, give_up = (f"starter mci {word} {short(view.path)}" for word in (CONTINUE, WITHDRAW))
     return [("holding", f"go on: {go_on}; give up: {give_up}")]

@@ -12,20 +12,20 @@ from domain.paths import expand
 from starter import actions, reads, terminal
 from starter.errors import Exit
 from starter.extensions import STEERING
-from starter.kinds import Command, Target, described
+from starter.kinds import CliCommand, ObjectArg, described
 from starter.mci import orphans
 from starter.mci.documents import mci_document
 from starter.naming import user
 from starter.output import OutputOption, Sheet, show
 from starter.session import session
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 Refresh = Annotated[
     bool, Parameter(negative="", help="Ask the clouds first, about the VMs that may have changed by themselves.")
 ]
 DryRun = Annotated[bool, Parameter(negative="", help="Only say what would be changed.")]
 Wait = Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the creation.")]
-Timeout = Annotated[
+HoldTimeout = Annotated[
     str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m. The creation goes on.")
 ]
 Reason = Annotated[str, Parameter(help="Why, for the history.")]
@@ -46,7 +46,7 @@ def extend(app: App) -> None:
 
 
 async def status(
-    target: Target, /, *, refresh: Refresh = False, watch: Watch = False, output: OutputOption = "table"
+    target: ObjectArg, /, *, refresh: Refresh = False, watch: WatchOption = False, output: OutputOption = "table"
 ) -> Exit:
     """The status of one MCI and of each VM.
 
@@ -58,7 +58,7 @@ async def status(
     return await watching(watch, lambda: reads.status(registry.kind("mci"), path, output, mci_document))
 
 
-async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
+async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
     """Hold the records of an MCI against the clouds: adopt what was lost, mark what is gone, report orphans.
 
     Example: starter mci reconcile default/web --dry-run
@@ -76,13 +76,13 @@ async def reconcile(target: Target, /, *, dry_run: DryRun = False, output: Outpu
     return Exit.PARTLY if report.errors else Exit.DONE
 
 
-def _deciding(word: str) -> Command:
+def _deciding(word: str) -> CliCommand:
     async def decide(
-        target: Target,
+        target: ObjectArg,
         /,
         *,
         wait: Wait = True,
-        within: Timeout = "",
+        within: HoldTimeout = "",
         reason: Reason = "",
         output: OutputOption = "table",
     ) -> Exit:

@@ -16,7 +16,7 @@ from starter.errors import Exit
 from starter.kinds import SpecFile, spec_in
 from starter.output import OutputOption
 from starter.systems import views
-from starter.watching import Watch, watching
+from starter.watching import WatchOption, watching
 
 SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
 TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
@@ -55,7 +55,7 @@ async def deploy(
     return await actions.act(registry.kind_at(target), target, "deploy", options, spec)
 
 
-async def status(system: SystemName, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def status(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """The state of a system and of each of its services.
 
     Example: starter system status shop -o json
@@ -64,7 +64,7 @@ async def status(system: SystemName, /, *, watch: Watch = False, output: OutputO
     return await watching(watch, lambda: views.status(path, output))
 
 
-async def deploys(system: SystemName, /, *, watch: Watch = False, output: OutputOption = "table") -> Exit:
+async def deploys(system: SystemName, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
     """The deploys and teardowns of a system, and how far each of them is.
 
     Example: starter system deploys shop
@@ -81,7 +81,7 @@ async def show(system: SystemName, path: TreePath = "/", /, *, output: OutputOpt
     return await views.definition(at(system_path(system), path), output)
 
 
-async def graph(system: SystemName, /, *, watch: Watch = False) -> Exit:
+async def graph(system: SystemName, /, *, watch: WatchOption = False) -> Exit:
     """The tree of a system with the state of everything in it, and who holds locks on it.
 
     Example: starter system graph shop

@@ -13,9 +13,9 @@ from domain.errors import Category, Refused
 from domain.locks import LocksView, Mode
 from domain.model import ObjectView, Query
 from domain.paths import kind_of, name_of, parent_of, short
-from domain.systems.backend import READ_SERVICES, ServicesView
-from domain.systems.definition import is_service, jobs_of
-from domain.systems.rules import Facts, tree_path
+from domain.systems.ports import READ_SERVICES, ServicesView
+from domain.systems.rules import ServiceFacts, tree_path
+from domain.systems.specs import is_service, jobs_of
 from starter import terminal
 from starter.errors import Exit
 from starter.output import Output, Sheet, show, when
@@ -33,7 +33,7 @@ class Tree:
 
     top: ObjectView
     parts: list[ObjectView]
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, ServiceFacts]
 
     def services(self) -> list[ObjectView]:
         return [view for view in (self.top, *self.parts) if is_service(view.spec)]

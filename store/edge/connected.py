@@ -7,9 +7,9 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from domain.edge.messages import Address
+from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
-from store.edge.admission import address_of
+from store.edge.hooks import address_of
 from store.engine import Database
 from store.schema import objects
 
@@ -22,7 +22,7 @@ _CLOUDLETS = (
 )
 
 
-async def connections(database: Database) -> AsyncIterator[list[Address]]:
+async def connections(database: Database) -> AsyncIterator[list[CrmAddress]]:
     """Cloudlet by cloudlet, those to which a CRM is connected."""
     page, after = await database.run(partial(_page, after="")), ""
     while page:
@@ -33,6 +33,6 @@ async def connections(database: Database) -> AsyncIterator[list[Address]]:
         page = await database.run(partial(_page, after=after)) if len(page) == PAGE else {}
 
 
-def _page(connection: sa.Connection, after: str) -> dict[str, list[Address]]:
+def _page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
     rows = connection.execute(_CLOUDLETS, {"after": after}).mappings()
     return {row["path"]: [each for role in ("crm", "next") if (each := address_of(row, role))] for row in rows}

@@ -8,20 +8,20 @@ from functools import partial
 
 from domain.edge.facts import (
     AnswerFact,
+    CloudletAnswer,
     Connected,
     ConnectFact,
-    Inventoried,
+    ExpectedPage,
     KeptPolicy,
     LostFact,
     PolicyQuestion,
     Refuges,
     Rejoined,
-    Told,
 )
-from domain.edge.messages import Ignored
-from domain.edge.policies import Facts
-from domain.edge.ports import Doubt
-from store.edge import links, views
+from domain.edge.messages import IgnoredMessage
+from domain.edge.policies import PolicyFacts
+from domain.edge.ports import CheckProof
+from store.edge import links, queries
 from store.engine import Database
 
 
@@ -31,29 +31,29 @@ class SqlEdge:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def connected(self, fact: ConnectFact, doubt: Doubt) -> Connected:
+    async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected:
         return await self._database.run(partial(links.connected, fact=fact, doubt=doubt))
 
-    async def answered(self, fact: AnswerFact, doubt: Doubt) -> Told:
+    async def answered(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer:
         return await self._database.run(partial(links.answered, fact=fact, doubt=doubt))
 
-    async def lost(self, fact: LostFact, doubt: Doubt) -> Told:
+    async def lost(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer:
         return await self._database.run(partial(links.lost, fact=fact, doubt=doubt))
 
-    async def rejoined(self, path: str, notify_id: int) -> Rejoined:
+    async def find_connection(self, path: str, notify_id: int) -> Rejoined:
         return await self._database.run(partial(links.rejoined, path=path, notify_id=notify_id))
 
-    async def ignore(self, messages: Sequence[Ignored], at: datetime) -> int:
+    async def ignore(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
         return await self._database.run(partial(links.ignore, messages=messages, at=at))
 
-    async def everything(self, cloudlet: str, after: str) -> Inventoried:
-        return await self._database.run(partial(views.everything, cloudlet=cloudlet, after=after))
+    async def everything(self, cloudlet: str, after: str) -> ExpectedPage:
+        return await self._database.run(partial(queries.everything, cloudlet=cloudlet, after=after))
 
     async def refuges(self, cloudlet: str) -> Refuges:
-        return await self._database.run(partial(views.refuges, cloudlet=cloudlet))
+        return await self._database.run(partial(queries.refuges, cloudlet=cloudlet))
 
     async def policy(self, path: str) -> KeptPolicy:
-        return await self._database.run(partial(views.policy, path=path))
+        return await self._database.run(partial(queries.policy, path=path))
 
-    async def facts(self, asked: PolicyQuestion) -> Facts:
-        return await self._database.run(partial(views.facts, asked=asked))
+    async def facts(self, asked: PolicyQuestion) -> PolicyFacts:
+        return await self._database.run(partial(queries.facts, asked=asked))

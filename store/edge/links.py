@@ -12,18 +12,27 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.edge.facts import AnswerFact, Connected, ConnectFact, Fact, LostFact, Rejoined, Standing, Told
-from domain.edge.hearing import Effect, Listener, compare
-from domain.edge.messages import CrmConnect, CrmResponse, Ignored, Reconnected, Reported
-from domain.edge.ports import Doubt
-from domain.edge.tables import CLOUDLET, Party, S
-from domain.errors import Refused, brief
-from domain.locks import Mode, wanted
-from domain.machine import NONE, Actor, Ruling
+from domain.edge.facts import (
+    AnswerFact,
+    CloudletAnswer,
+    Connected,
+    ConnectFact,
+    ConnectionStanding,
+    CrmFact,
+    LostFact,
+    Rejoined,
+)
+from domain.edge.interpret import CrmInterpreter, Effect, compare
+from domain.edge.messages import CrmConnect, CrmResponse, IgnoredMessage, Reconnected, ReportedInstance
+from domain.edge.ports import CheckProof
+from domain.edge.tables import CLOUDLET, CrmActor, S
+from domain.errors import Refused, one_line
+from domain.locks import Mode, locks_for
 from domain.paths import check_path
-from store.edge.admission import address_of, cloudlet_of, find, heirs, locked
-from store.reading import below
-from store.recording import LINES, line, merged
+from domain.statetable import NONE, Actor, Ruling
+from store.edge.hooks import address_of, cloudlet_of, find, locked, remaining_crms
+from store.history import LINES, history_line, merge_info
+from store.queries import below
 from store.schema import locks, objects
 from store.turns import serialise
 
@@ -33,12 +42,12 @@ _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 _BELOW = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
 
 
-class _Cloudlet:
+class _CloudletWriter:
     """A cloudlet in the middle of a transaction: what it is, who holds it, what is to be written."""
 
-    def __init__(self, connection: sa.Connection, fact: Fact) -> None:
+    def __init__(self, connection: sa.Connection, fact: CrmFact) -> None:
         path = fact.cloudlet
-        serialise(connection, wanted([path]))  # nobody below begins an action in between
+        serialise(connection, locks_for([path]))  # nobody below begins an action in between
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
         self.found = locked(connection, path)  # before its locks are read: finish writes it, and releases them
         holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
@@ -68,15 +77,15 @@ class _Cloudlet:
 
     def tell(self, actor: str, action: str, source: str, to: str, message: str = "") -> None:
         epoch = self.found["epoch"] if self.found else 0
-        self.connection.execute(LINES, line(self.path, self.at, actor, action, source, to, epoch, message))
+        self.connection.execute(LINES, history_line(self.path, self.at, actor, action, source, to, epoch, message))
 
     def ignore(self, action: str, to: str, why: str) -> None:
         """Keep a message that changes nothing, unless it is one of too many."""
         if self.kept:
-            self.tell(Party.CRM, action, self.status, to, f"ignored: {why}")
+            self.tell(CrmActor.CRM, action, self.status, to, f"ignored: {why}")
 
     def write(self, info: dict[str, Any], status: str | None = None, error: str | None = None) -> None:
-        change: dict[str, Any] = {"name": self.path, "info": merged(self.info, info), "changed_at": self.at}
+        change: dict[str, Any] = {"name": self.path, "info": merge_info(self.info, info), "changed_at": self.at}
         if status:
             change["status"] = status
         if error is not None:
@@ -88,20 +97,20 @@ class _Cloudlet:
         return CLOUDLET.step(self.status, to, actor).ruling is not Ruling.REFUSED
 
 
-def believed(_key: str) -> str:
+def always_believed(_key: str) -> str:
     """No doubt: it was noticed here, or there is nothing to prove."""
     return ""
 
 
-def connected(connection: sa.Connection, fact: ConnectFact, doubt: Doubt = believed) -> Connected:
+def connected(connection: sa.Connection, fact: ConnectFact, doubt: CheckProof = always_believed) -> Connected:
     """A CRM has connected. Old, foreign and unexpected ones are refused; the rest is written down and acknowledged."""
-    site, said = _Cloudlet(connection, fact), fact.said
+    site, said = _CloudletWriter(connection, fact), fact.said
     why = doubt(site.key)
     if not why and (role := _known(site, said)):
         return _connection(site, role)  # written down before, by a worker that died before it could say so
     if why := why or _unacceptable(site, said):
         site.ignore("startup", S.INIT, why)
-        return Connected(standing=Standing.REFUSED, why=why, current=site.current())
+        return Connected(standing=ConnectionStanding.REFUSED, why=why, current=site.current())
     role = _role(site, said)
     record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
     if site.key:
@@ -114,20 +123,20 @@ def connected(connection: sa.Connection, fact: ConnectFact, doubt: Doubt = belie
     return _connection(site, role)
 
 
-def _connection(site: _Cloudlet, role: str) -> Connected:
+def _connection(site: _CloudletWriter, role: str) -> Connected:
     """A connection as it is written down."""
     assert site.found
     address = address_of(site.found, role)
-    at_rest = Standing.ACKED if site.status == S.INIT_OK else Standing.KEPT
+    at_rest = ConnectionStanding.ACKED if site.status == S.INIT_OK else ConnectionStanding.KEPT
     return Connected(
-        standing=Standing.OWNED if site.owner else at_rest,
+        standing=ConnectionStanding.OWNED if site.owner else at_rest,
         address=address,
         running=site.running if role == "crm" else [],
         current=address.notify_id if address else 0,
     )
 
 
-def _known(site: _Cloudlet, said: CrmConnect) -> str:
+def _known(site: _CloudletWriter, said: CrmConnect) -> str:
     """In which role this very connection is open; empty if it is not."""
     for role in ("crm", "next"):
         crm = site.crm(role)
@@ -136,7 +145,7 @@ def _known(site: _Cloudlet, said: CrmConnect) -> str:
     return ""
 
 
-def _of_running(site: _Cloudlet, there: dict[str, Reported]) -> dict[str, Any]:
+def _of_running(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> dict[str, Any]:
     """What the CRM has of objects that are being changed, for their actions to look up: a signal could be forged."""
     ours = [(path, seen) for path, seen in there.items() if any(_covers(owner, path) for owner in site.running)]
     return {path: seen.model_dump() for path, seen in ours}
@@ -152,7 +161,9 @@ def rejoined(connection: sa.Connection, path: str, notify_id: int) -> Rejoined:
             return Rejoined(
                 news=Reconnected(
                     address=address,
-                    reported={each: Reported.model_validate(seen) for each, seen in there if _covers(path, each)},
+                    reported={
+                        each: ReportedInstance.model_validate(seen) for each, seen in there if _covers(path, each)
+                    },
                 )
             )
     return Rejoined()
@@ -162,7 +173,7 @@ def _covers(owner: str, path: str) -> bool:
     return f"{path}:".startswith(f"{owner}:")
 
 
-def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:
+def _unacceptable(site: _CloudletWriter, said: CrmConnect) -> str:
     if site.found is None:
         return f"there is no such Cloudlet: {site.path}"
     if said.notify_id <= site.current():
@@ -174,12 +185,12 @@ def _unacceptable(site: _Cloudlet, said: CrmConnect) -> str:
     return f"version {said.version} connected, but the cloudlet runs {expected}: upgrade it instead"
 
 
-def _is_next(site: _Cloudlet, said: CrmConnect) -> bool:
+def _is_next(site: _CloudletWriter, said: CrmConnect) -> bool:
     """Is it the CRM that an upgrade has brought, which was then cut off?"""
     return said.version == site.crm("next").get("version")
 
 
-def _role(site: _Cloudlet, said: CrmConnect) -> str:
+def _role(site: _CloudletWriter, said: CrmConnect) -> str:
     """During an upgrade there are two: the one that serves, and the one that is to take over."""
     assert site.found
     upgrading = site.owner and site.found["target_action"] == "upgrade"
@@ -187,20 +198,22 @@ def _role(site: _Cloudlet, said: CrmConnect) -> str:
     return "next" if (upgrading or beside) and said.version != site.crm().get("version") else "crm"
 
 
-def _acknowledge(site: _Cloudlet) -> None:
+def _acknowledge(site: _CloudletWriter) -> None:
     if site.status == S.UPDATE_ERROR:
-        site.tell(Party.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair")
+        site.tell(
+            CrmActor.V1, "resend", S.UPDATE_ERROR, S.UPDATE_ERROR, "connected again; the state stays until repair"
+        )
         return
-    if not site.step(S.INIT, Party.CRM):
-        if site.step(site.status, Party.CRM):
-            site.tell(Party.CRM, "startup", site.status, site.status)
+    if not site.step(S.INIT, CrmActor.CRM):
+        if site.step(site.status, CrmActor.CRM):
+            site.tell(CrmActor.CRM, "startup", site.status, site.status)
         return
-    site.tell(Party.CRM, "startup", site.status, S.INIT)
+    site.tell(CrmActor.CRM, "startup", site.status, S.INIT)
     site.tell(Actor.CONTROLLER, "ack", S.INIT, S.INIT_OK)
     site.write({}, status=S.INIT_OK, error="")
 
 
-def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
+def _reconcile(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> None:
     """Instances at rest against what the CRM has: lost ones are marked, strange ones are reported."""
     rows = {
         row["path"]: row
@@ -220,25 +233,25 @@ def _reconcile(site: _Cloudlet, there: dict[str, Reported]) -> None:
         site.write({"orphans": found.orphans[:MAX_ORPHANS] or None})
     for path in found.orphans[:MAX_ORPHANS]:
         told = f"ignored: orphan on the cloudlet, unknown to us: {path}"
-        site.tell(Party.CRM, "startup", site.status, site.status, told)
+        site.tell(CrmActor.CRM, "startup", site.status, site.status, told)
 
 
 def _mark(
-    site: _Cloudlet, rows: dict[str, sa.RowMapping], paths: Iterable[str], missing: bool | None, message: str
+    site: _CloudletWriter, rows: dict[str, sa.RowMapping], paths: Iterable[str], missing: bool | None, message: str
 ) -> None:
     for path in paths:
         row = rows[path]
-        change = {"name": path, "info": merged(row["info"], {"missing": missing}), "changed_at": site.at}
+        change = {"name": path, "info": merge_info(row["info"], {"missing": missing}), "changed_at": site.at}
         site.connection.execute(_CHANGE, change)
-        told = line(path, site.at, Party.CRM, "startup", row["status"], row["status"], row["epoch"], message)
+        told = history_line(path, site.at, CrmActor.CRM, "startup", row["status"], row["status"], row["epoch"], message)
         site.connection.execute(LINES, told)
 
 
-def answered(connection: sa.Connection, fact: AnswerFact, doubt: Doubt = believed) -> Told:
+def answered(connection: sa.Connection, fact: AnswerFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
     """A CRM speaks of the cloudlet itself while no action holds it: it has gathered, or could not."""
-    site, said = _Cloudlet(connection, fact), fact.said
+    site, said = _CloudletWriter(connection, fact), fact.said
     if site.owner:
-        return Told(owner=site.owner)
+        return CloudletAnswer(owner=site.owner)
     if why := doubt(site.key):
         return _ignore(site, said, why).model_copy(update={"refused": why})
     if said.status == S.READY and said.notify_id == site.crm("next").get("notify_id"):
@@ -246,53 +259,55 @@ def answered(connection: sa.Connection, fact: AnswerFact, doubt: Doubt = believe
     if site.found is None or said.notify_id != site.crm().get("notify_id"):
         return _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
     if said.status == S.READY and site.status in (S.UPDATE_ERROR, S.UNDER_MAINTENANCE):
-        actor = Party.V1 if site.status == S.UPDATE_ERROR else Party.CRM
+        actor = CrmActor.V1 if site.status == S.UPDATE_ERROR else CrmActor.CRM
         site.tell(actor, "resend", site.status, site.status, "it serves on; the state stays")
-        return Told(everything=address_of(site.found))
+        return CloudletAnswer(everything=address_of(site.found))
     if said.status == S.OFFLINE and said.errors and site.status == S.INIT_OK:
         site.write({}, error=said.reason())
-        site.tell(Party.CRM, "gathered", site.status, site.status, f"gathering failed: {said.reason()}")
-        return Told()
-    heard = Listener(CLOUDLET, site.status, said.notify_id).hear(said)
+        site.tell(CrmActor.CRM, "gathered", site.status, site.status, f"gathering failed: {said.reason()}")
+        return CloudletAnswer()
+    heard = CrmInterpreter(CLOUDLET, site.status, said.notify_id).hear(said)
     if heard.effect is not Effect.ENDS or heard.to != S.READY:
         return _ignore(site, said, heard.why or "not while no action runs")
-    site.tell(Party.CRM, "gathered", site.status, S.READY)
+    site.tell(CrmActor.CRM, "gathered", site.status, S.READY)
     site.write({}, status=S.READY, error="")
-    return Told(everything=address_of(site.found))
+    return CloudletAnswer(everything=address_of(site.found))
 
 
-def _ignore(site: _Cloudlet, said: CrmResponse, why: str) -> Told:
+def _ignore(site: _CloudletWriter, said: CrmResponse, why: str) -> CloudletAnswer:
     site.ignore("response", said.state, why)
-    return Told(ignored=True)
+    return CloudletAnswer(ignored=True)
 
 
-def lost(connection: sa.Connection, fact: LostFact, doubt: Doubt = believed) -> Told:
+def lost(connection: sa.Connection, fact: LostFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
     """A connection is gone. Offline, unless another one has taken its place or an action holds the cloudlet."""
-    site, said = _Cloudlet(connection, fact), fact.said
+    site, said = _CloudletWriter(connection, fact), fact.said
     if why := doubt(site.key):
         site.ignore("lost", S.OFFLINE, why)
-        return Told(refused=why, ignored=True)
+        return CloudletAnswer(refused=why, ignored=True)
     role = next((each for each in ("crm", "next") if site.crm(each).get("notify_id") == said.notify_id), "")
     if site.found is None or not role or not site.crm(role).get("connected"):
-        return Told()
+        return CloudletAnswer()
     site.write({role: {**site.crm(role), "connected": False}})
     if not site.owner and site.crm("next"):
-        crm, other = heirs(site.crm(), site.crm("next"))
+        crm, other = remaining_crms(site.crm(), site.crm("next"))
         site.write({"crm": crm, "next": other})
     if not site.owner and site.step(S.OFFLINE, Actor.CONTROLLER):
         site.tell(Actor.CONTROLLER, "lost", site.status, S.OFFLINE, said.reason or "its CRM is gone")
         site.write({}, status=S.OFFLINE)
-    return Told(owner=site.owner)
+    return CloudletAnswer(owner=site.owner)
 
 
-def ignore(connection: sa.Connection, messages: Iterable[Ignored], at: datetime) -> int:
+def ignore(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: datetime) -> int:
     """Messages that changed nothing, kept in the history of the objects that they were about."""
     lines = []
     for message in messages:
         found = find(connection, message.path)
         status, epoch = (found["status"], found["epoch"]) if found else (NONE, 0)
-        told = brief(f"ignored: {message.reason}")
-        lines.append(line(message.path, at, message.actor, "response", status, brief(message.state, 100), epoch, told))
+        told = one_line(f"ignored: {message.reason}")
+        lines.append(
+            history_line(message.path, at, message.actor, "response", status, one_line(message.state, 100), epoch, told)
+        )
     if lines:
         connection.execute(LINES, lines)
     return len(lines)

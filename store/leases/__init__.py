@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.leases.reading import LeaseReads
+from store.leases.queries import LeaseReads
 from store.leases.schedule import SqlLeases
 
 __all__ = ["LeaseReads", "SqlLeases"]

@@ -8,11 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.capacity import Size, Taken, peak
+from domain.leases.capacity import Allocation, Size, peak
 from domain.leases.dates import stamp
-from domain.leases.spec import Instances, Limits, MciLease, PhysicalHosts, Term
+from domain.leases.specs import Instances, LeaseLimits, LeaseTerm, MciLease, PhysicalHosts
 from store.leases import capacity
-from store.leases.capacity import Wish
+from store.leases.capacity import RoomRequest
 from store.leases.tables import allocations, bookings
 
 NOTHING = Size(0, 0, 0)
@@ -33,16 +33,16 @@ _EACH = sa.select(bookings.c.starts, bookings.c.ends, bookings.c.units).where(*_
 _FREED = sa.delete(allocations).where(allocations.c.reservation.in_(sa.bindparam("these", expanding=True)))
 _FORGOTTEN = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
 
-Wanted = PhysicalHosts | Instances | MciLease
+ReservationSpecs = PhysicalHosts | Instances | MciLease
 
 
-def limits_of(connection: sa.Connection) -> Limits:
+def limits_of(connection: sa.Connection) -> LeaseLimits:
     """What this database was told when it was opened."""
     found = connection.get_execution_options().get(LIMITS)
-    return found if isinstance(found, Limits) else Limits()
+    return found if isinstance(found, LeaseLimits) else LeaseLimits()
 
 
-def book(connection: sa.Connection, new: Mapping[str, Any], wanted: Wanted, dates: Term) -> None:
+def book(connection: sa.Connection, new: Mapping[str, Any], wanted: ReservationSpecs, dates: LeaseTerm) -> None:
     """One reservation of a new lease."""
     booking = {
         **new,
@@ -67,16 +67,16 @@ def place(
     connection: sa.Connection, booking: Mapping[str, Any], least: int, most: int, prefer: Sequence[str] = ()
 ) -> dict[str, int]:
     """Room for at least so many and at most so many units, or Refused with the numbers."""
-    wish = wish_of(booking, most)
+    wish = room_request(booking, most)
     places = capacity.find(connection, wish, prefer)
     if (found := sum(places.values())) < least:
         raise _not_enough(connection, wish, least, found)
     return places
 
 
-def wish_of(booking: Mapping[str, Any], units: int) -> Wish:
+def room_request(booking: Mapping[str, Any], units: int) -> RoomRequest:
     """What a reservation asks for, as the search for hosts wants it."""
-    return Wish(
+    return RoomRequest(
         pool=booking["pool"],
         starts=booking["starts"],
         ends=booking["ends"],
@@ -87,7 +87,7 @@ def wish_of(booking: Mapping[str, Any], units: int) -> Wish:
     )
 
 
-def check_quota(connection: sa.Connection, lease: str, dates: Term, hosts: int, limits: Limits) -> None:
+def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: int, limits: LeaseLimits) -> None:
     """Refused if the project would have more leases, or more hosts at one time, than it may."""
     project = lease.split(":")[1]
     others = {"of_project": project, "but": lease}
@@ -99,7 +99,7 @@ def check_quota(connection: sa.Connection, lease: str, dates: Term, hosts: int, 
     if at_most + hosts <= limits.hosts:
         return  # even if all of them were at the same moment
     rows = connection.execute(_EACH, within).all()
-    most = peak(Taken(max(dates.start, starts), ends, Size(units, 0, 0)) for starts, ends, units in rows).vcpus
+    most = peak(Allocation(max(dates.start, starts), ends, Size(units, 0, 0)) for starts, ends, units in rows).vcpus
     if most + hosts > limits.hosts:
         raise _over(f"project {project} would hold {most + hosts} hosts at one time: the limit is {limits.hosts}")
 
@@ -112,7 +112,7 @@ def release(connection: sa.Connection, lease: str, reservations: Sequence[str] |
         connection.execute(_FORGOTTEN, {"these": gone})
 
 
-def _size(wanted: Wanted) -> Size:
+def _size(wanted: ReservationSpecs) -> Size:
     return Size(wanted.vcpus, wanted.memory_mb, wanted.disk_gb) if isinstance(wanted, Instances) else NOTHING
 
 
@@ -121,7 +121,7 @@ def columns(size: Size) -> dict[str, int]:
     return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}
 
 
-def _not_enough(connection: sa.Connection, wish: Wish, least: int, found: int) -> Refused:
+def _not_enough(connection: sa.Connection, wish: RoomRequest, least: int, found: int) -> Refused:
     what = "hosts" if wish.whole else "instances"
     fitting = capacity.count(connection, wish)
     asked = f" with {', '.join(f'{name} {value}' for name, value in wish.wants.items())}" if wish.wants else ""

@@ -10,10 +10,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.leases.capacity import Size, Taken, matches, room
+from domain.leases.capacity import Allocation, Size, matches, room
 from store.leases.tables import allocations, bookings, hosts
 
-Line = Mapping[str, Any] | sa.RowMapping
+AllocationRow = Mapping[str, Any] | sa.RowMapping
 
 # While a lease is updated: JOINING rows are its own if it succeeds, LEAVING rows if it does not. RETURNING rows are not
 # its own any more, but whoever hands over may not know yet: nobody else gets them before that.
@@ -22,7 +22,7 @@ _PAGE = 200  # hosts looked at together when instances are placed
 
 
 @dataclass(frozen=True)
-class Wish:
+class RoomRequest:
     """Room for so many units, from when until just before when, on hosts with these properties."""
 
     pool: str
@@ -68,7 +68,7 @@ def one_at_a_time(connection: sa.Connection, pool: str) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
-def find(connection: sa.Connection, wish: Wish, prefer: Sequence[str] = ()) -> dict[str, int]:
+def find(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[str] = ()) -> dict[str, int]:
     """Hosts with room for up to that many units: host -> units. Those in `prefer` come first."""
     if wish.whole and not wish.wants and not prefer:
         asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
@@ -80,7 +80,7 @@ def find(connection: sa.Connection, wish: Wish, prefer: Sequence[str] = ()) -> d
     return _fitting(connection, wish, candidates, prefer)
 
 
-def count(connection: sa.Connection, wish: Wish) -> int:
+def count(connection: sa.Connection, wish: RoomRequest) -> int:
     """How many working hosts of the pool have the properties that are wanted."""
     return int(connection.execute(_count_of(_candidates(connection, wish))).scalar_one())
 
@@ -88,7 +88,7 @@ def count(connection: sa.Connection, wish: Wish) -> int:
 def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[str, int], phase: str = HELD) -> None:
     """Write down what a booking gets."""
     size = size_of(booking)
-    lines = [_line(booking, host, units, size, phase) for host, units in places.items()]
+    lines = [_allocation_row(booking, host, units, size, phase) for host, units in places.items()]
     if lines:
         connection.execute(_TAKE, lines)
 
@@ -126,12 +126,12 @@ def raise_version(connection: sa.Connection, reservations: Sequence[str]) -> Non
     connection.execute(change.values(version=bookings.c.version + 1))
 
 
-def size_of(row: Line) -> Size:
+def size_of(row: AllocationRow) -> Size:
     """The size in a row: of a host, of one unit of a booking, or of all that an allocation takes."""
     return Size(row["vcpus"], row["memory_mb"], row["disk_gb"])
 
 
-def _candidates(connection: sa.Connection, wish: Wish) -> sa.Select[Any]:
+def _candidates(connection: sa.Connection, wish: RoomRequest) -> sa.Select[Any]:
     """The working hosts of the pool that have the properties."""
     query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
     if not wish.wants:
@@ -145,7 +145,7 @@ def _count_of(candidates: sa.Select[Any]) -> sa.Select[Any]:
     return sa.select(sa.func.count()).select_from(candidates.subquery())
 
 
-def _free(connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]) -> list[str]:
+def _free(connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]) -> list[str]:
     """Hosts that nobody holds any part of during the window."""
     rank = sa.case((hosts.c.host.in_(prefer), 0), else_=1)
     query = (
@@ -158,7 +158,7 @@ def _free(connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], pre
 
 
 def _fitting(
-    connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]
+    connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> dict[str, int]:
     """Instances on shared hosts, the fullest first come by name: as many as fit on each."""
     places: dict[str, int] = {}
@@ -174,8 +174,8 @@ def _fitting(
 
 
 def _with_taken(
-    connection: sa.Connection, wish: Wish, candidates: sa.Select[Any], prefer: Sequence[str]
-) -> Iterator[tuple[sa.RowMapping, list[Taken]]]:
+    connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
+) -> Iterator[tuple[sa.RowMapping, list[Allocation]]]:
     """The hosts one after the other, each with what is taken of it during the window."""
     found = list(connection.execute(candidates.order_by(hosts.c.host)).mappings())
     found.sort(key=lambda host: (host["host"] not in prefer, host["host"]))
@@ -191,11 +191,11 @@ def _with_taken(
             yield host, [_taken(row) for row in taken if row["host"] == host["host"]]
 
 
-def _taken(row: sa.RowMapping) -> Taken:
-    return Taken(row["starts"], row["ends"], size_of(row), row["whole"])
+def _taken(row: sa.RowMapping) -> Allocation:
+    return Allocation(row["starts"], row["ends"], size_of(row), row["whole"])
 
 
-def _line(booking: Mapping[str, Any], host: str, units: int, size: Size, phase: str) -> dict[str, Any]:
+def _allocation_row(booking: Mapping[str, Any], host: str, units: int, size: Size, phase: str) -> dict[str, Any]:
     all_of_it = size.times(units)
     kept = {name: booking[name] for name in ("reservation", "lease", "starts", "ends", "whole")}
     return kept | {

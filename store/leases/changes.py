@@ -14,27 +14,27 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.dates import kept, stamp
+from domain.leases.dates import parse_stored, stamp
 from domain.leases.names import event_path
-from domain.leases.spec import LeaseChange, Resize, Term
-from domain.leases.tables import BEFORE_END, END, EVENTS, Event, Lease
+from domain.leases.specs import LeaseChange, LeaseTerm, Resize
+from domain.leases.tables import BEFORE_END, END, EVENTS, EventStatus, LeaseStatus
 from domain.model import Move
 from domain.paths import name_of, short
 from store.leases import booking, capacity, parts
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line
-from store.leases.parts import Parts
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationRow
+from store.leases.parts import LeaseParts
 from store.leases.tables import allocations, bookings, timers
 
-Terms = dict[str, Any]  # of a booking: from when, until when, how many units
+BookingTerms = dict[str, Any]  # of a booking: from when, until when, how many units
 
 
 def prepare(
-    connection: sa.Connection, lease: str, now: Parts, change: LeaseChange, dates: Term, started: bool
+    connection: sa.Connection, lease: str, now: LeaseParts, change: LeaseChange, dates: LeaseTerm, started: bool
 ) -> dict[str, Any]:
     """Take what the change needs besides. Returns what its end has to know: see `settle`."""
     specs = {name_of(row["path"]): row["spec"] for row in now.reservations}
     sizes = _sizes(change, specs)
-    plans: dict[str, dict[str, Terms]] = {}
+    plans: dict[str, dict[str, BookingTerms]] = {}
     hand_over = returning(connection, lease)
     for each in capacity.locked(connection, lease):
         name = name_of(each["reservation"])
@@ -61,11 +61,11 @@ def settle(connection: sa.Connection, lease: str, details: Mapping[str, Any], go
         if plan := plans.get(row["reservation"]):
             if row["reservation"] in handed and not good:
                 _may_have_joined(connection, row["reservation"])
-            _come_out(connection, row, plan["after" if good else "before"], good)
+            _end_change(connection, row, plan["after" if good else "before"], good)
     capacity.raise_version(connection, sorted(plans))
 
 
-def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str, Terms]]) -> int:
+def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str, BookingTerms]]) -> int:
     """How many whole hosts the lease will have."""
     rows = [row for row in capacity.locked(connection, lease) if row["whole"]]
     return sum(
@@ -80,7 +80,7 @@ def returning(connection: sa.Connection, lease: str) -> list[str]:
 
 
 def move_events(
-    connection: sa.Connection, now: Parts, dates: Mapping[str, datetime], lease: sa.RowMapping
+    connection: sa.Connection, now: LeaseParts, dates: Mapping[str, datetime], lease: sa.RowMapping
 ) -> list[Move]:
     """Events whose time changes at the end of the update. An announcement that came too early comes again."""
     moves = []
@@ -88,10 +88,10 @@ def move_events(
         event, old, due = now.events[name], now.due(name), dates[name]
         if old == due:
             continue
-        again = name == BEFORE_END and event["status"] in (Event.DONE, Event.ERROR)
-        status = Event.UNDONE if again else event["status"]
+        again = name == BEFORE_END and event["status"] in (EventStatus.DONE, EventStatus.ERROR)
+        status = EventStatus.UNDONE if again else event["status"]
         moves.append(Move(path=event["path"], to=status, spec={"due": stamp(due)}))
-        fires = status == Event.UNDONE and (name == END or lease["status"] != Lease.ERROR)
+        fires = status == EventStatus.UNDONE and (name == END or lease["status"] != LeaseStatus.ERROR)
         if fires and (again or due < old):
             _set_timer(connection, lease, name, due)
     return moves
@@ -122,7 +122,7 @@ def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
     return sizes
 
 
-def _rebook(connection: sa.Connection, each: dict[str, Any], dates: Term, size: Resize | None, least: int) -> int:
+def _rebook(connection: sa.Connection, each: dict[str, Any], dates: LeaseTerm, size: Resize | None, least: int) -> int:
     """A reservation that has not started: everything anew, on the same hosts as far as possible. Returns its units."""
     mine = allocations.c.reservation == each["reservation"]
     rows = capacity.held(connection, mine)
@@ -145,7 +145,7 @@ def _extend(connection: sa.Connection, each: Mapping[str, Any], ends: datetime) 
     capacity.drop(connection, mine)
     for row in rows:  # one after the other: two may be on one host
         moved = dict(each) | {"starts": row["starts"], "ends": ends}
-        found = capacity.find(connection, booking.wish_of(moved, row["units"]), [row["host"]])
+        found = capacity.find(connection, booking.room_request(moved, row["units"]), [row["host"]])
         if found.get(row["host"], 0) < row["units"]:
             raise _taken(row, ends)
         connection.execute(sa.insert(allocations), dict(row) | {"ends": ends})
@@ -181,7 +181,7 @@ def _mark_leaving(connection: sa.Connection, each: Mapping[str, Any], rows: list
         units -= leaving
 
 
-def _cover_both(connection: sa.Connection, each: Mapping[str, Any], dates: Term, units: int) -> None:
+def _cover_both(connection: sa.Connection, each: Mapping[str, Any], dates: LeaseTerm, units: int) -> None:
     values = {
         "starts": min(each["starts"], dates.start),
         "ends": max(each["ends"], dates.end),
@@ -197,10 +197,14 @@ def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
     connection.execute(sa.update(allocations).where(unsure).values(phase=RETURNING))
 
 
-def _come_out(connection: sa.Connection, row: Mapping[str, Any], terms: Terms, good: bool) -> None:
+def _end_change(connection: sa.Connection, row: Mapping[str, Any], terms: BookingTerms, good: bool) -> None:
     mine = allocations.c.reservation == row["reservation"]
     capacity.drop(connection, mine, allocations.c.phase == (LEAVING if good else JOINING))
-    values: dict[str, Any] = {"starts": kept(terms["starts"]), "ends": kept(terms["ends"]), "units": terms["units"]}
+    values: dict[str, Any] = {
+        "starts": parse_stored(terms["starts"]),
+        "ends": parse_stored(terms["ends"]),
+        "units": terms["units"],
+    }
     now = sa.update(allocations).where(mine, allocations.c.phase != RETURNING)
     connection.execute(now.values(phase=HELD, ends=values["ends"]))
     if good and row["began_with"] is not None:
@@ -208,11 +212,11 @@ def _come_out(connection: sa.Connection, row: Mapping[str, Any], terms: Terms, g
     connection.execute(sa.update(bookings).where(bookings.c.reservation == row["reservation"]).values(**values))
 
 
-def _dated(each: Mapping[str, Any], dates: Term) -> dict[str, Any]:
+def _dated(each: Mapping[str, Any], dates: LeaseTerm) -> dict[str, Any]:
     return dict(each) | {"starts": dates.start, "ends": dates.end}
 
 
-def _terms(each: Mapping[str, Any]) -> Terms:
+def _terms(each: Mapping[str, Any]) -> BookingTerms:
     return {"starts": stamp(each["starts"]), "ends": stamp(each["ends"]), "units": each["units"]}
 
 
@@ -230,7 +234,7 @@ def _unclear(specs: Mapping[str, Any]) -> Refused:
     )
 
 
-def _taken(row: Line, ends: datetime) -> Refused:
+def _taken(row: AllocationRow, ends: datetime) -> Refused:
     return Refused(
         Category.QUOTA,
         f"host {name_of(row['host'])} is booked by another lease before {stamp(ends)}; "

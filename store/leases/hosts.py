@@ -10,22 +10,22 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
-from domain.leases.spec import HostSpec
-from domain.leases.tables import Host, Lease, Reservation
-from domain.machine import Row
+from domain.leases.specs import HostSpec
+from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
 from domain.paths import short
+from domain.statetable import Row
+from store.hooks import Admitted, MaybeRow
 from store.leases import capacity
-from store.leases.booking import wish_of
+from store.leases.booking import room_request
 from store.leases.capacity import RETURNING
 from store.leases.tables import allocations, bookings, hosts
-from store.riders import Extra, Found
 from store.schema import objects
 
 HOLDERS_SHOWN = 5
 
 
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: Found, row: Row) -> Extra:
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
     """The pool changes in the transaction that admits the change; what is in use is handed over afterwards."""
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
@@ -33,14 +33,14 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
         if row.action == "remove":
             _nobody_has(connection, host)
             _set_working(connection, host, False)  # and nobody gets it from now on
-            return Extra()
+            return Admitted()
         if row.action == "add":
             assert isinstance(spec, HostSpec)
             _enlist(connection, host, pool, spec)
         _set_working(connection, host, row.action != "fail")
         changed = _reallocate(connection, host, claim.at) if row.action == "fail" else []
         changed += _make_whole(connection, pool, claim.at)
-        return Extra(details={"hand_over": _in_use(connection, changed)})
+        return Admitted(details={"hand_over": _in_use(connection, changed)})
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -49,7 +49,7 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     if status is None:
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))
     else:
-        _set_working(connection, grant.path, status == Host.UP)
+        _set_working(connection, grant.path, status == HostStatus.UP)
 
 
 def _enlist(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
@@ -90,7 +90,7 @@ def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]
         capacity.drop(connection, allocations.c.id == row["id"])
         if row["phase"] != RETURNING and (mine := touched.get(row["reservation"])) and not mine["closing"]:
             rest = mine | {"starts": max(row["starts"], at), "ends": row["ends"]}
-            places = capacity.find(connection, wish_of(rest, row["units"]), mine["began_with"] or ())
+            places = capacity.find(connection, room_request(rest, row["units"]), mine["began_with"] or ())
             capacity.take(connection, rest, places, row["phase"])
     capacity.raise_version(connection, list(touched))
     return list(touched)
@@ -111,7 +111,7 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
         sa.select(bookings, short_of.label("missing"))
         .join(objects, objects.c.path == bookings.c.lease)
         .where(bookings.c.pool == pool, bookings.c.ends > at, ~bookings.c.closing, short_of > 0)
-        .where(objects.c.status != Lease.UPDATING.value)
+        .where(objects.c.status != LeaseStatus.UPDATING.value)
         .order_by(bookings.c.starts, bookings.c.reservation)
     )
     if capacity.lock(connection, [row["reservation"] for row in connection.execute(query).mappings()]):
@@ -122,7 +122,7 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
 
 def _refill(connection: sa.Connection, booking: dict[str, Any], at: datetime) -> bool:
     rest = booking | {"starts": max(booking["starts"], at)}
-    places = capacity.find(connection, wish_of(rest, booking["missing"]), booking["began_with"] or ())
+    places = capacity.find(connection, room_request(rest, booking["missing"]), booking["began_with"] or ())
     capacity.take(connection, rest, places)
     capacity.raise_version(connection, [booking["reservation"]])
     return bool(places)
@@ -137,6 +137,6 @@ def _in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
         sa.select(objects.c.path)
         .join(lease, lease.c.path == objects.c.parent)
         .where(objects.c.path.in_(reservations))
-        .where((objects.c.status == Reservation.ACTIVE.value) | (lease.c.status == Lease.STARTING.value))
+        .where((objects.c.status == ReservationStatus.ACTIVE.value) | (lease.c.status == LeaseStatus.STARTING.value))
     )
     return sorted(connection.execute(query).scalars())

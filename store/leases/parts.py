@@ -7,14 +7,23 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from domain.leases.dates import kept
+from domain.leases.dates import parse_stored
 from domain.leases.names import event_path
-from domain.leases.spec import Term
-from domain.leases.tables import BEFORE_END, END, EVENTS, START, Event, Lease, contradiction, hindrance
-from domain.machine import NONE, Actor
+from domain.leases.specs import LeaseTerm
+from domain.leases.tables import (
+    BEFORE_END,
+    END,
+    EVENTS,
+    START,
+    EventStatus,
+    LeaseStatus,
+    contradiction,
+    why_only_delete,
+)
 from domain.paths import name_of
+from domain.statetable import NONE, Actor
+from store.history import LINES, history_line
 from store.leases.tables import timers
-from store.recording import LINES, line
 from store.schema import objects
 
 _LEASE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
@@ -27,11 +36,11 @@ _TIMERS = sa.select(timers.c.event, timers.c.due).where(timers.c.lease == sa.bin
 _NO_TIMERS = sa.delete(timers).where(timers.c.event.in_(sa.bindparam("events", expanding=True)))
 NEW_TIMERS = sa.insert(timers)
 _NEXT_DUE = sa.select(timers.c.due).where(timers.c.pool == sa.bindparam("of_pool")).order_by(timers.c.due).limit(1)
-_TO_COME = (Event.UNDONE, Event.IN_PROGRESS)
+_TO_COME = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 
 @dataclass(frozen=True)
-class Parts:
+class LeaseParts:
     """The reservations and the events of a lease."""
 
     reservations: list[sa.RowMapping]
@@ -41,25 +50,25 @@ class Parts:
         """What contradicts the lease's status; empty if nothing does."""
         return contradiction(status, [row["status"] for row in self.reservations], self._statuses())
 
-    def hinders(self, action: str, status: str) -> str:
+    def why_refused(self, action: str, status: str) -> str:
         """What contradicts the lease's status, or keeps a lease under ERROR from being updated or ended."""
-        return self.wrong(status) or hindrance(action, self._statuses())
+        return self.wrong(status) or why_only_delete(action, self._statuses())
 
     def _statuses(self) -> dict[str, str]:
         return {name: row["status"] for name, row in self.events.items()}
 
     def due(self, name: str) -> datetime:
-        return kept(self.events[name]["spec"]["due"])
+        return parse_stored(self.events[name]["spec"]["due"])
 
-    def term(self) -> Term:
-        return Term(self.due(START), self.due(END), self.due(BEFORE_END))
+    def term(self) -> LeaseTerm:
+        return LeaseTerm(self.due(START), self.due(END), self.due(BEFORE_END))
 
 
-def read(connection: sa.Connection, lease: str) -> Parts:
+def read(connection: sa.Connection, lease: str) -> LeaseParts:
     """The reservations of a lease in the order of their paths, and its events by name."""
     rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
     events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
-    return Parts([row for row in rows if row["kind"] == "reservation"], events)
+    return LeaseParts([row for row in rows if row["kind"] == "reservation"], events)
 
 
 def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
@@ -67,21 +76,23 @@ def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
     return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
 
 
-def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: Parts, at: datetime) -> str:
+def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: LeaseParts, at: datetime) -> str:
     """A lease whose parts contradict it goes to ERROR, with the reason. Returns its status after that."""
     status = str(lease["status"])
     wrong = parts.wrong(status)
     if not wrong:
         return status
     message = f"its parts cannot be reconciled: {wrong}"
-    change = {"status": Lease.ERROR.value, "error": message, "changed_at": at}
+    change = {"status": LeaseStatus.ERROR.value, "error": message, "changed_at": at}
     connection.execute(sa.update(objects).where(objects.c.path == lease["path"]).values(**change))
-    told = line(lease["path"], at, Actor.CONTROLLER, "reconcile", status, Lease.ERROR, lease["epoch"], message)
+    told = history_line(
+        lease["path"], at, Actor.CONTROLLER, "reconcile", status, LeaseStatus.ERROR, lease["epoch"], message
+    )
     connection.execute(LINES, told)
-    return Lease.ERROR
+    return LeaseStatus.ERROR
 
 
-def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: Parts | None) -> None:
+def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: LeaseParts | None) -> None:
     """The timers as they must be for this lease now: those of events to come, none for what will never come."""
     wanted = _wanted(status, parts) if parts else {}
     there = {str(event): due for event, due in connection.execute(_TIMERS, {"of_lease": lease})}
@@ -97,10 +108,10 @@ def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, pa
         connection.execute(NEW_TIMERS, lines)
 
 
-def _wanted(status: str, parts: Parts) -> dict[str, datetime]:
-    if status in (Lease.TERMINATED, NONE):
+def _wanted(status: str, parts: LeaseParts) -> dict[str, datetime]:
+    if status in (LeaseStatus.TERMINATED, NONE):
         return {}
-    names = (END,) if status == Lease.ERROR else EVENTS
+    names = (END,) if status == LeaseStatus.ERROR else EVENTS
     to_come = [name for name in names if name in parts.events and parts.events[name]["status"] in _TO_COME]
     return {name: parts.due(name) for name in to_come}
 

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from domain.errors import Superseded
 from domain.leases.capacity import Size
 from domain.leases.dates import stamp
-from domain.leases.tables import BEFORE_END, END, START, Lease
-from domain.leases.views import Due, DueList, DueQuery, HandOver, Holding, Want
+from domain.leases.messages import DueEvent, DueList, DueQuery, HandOver, HandOverGoal, Holding
+from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
 from store.engine import Database
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, Line, lock, one_at_a_time, size_of
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationRow, lock, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
-from store.reading import below
+from store.queries import below
 from store.schema import actions, objects
 
 PAGE = 500
@@ -94,7 +94,7 @@ _LATE = (
 
 
 class SqlLeases:
-    """`domain.leases.views.Schedule` and `Holdings` on SQLite or PostgreSQL."""
+    """`domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -102,7 +102,7 @@ class SqlLeases:
     async def due(self, query: DueQuery) -> DueList:
         return await self.database.run(partial(due, query=query))
 
-    async def still_due(self, events: Sequence[Due]) -> list[Due]:
+    async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         return await self.database.run(partial(still_due, events=events))
 
     async def holdings(self, order: HandOver) -> list[Holding]:
@@ -128,11 +128,11 @@ def due(connection: sa.Connection, query: DueQuery) -> DueList:
     """
     one_at_a_time(connection, query.pool)  # so that nobody is about to commit an earlier event unseen
     asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)
-    ready: list[Due] = []
+    ready: list[DueEvent] = []
     waiting = 0
     page = connection.execute(_COME, asked).all()
     while page:
-        come = [Due(lease=row.lease, name=row.name, due=row.due) for row in page if row.lease not in busy]
+        come = [DueEvent(lease=row.lease, name=row.name, due=row.due) for row in page if row.lease not in busy]
         held_up = _held_up(connection, [each.lease for each in come if each.name == START])
         ready += [each for each in come if each.lease not in held_up]
         waiting += len(held_up)
@@ -166,7 +166,7 @@ def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[st
     return {row.lease: f"{stamp(row.due)} ({row.name})" for row in reversed(rows) if row.lease not in held_up}
 
 
-def still_due(connection: sa.Connection, events: Sequence[Due]) -> list[Due]:
+def still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
     """Those of the events whose timers are still there, and set to the same moment."""
     query = sa.select(timers.c.lease, timers.c.name, timers.c.due)
     leases = [each.lease for each in events]
@@ -182,18 +182,18 @@ def _ordered(connection: sa.Connection, order: HandOver) -> list[Holding]:
     return holdings(connection, order.reservations, order.want)
 
 
-def holdings(connection: sa.Connection, reservations: Sequence[str], want: Want) -> list[Holding]:
+def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandOverGoal) -> list[Holding]:
     """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more.
 
     The bookings stay locked: a host that fails just now is seen here, or whoever fails it sees that we are at work.
     """
     these = {"these": list(reservations)}
     rows = lock(connection, reservations)
-    if want is Want.BEFORE:  # from now on nobody hands over what was to join
+    if want is HandOverGoal.BEFORE:  # from now on nobody hands over what was to join
         connection.execute(_STAYS, these)
         connection.execute(_GOES_BACK, these)
-    if want is not Want.ALL:
-        connection.execute(_CLOSED if want is Want.NOTHING else _CHANGED, these)
+    if want is not HandOverGoal.ALL:
+        connection.execute(_CLOSED if want is HandOverGoal.NOTHING else _CHANGED, these)
         rows = lock(connection, reservations)
     generations = {path: info["generation"] for path, info in connection.execute(_MADE, these)}
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -217,7 +217,7 @@ def returned(connection: sa.Connection, holding: Holding) -> None:
         connection.execute(_IS_BACK, {"mine": holding.reservation})
 
 
-def _holding(row: Line, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
+def _holding(row: AllocationRow, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
     size: Size = size_of(row)
     named = (row["token"], generation, row["reservation"], row["version"])
     return Holding(*named, hosts, row["whole"], size, returning)
@@ -232,7 +232,7 @@ def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
         sa.select(ours.c.lease)
         .join(theirs, (theirs.c.host == ours.c.host) & (theirs.c.ends <= ours.c.starts))
         .join(objects, objects.c.path == theirs.c.lease)
-        .where(ours.c.lease.in_(leases), theirs.c.lease != ours.c.lease, objects.c.status != Lease.ERROR.value)
+        .where(ours.c.lease.in_(leases), theirs.c.lease != ours.c.lease, objects.c.status != LeaseStatus.ERROR.value)
         .distinct()
     )
     return set(connection.execute(query).scalars())

@@ -8,18 +8,18 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.machine import NONE, Actor, Ruling
-from domain.mci import OBSERVED, VM, MciSpec, Status, SubGroup
-from domain.mci.spec import births
+from domain.mci import OBSERVED, VM, MciSpec, SubGroup, VmStatus
+from domain.mci.specs import new_vms
 from domain.mci.strays import Adoption
 from domain.mci.tables import ADOPTING
 from domain.paths import name_of, parent_of, short
 from domain.ports import VmState
-from store.granting import begun, newborn
-from store.mci.connections import enter
+from domain.statetable import NONE, Actor, Ruling
+from store.grants import begin_values, new_row
+from store.history import LINES, history_line, merge_info
+from store.mci.connections import use_places
 from store.mci.groups import index
 from store.mci.tables import unanswered
-from store.recording import LINES, line, merged
 from store.schema import actions, objects
 
 _ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
@@ -68,40 +68,44 @@ def adopt(connection: sa.Connection, adoption: Adoption) -> str:
 
 
 def _give(
-    connection: sa.Connection, adoption: Adoption, record: sa.RowMapping, status: Status, known: dict[str, str]
+    connection: sa.Connection, adoption: Adoption, record: sa.RowMapping, status: VmStatus, known: dict[str, str]
 ) -> None:
     """The record that is there, by the row for what a cloud says of a VM at rest."""
     source, epoch = record["status"], record["epoch"]
     if VM.step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
         raise Refused(Category.NOT_ALLOWED, f"{record['path']} is {source}: no row leads to {status}")
-    info = merged(record["info"], {**known, "failure": None, "stale": None})
+    info = merge_info(record["info"], {**known, "failure": None, "stale": None})
     news = {"name": record["path"], "status": status, "info": info, "changed_at": adoption.at, "error": ""}
     connection.execute(_CHANGE, news)
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
-    connection.execute(LINES, [line(record["path"], adoption.at, Actor.CLOUD, "observe", source, status, epoch, told)])
+    connection.execute(
+        LINES, [history_line(record["path"], adoption.at, Actor.CLOUD, "observe", source, status, epoch, told)]
+    )
 
 
-def _bear(connection: sa.Connection, adoption: Adoption, vm: str, status: Status, known: dict[str, str]) -> None:
+def _bear(connection: sa.Connection, adoption: Adoption, vm: str, status: VmStatus, known: dict[str, str]) -> None:
     """A record anew, by the rows of a growing MCI and of what a cloud says: ordered as its subgroup is today."""
     at, epoch, place = adoption.at, adoption.order.epoch, adoption.order.place
     mci, group = _group(connection, vm, place, "")
-    row, number = VM.birth("scale-out"), index(vm, group.name)
+    row, number = VM.creation_row("scale-out"), index(vm, group.name)
     assert row
     assert row.during
-    (born,) = births(mci["path"], group, number, 1)
-    fresh = newborn(born) | begun(row, NONE, epoch, at) | {"created_at": at, "info": {"generation": epoch, **known}}
+    (born,) = new_vms(mci["path"], group, number, 1)
+    fresh = (
+        new_row(born) | begin_values(row, NONE, epoch, at) | {"created_at": at, "info": {"generation": epoch, **known}}
+    )
     rest = {"status": status, "target_action": NONE, "target_status": NONE}
     connection.execute(sa.insert(objects), [fresh | rest])
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
     lines = [
-        line(vm, at, row.actor, row.action, NONE, row.during, epoch, told),
-        line(vm, at, Actor.CLOUD, "observe", row.during, status, epoch),
+        history_line(vm, at, row.actor, row.action, NONE, row.during, epoch, told),
+        history_line(vm, at, Actor.CLOUD, "observe", row.during, status, epoch),
     ]
     connection.execute(LINES, lines)
     highest: dict[str, int] = dict(mci["info"].get("highest", {}))
     highest[group.name] = max(number, highest.get(group.name, group.subGroupSize))
-    connection.execute(_CHANGE, {"name": mci["path"], "info": merged(mci["info"], {"highest": highest})})
-    enter(connection, mci["path"], [place])
+    connection.execute(_CHANGE, {"name": mci["path"], "info": merge_info(mci["info"], {"highest": highest})})
+    use_places(connection, mci["path"], [place])
 
 
 def _group(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[sa.RowMapping, SubGroup]:
@@ -110,7 +114,7 @@ def _group(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[s
     mci = _read(connection, path)
     if mci is None:
         raise Refused(Category.NOT_FOUND, f"there is no MCI {path}: nothing could adopt its VM", hint)
-    if mci["status"] != Status.RUNNING:
+    if mci["status"] != VmStatus.RUNNING:
         message = f"{short(path)} is {mci['status']}: only an MCI that was made can adopt a VM"
         raise Refused(Category.NOT_ALLOWED, message, hint)
     name = name_of(vm).rpartition("-")[0]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from domain.mci.messages import Held, Hold, Leave, Wants
+from domain.mci.messages import ConnectionHold, HeldConnection, LeaveResult, PlaceNeeds
 from domain.ports import SHARED
 from store import clock
 from store.mci.tables import connections, uses
@@ -35,20 +35,20 @@ _FORGET = sa.delete(uses).where(uses.c.path == sa.bindparam("mine"))
 _VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine")).limit(1)
 
 
-def unchecked(connection: sa.Connection, wanted: Sequence[Wants], at: datetime) -> list[Wants]:
+def unverified(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
     """Of what is wanted, what no cloud was lately seen to offer."""
     known = {row["place"]: row["checked"] for row in _rows(connection, [each.place for each in wanted])}
     return [each for each in wanted if not _offered(known.get(each.place, {}), each, at)]
 
 
-def remember(connection: sa.Connection, wanted: Wants, at: datetime) -> None:
+def mark_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
     """The cloud offers all of this."""
     row = _lock(connection, wanted.place)
     seen = {word: at.isoformat() for word in _words(wanted)}
     connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row["checked"], **seen}})
 
 
-def enter(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
+def use_places(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
     """The MCI uses these places from now on. Returns those that are not prepared.
 
     Locked before they are looked at: else the last one could leave in between, and take the network along.
@@ -86,7 +86,7 @@ def resources(connection: sa.Connection, place: str) -> dict[str, str]:
     return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
 
 
-def hold(connection: sa.Connection, wish: Hold) -> Held | None:
+def acquire_hold(connection: sa.Connection, wish: ConnectionHold) -> HeldConnection | None:
     """Hold a connection. None if another one holds it.
 
     The same holder gets it at once, under a new number: another worker goes on with its work, and the first is late.
@@ -99,19 +99,21 @@ def hold(connection: sa.Connection, wish: Hold) -> Held | None:
     epoch = max(row["epoch"] + 1, clock.micros(connection))  # also above those that a restored store has forgotten
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
-    return Held(wish.place, generation, epoch, dict(row["resources"]))
+    return HeldConnection(wish.place, generation, epoch, dict(row["resources"]))
 
 
-def renew(connection: sa.Connection, held: Held, lasts: timedelta) -> bool:
+def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
     """Go on holding. False: the hold was lost."""
     until = {"at_place": held.place, "held_until": clock.now(connection) + lasts}
     return connection.execute(_CHANGE.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
 
 
-def keep(connection: sa.Connection, held: Held, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+def record_resource(
+    connection: sa.Connection, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None
+) -> bool:
     """Ordered or perhaps going (no id), made, or removed (None). False if the connection is no longer ours."""
     row = _lock(connection, held.place)
-    if not _holds(row, held):
+    if not _is_held_by(row, held):
         return False
     known = {name: kept for name, kept in row["resources"].items() if name != what}
     if cloud_id is not None:
@@ -121,33 +123,33 @@ def keep(connection: sa.Connection, held: Held, lasts: timedelta, what: str, clo
     return True
 
 
-def let_go(connection: sa.Connection, held: Held) -> None:
+def release_hold(connection: sa.Connection, held: HeldConnection) -> None:
     """Nobody holds the connection any more, if it was us who did."""
     mine = connections.c.epoch == held.epoch
     connection.execute(_CHANGE.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
 
 
-def _holds(row: sa.RowMapping, held: Held) -> bool:
+def _is_held_by(row: sa.RowMapping, held: HeldConnection) -> bool:
     return bool(row["holder"]) and row["epoch"] == held.epoch
 
 
-def leave(connection: sa.Connection, wish: Hold, path: str) -> Leave:
+def leave_place(connection: sa.Connection, wish: ConnectionHold, path: str) -> LeaveResult:
     """The MCI uses the place no more, unless it still has VMs. The last one to leave removes what is shared."""
     _lock(connection, wish.place)
     if connection.execute(_VMS, {"mine": path}).first():
-        return Leave.OCCUPIED
+        return LeaveResult.OCCUPIED
     if connection.execute(_OTHERS, {"at_place": wish.place, "mine": path}).first() is None:
-        return Leave.BUSY if hold(connection, wish) is None else Leave.LAST
+        return LeaveResult.BUSY if acquire_hold(connection, wish) is None else LeaveResult.LAST
     connection.execute(_LEFT, {"at_place": wish.place, "mine": path})
-    return Leave.SHARED
+    return LeaveResult.SHARED
 
 
-def left(connection: sa.Connection, held: Held, path: str) -> bool:
+def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:
     """Everything shared there is removed, and the MCI has left. False if the connection is not ours any more."""
-    if not _holds(_lock(connection, held.place), held):
+    if not _is_held_by(_lock(connection, held.place), held):
         return False
     connection.execute(_LEFT, {"at_place": held.place, "mine": path})
-    let_go(connection, held)
+    release_hold(connection, held)
     return True
 
 
@@ -168,10 +170,10 @@ def _complete(resources: Mapping[str, str]) -> bool:
     return all(resources.get(what) for what in SHARED)
 
 
-def _words(wanted: Wants) -> list[str]:
+def _words(wanted: PlaceNeeds) -> list[str]:
     return [*(f"spec:{name}" for name in wanted.specs), *(f"image:{name}" for name in wanted.images)]
 
 
-def _offered(checked: Mapping[str, str], wanted: Wants, at: datetime) -> bool:
+def _offered(checked: Mapping[str, str], wanted: PlaceNeeds, at: datetime) -> bool:
     oldest = (at - CHECKED_FOR).isoformat()
     return all(checked.get(word, "") > oldest for word in _words(wanted))

@@ -10,16 +10,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.errors import Category, Refused, brief
+from domain.errors import Category, Refused, one_line
 from domain.limits import CHUNK_VMS, FAILURES_SHOWN
-from domain.machine import Actor, Row, Ruling
-from domain.mci import MCI, VM, MciSpec, Phase, Status
+from domain.mci import MCI, VM, MciPhase, MciSpec, VmStatus
 from domain.mci.messages import Enrol, Enrolled
-from domain.mci.spec import births
-from domain.model import Chunk, Grant, NewObject, Trouble
-from store.granting import begun, cut, kept_grant, newborn
+from domain.mci.specs import new_vms
+from domain.model import Chunk, Grant, NewObject, TargetFailure
+from domain.statetable import Actor, Row, Ruling
+from store.grants import begin_values, cut_into_chunks, new_row, stored_grant
+from store.history import LINES, history_line, insert_lines_for, merge_info
 from store.mci.groups import highest_ever, vms_of
-from store.recording import LINES, for_each, line, merged
 from store.schema import actions, objects
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
@@ -27,7 +27,7 @@ _GRANT = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _MCI = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 _BIRTHS = sa.insert(objects)
-_BIRTH_LINES = for_each(
+_BIRTH_LINES = insert_lines_for(
     objects.c.parent == sa.bindparam("which"),
     objects.c.epoch == sa.bindparam("mine"),
     objects.c.target_action == sa.bindparam("doing"),
@@ -42,10 +42,10 @@ def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
     mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
     if action is None or action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
         raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
-    return _WAYS[order.action](connection, order, mci, kept_grant(action))
+    return _WAYS[order.action](connection, order, mci, stored_grant(action))
 
 
-def _born(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _new_vms(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
     """`create` makes every VM of the spec, `scale-out` some more of one subgroup."""
     if grant.targets:
         return Enrolled(chunks=grant.chunks, targets=grant.targets)
@@ -55,17 +55,19 @@ def _born(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Gr
     for group in spec.subGroups if order.action == "create" else [spec.group(order.group)]:
         size = group.subGroupSize if order.action == "create" else order.count
         first = _next(connection, order, highest, group.name)
-        born += births(order.path, group, first, size)
+        born += new_vms(order.path, group, first, size)
         highest[group.name] = first + size - 1
     born.sort(key=lambda each: (each.placement, each.path))
-    row = VM.birth(order.action)
+    row = VM.creation_row(order.action)
     assert row
-    fresh = begun(row, row.source, order.epoch, order.at)
+    fresh = begin_values(row, row.source, order.epoch, order.at)
     fresh |= {"created_at": order.at, "info": {"generation": order.epoch}}
     _provision(connection, order, mci, {"highest": highest})
-    connection.execute(_BIRTHS, [newborn(each) | fresh for each in born])
+    connection.execute(_BIRTHS, [new_row(each) | fresh for each in born])
     _tell(connection, order, row.actor)
-    parts = [(group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut(born, CHUNK_VMS)]
+    parts = [
+        (group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut_into_chunks(born, CHUNK_VMS)
+    ]
     return _keep(connection, order, grant, _chunks(order, parts))
 
 
@@ -79,19 +81,21 @@ def _next(connection: sa.Connection, order: Enrol, highest: dict[str, int], grou
 def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news: dict[str, Any]) -> None:
     """The MCI goes on to Creating, step by step, each by a row."""
     status, lines = mci["status"], []
-    for to, why in ((Phase.PREPARED, ""), (Status.CREATING, order.message)):
+    for to, why in ((MciPhase.PREPARED, ""), (VmStatus.CREATING, order.message)):
         if MCI.step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
-            lines.append(line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch, why))
+            lines.append(
+                history_line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch, why)
+            )
             status = to
-    if status != Status.CREATING:
+    if status != VmStatus.CREATING:
         raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")
-    told = {"name": order.path, "status": status, "changed_at": order.at, "info": merged(mci["info"], news)}
+    told = {"name": order.path, "status": status, "changed_at": order.at, "info": merge_info(mci["info"], news)}
     connection.execute(_CHANGE, told)
     if lines:
         connection.execute(LINES, lines)
 
 
-def _shrunk(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _scaled_in(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
     """`scale-in` takes the highest numbers of a subgroup."""
     if grant.targets:
         return Enrolled(chunks=grant.chunks, targets=grant.targets)
@@ -99,11 +103,11 @@ def _shrunk(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: 
     return _keep(connection, order, grant, _take_along(connection, order, found))
 
 
-def _cleared(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _failed_or_all(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
     """After a creation that failed in part: `refine` takes what failed, `delete` takes everything. Else nothing."""
     members = connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}).mappings().all()
     taken = [row for row in members if row["target_action"] == order.action]  # by ourselves, before
-    failed = [row for row in members if row["status"] == Status.FAILED or row["previous_status"] == Status.FAILED]
+    failed = [row for row in members if row["status"] == VmStatus.FAILED or row["previous_status"] == VmStatus.FAILED]
     if not failed:
         return Enrolled()
     todo = taken or (failed if order.action == "refine" else members)
@@ -119,11 +123,11 @@ _MEMBERS = (
     .with_for_update()
 )
 _WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled]] = {
-    "create": _born,
-    "scale-out": _born,
-    "scale-in": _shrunk,
-    "refine": _cleared,
-    "delete": _cleared,
+    "create": _new_vms,
+    "scale-out": _new_vms,
+    "scale-in": _scaled_in,
+    "refine": _failed_or_all,
+    "delete": _failed_or_all,
 }
 
 
@@ -132,7 +136,7 @@ def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -
     changes = []
     for each in found:
         row = _row(order, each["status"])
-        changes.append({"name": each["path"], **begun(row, each["status"], order.epoch, order.at)})
+        changes.append({"name": each["path"], **begin_values(row, each["status"], order.epoch, order.at)})
     if changes:
         connection.execute(_CHANGE, changes)
         _tell(connection, order, Actor.GROUP)
@@ -149,7 +153,8 @@ def _row(order: Enrol, status: str) -> Row:
 def _parts(order: Enrol, found: Sequence[Any]) -> list[Chunk]:
     placed = sorted((NewObject(each["path"], "", each["placement"], {}) for each in found), key=_where)
     return _chunks(
-        order, [(some[0].placement, some[0].path, some[-1].path, len(some)) for some in cut(placed, CHUNK_VMS)]
+        order,
+        [(some[0].placement, some[0].path, some[-1].path, len(some)) for some in cut_into_chunks(placed, CHUNK_VMS)],
     )
 
 
@@ -178,7 +183,7 @@ def _tell(connection: sa.Connection, order: Enrol, actor: str) -> None:
     connection.execute(_BIRTH_LINES, which | told)
 
 
-def _trouble(row: sa.RowMapping, order: Enrol) -> Trouble:
+def _trouble(row: sa.RowMapping, order: Enrol) -> TargetFailure:
     failure = row["info"].get("failure", {})
-    error = brief(failure.get("error") or row["error"] or "it failed", 200)
-    return Trouble(path=row["path"], status=Status.FAILED, error=error, at=failure.get("at") or order.at)
+    error = one_line(failure.get("error") or row["error"] or "it failed", 200)
+    return TargetFailure(path=row["path"], status=VmStatus.FAILED, error=error, at=failure.get("at") or order.at)

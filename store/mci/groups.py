@@ -18,7 +18,7 @@ _SIZE = sa.select(sa.func.count()).where(objects.c.parent == sa.bindparam("which
 _SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"), objects.c.kind == MCI.kind)
 
 
-def size(connection: sa.Connection, path: str) -> int:
+def count_vms(connection: sa.Connection, path: str) -> int:
     """How many VMs an MCI has."""
     return int(connection.execute(_SIZE, {"which": path}).scalar_one())
 

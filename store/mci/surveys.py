@@ -10,17 +10,17 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.machine import NONE, Actor
 from domain.mci import VM
-from domain.mci.messages import Correction, Known, Survey, SurveyPlan
+from domain.mci.messages import Correction, Survey, SurveyedVm, SurveyPlan
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import Chunk
 from domain.paths import parent_of
+from domain.statetable import NONE, Actor
 from store.clock import written_at
-from store.granting import RANGES
+from store.grants import RANGES
+from store.history import LINES, history_line
 from store.mci.connections import places_of
-from store.mci.groups import size
-from store.recording import LINES, line
+from store.mci.groups import count_vms
 from store.schema import objects
 
 _SEEN = (
@@ -53,7 +53,7 @@ _GROUPS_AT_REST = (
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 
 
-def plan(connection: sa.Connection, survey: Survey) -> SurveyPlan:
+def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
     """Which VMs to ask about: counted by the database, cut into ranges of paths."""
     registry.kind_at(survey.path)
     found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()
@@ -66,24 +66,24 @@ def plan(connection: sa.Connection, survey: Survey) -> SurveyPlan:
         Chunk(epoch=0, placement=place, action="observe", first=first, last=last, count=count)
         for place, first, last, count in connection.execute(RANGES, which)
     ]
-    saved = size(connection, survey.path) - sum(chunk.count for chunk in chunks)
+    saved = count_vms(connection, survey.path) - sum(chunk.count for chunk in chunks)
     places = {*connection.execute(_PLACES, {"which": survey.path}).scalars(), *places_of(connection, survey.path)}
     return SurveyPlan(path=survey.path, chunks=chunks, saved=saved, places=sorted(places))
 
 
-def seen(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[Known]:
+def vms_in_status(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
     """The VMs of a chunk that are in one of these statuses."""
     which = {"first": chunk.first, "last": chunk.last, "place": chunk.placement, "statuses": list(map(str, statuses))}
-    return [Known(*row) for row in connection.execute(_SEEN, which)]
+    return [SurveyedVm(*row) for row in connection.execute(_SEEN, which)]
 
 
-def tagged(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
+def cloud_ids(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
     """The VMs that we have in a place: path -> cloud id."""
     rows = connection.execute(_IN_PLACE, {"which": path, "place": place})
     return {found: info.get("cloud_id", "") for found, info in rows}
 
 
-def correct(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+def apply_corrections(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
     """Write those of them that are about a VM which is still as it was, and at rest, as its MCI is."""
     at = written_at(connection, at)
     groups = sorted({parent_of(each.known.path) or "" for each in corrections})
@@ -110,4 +110,4 @@ def _moved(each: Correction, at: datetime) -> dict[str, Any]:
 
 def _line(each: Correction, at: datetime) -> dict[str, Any]:
     known = each.known
-    return line(known.path, at, Actor.CLOUD, "observe", known.status, each.status, known.epoch, each.message)
+    return history_line(known.path, at, Actor.CLOUD, "observe", known.status, each.status, known.epoch, each.message)

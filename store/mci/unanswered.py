@@ -8,8 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.mci.messages import Unanswered
-from store.landings import ALIKE
+from domain.mci.messages import UnansweredOrder
+from store.land import ALIKE
 from store.mci.tables import unanswered
 from store.schema import Number, fact, objects
 
@@ -59,14 +59,14 @@ def places(connection: sa.Connection) -> list[str]:
     return found
 
 
-def page(connection: sa.Connection, place: str, after: Unanswered | None, limit: int) -> list[Unanswered]:
+def page(connection: sa.Connection, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
     """Those of one place, in the order of their paths."""
     last = {"path": after.path, "generation": after.generation} if after else {"path": "", "generation": 0}
     rows = connection.execute(_PAGE, {"at_place": place, "most": limit, **last}).mappings()
-    return [Unanswered.model_validate(dict(row)) for row in rows]
+    return [UnansweredOrder.model_validate(dict(row)) for row in rows]
 
 
-def forget(connection: sa.Connection, some: Sequence[Unanswered]) -> None:
+def forget(connection: sa.Connection, some: Sequence[UnansweredOrder]) -> None:
     """Nothing will come of these any more."""
     named = [{"at_place": each.place, "at_path": each.path, "born_in": each.generation} for each in some]
     if named:

@@ -25,7 +25,7 @@ from temporalio.worker import (
 )
 
 from domain.model import Done, Grant
-from domain.ports import AtOnce
+from domain.ports import InlineWork
 from store.engine import Database
 from workers.service import Service
 from workers.settings import Settings
@@ -84,11 +84,11 @@ class CrashPoints:
 
         setattr(database, "run_here", watched)  # noqa: B010  a method, as far as mypy knows
 
-    def at_once(self, works: Mapping[tuple[str, str], AtOnce]) -> dict[tuple[str, str], AtOnce]:
+    def at_once(self, works: Mapping[tuple[str, str], InlineWork]) -> dict[tuple[str, str], InlineWork]:
         """The same works, which tell of their start and their end."""
         return {which: self._told(at_once_name(*which), work) for which, work in works.items()}
 
-    def _told(self, name: str, work: AtOnce) -> AtOnce:
+    def _told(self, name: str, work: InlineWork) -> InlineWork:
         async def told(grant: Grant) -> Done | Grant:
             self.reach(f"{name}:start")
             done = await work(grant)

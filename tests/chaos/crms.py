@@ -17,10 +17,10 @@ from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.wire import companion
 from providers.edge.agent import Agent
+from providers.edge.controller import ControllerClient
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
 from providers.edge.token import Token
-from providers.edge.voice import Voice
 from workers.crm import platform_file, token_of
 from workers.settings import Settings
 
@@ -95,7 +95,7 @@ class Crms:
         return next(crm.platform for (name, _), crm in self.running.items() if name == cloudlet)
 
 
-class Garbled(Voice):
+class Garbled(ControllerClient):
     """Answers that are lost, late, doubled or out of order, while that is wanted."""
 
     def __init__(self, crms: Crms, client: Client, cloudlet: str, token: Token) -> None:

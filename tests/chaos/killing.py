@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from domain.model import Outcome
 from tests.chaos.stories import Story
-from tests.chaos.world import World, nursery, world
+from tests.chaos.world import World, forkserver, world
 from tests.patience import PATIENCE
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ async def judge(
 
 @asynccontextmanager
 async def worlds(folder: Path, number: int) -> AsyncIterator[list[World]]:
-    async with nursery() as workers, AsyncExitStack() as stack:
+    async with forkserver() as workers, AsyncExitStack() as stack:
         made = [stack.enter_async_context(world(folder / f"world{n}", workers)) for n in range(number)]
         yield await asyncio.gather(*made)
 

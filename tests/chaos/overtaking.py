@@ -26,7 +26,7 @@ from tests.chaos.trouble import everything_goes
 from tests.chaos.wire import wire_to
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from tests.test_platform.nursery import Child
+from tests.test_platform.forkserver import Child
 from workers.settings import Settings
 
 LOOK = 0.02  # seconds between looks at a process

@@ -22,7 +22,7 @@ from client.errors import NoWorker, Unanswered
 from domain import wire
 from domain.errors import Refused
 from domain.faults import Fault
-from domain.model import Finding, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
+from domain.model import BrokenPromise, HistoryLine, HistoryView, ObjectView, Outcome, Query, Request, Verification
 from domain.wire import ACTIONS_QUEUE
 from providers.machines import SimulatedHypervisor
 from providers.simulated import SimulatedCloud, Vm
@@ -30,7 +30,7 @@ from store.engine import Database
 from tests.chaos.crash import TRACE
 from tests.chaos.crms import Crms
 from tests.patience import PATIENCE, answered, ended
-from tests.test_platform.nursery import Child, Nursery
+from tests.test_platform.forkserver import Child, ForkServer
 from workers import embedded
 from workers.plugin import plugin
 from workers.settings import Settings
@@ -48,7 +48,7 @@ class World:
     cloud: SimulatedCloud
     hypervisor: SimulatedHypervisor
     crms: Crms
-    nursery: Nursery
+    forkserver: ForkServer
     settings: dict[str, str] = field(default_factory=dict)
     worker: Child | None = None
     _death: asyncio.Task[int] | None = None
@@ -92,7 +92,7 @@ class World:
     async def history(self, path: str) -> list[HistoryLine]:
         return (await self._patiently(wire.READ_HISTORY, path, HistoryView)).lines
 
-    async def verify(self, *prefixes: str) -> list[Finding]:
+    async def verify(self, *prefixes: str) -> list[BrokenPromise]:
         """What `starter verify` finds at or below these paths."""
         found = [await self._patiently(wire.VERIFY, prefix, Verification) for prefix in prefixes]
         return [finding for each in found for finding in each.findings]
@@ -173,7 +173,7 @@ class World:
             "RATCHET_LOG_LEVEL": "error",
             **self.settings,
         }
-        self.worker = await self.nursery.start([], environment, os.devnull, "tests.chaos.shifted")
+        self.worker = await self.forkserver.start([], environment, os.devnull, "tests.chaos.shifted")
         self._death = asyncio.create_task(self.worker.wait())
         async with asyncio.timeout(PATIENCE):
             while not await self.asking.pollers(ACTIONS_QUEUE):
@@ -197,9 +197,9 @@ class World:
 
 
 @asynccontextmanager
-async def nursery(known: Nursery | None = None) -> AsyncIterator[Nursery]:
+async def forkserver(known: ForkServer | None = None) -> AsyncIterator[ForkServer]:
     """Where workers come from: nobody who is killed at every step can load everything anew each time."""
-    opened = known or await Nursery.open()
+    opened = known or await ForkServer.open()
     try:
         yield opened
     finally:
@@ -208,10 +208,10 @@ async def nursery(known: Nursery | None = None) -> AsyncIterator[Nursery]:
 
 
 @asynccontextmanager
-async def world(home: Path, workers: Nursery | None = None, **settings: str) -> AsyncIterator[World]:
+async def world(home: Path, workers: ForkServer | None = None, **settings: str) -> AsyncIterator[World]:
     """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
-    async with nursery(workers) as opened:
+    async with forkserver(workers) as opened:
         server = await embedded.start(home)
         clouds = Database(Settings(home=home).cloud())
         cloud, hypervisor = SimulatedCloud("aws", clouds), SimulatedHypervisor(clouds)

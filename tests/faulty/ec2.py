@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from tests.faulty.calls import Answer, Call, Environ, Respond, read_call, refusal
 
 ACCOUNT = "123456789012"
@@ -75,9 +75,9 @@ class FaultyEc2:
         self.calls.update(f"{call.operation} {each}" for each in call.ids)
         lose = False
         for fault in self._struck(call):
-            if fault.kind in (Kind.HANG, Kind.SLOW):
+            if fault.kind in (FaultKind.HANG, FaultKind.SLOW):
                 time.sleep(fault.seconds)
-            elif fault.kind is Kind.LOSE_ANSWER:
+            elif fault.kind is FaultKind.LOSE_ANSWER:
                 lose = True
                 break
             else:
@@ -251,7 +251,7 @@ class FaultyEc2:
                     continue
                 self._use(rule)
                 met.append(rule)
-                if rule.kind not in (Kind.HANG, Kind.SLOW):
+                if rule.kind not in (FaultKind.HANG, FaultKind.SLOW):
                     break
             return met
 
@@ -278,17 +278,17 @@ class FaultyEc2:
     def _suffer(self, fault: Fault, call: Call, environ: Environ, respond: Respond) -> Iterable[bytes]:
         message, answer = f"{fault.message or f'told to {fault.kind}'} {self.said}".strip(), Answer()
         match fault.kind:
-            case Kind.THROTTLE:
+            case FaultKind.THROTTLE:
                 if fault.retry_after is not None:
                     answer.headers.append(("Retry-After", f"{fault.retry_after}"))
                 return answer.send(respond, refusal(answer, 503, "RequestLimitExceeded", message))
-            case Kind.UNAVAILABLE:
+            case FaultKind.UNAVAILABLE:
                 return answer.send(respond, refusal(answer, 503, "Unavailable", message))
-            case Kind.CAPACITY:
+            case FaultKind.CAPACITY:
                 return answer.send(respond, refusal(answer, 500, "InsufficientInstanceCapacity", message))
-            case Kind.LIE:
+            case FaultKind.LIE:
                 return answer.send(respond, [b"<TerminateInstancesResponse/>"])
-            case Kind.UNKNOWN_STATUS:
+            case FaultKind.UNKNOWN_STATUS:
                 with self._lock:
                     return answer.send(respond, self._pretend(call, fault, environ, answer))
             case _:

@@ -34,7 +34,7 @@ from domain.wire import VERIFY, companion
 from tests.fuzz.inputs import SEED, drawn, mappings, spoilt, texts, values
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, edge_of, fault
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 from tests.user import User
 from workers import embedded
 from workers.families import WORKFLOWS
@@ -98,7 +98,7 @@ async def busy(user: User, home: Path, client: Client) -> AsyncIterator[list[str
         await edge.begun(edge.at("berlin", "c1"), "create", spec={})
         await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
         await user.until_status(user.mci(), "Prepared")
-        estate = await Estate(user.asking, user.service, user.ns).with_account()
+        estate = await MachineSite(user.asking, user.service, user.ns).with_account()
         await estate.do(estate.space(), "create")
         await estate.do(estate.space(), "delete")
         ids = [each.id async for each in client.list_workflows("ExecutionStatus = 'Running'")]

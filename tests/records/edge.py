@@ -8,13 +8,13 @@ from client.actions import ActionClient
 from domain.edge import messages as wire
 from domain.wire import companion
 from tests.patience import PATIENCE
-from tests.records.keeper import Keeper
+from tests.records.keeper import HistoryRecorder
 from tests.test_edge.kit import Edge, edge_of, fault
 from tests.user import User
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
+async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
     user = User(asking, service, "recorded")
     async with edge_of(user, service.settings.home, asking.client) as edge:
         path = await edge.up(latency=0.05, cleanup=1)
@@ -26,7 +26,7 @@ async def record(recorder: Keeper, asking: ActionClient, service: Service) -> No
         await _guarded(recorder, edge)
 
 
-async def _instances(recorder: Keeper, edge: Edge) -> None:
+async def _instances(recorder: HistoryRecorder, edge: Edge) -> None:
     cluster = edge.at("berlin", "c1")
     for action, spec in (("create", {}), ("update", {"nodes": 2}), ("delete", None)):
         await edge.user.do(cluster, action, spec=spec)
@@ -47,7 +47,7 @@ async def _instances(recorder: Keeper, edge: Edge) -> None:
     await recorder.keep(edge.at("berlin", "c1", "shop"), "create-refused")
 
 
-async def _disturbed(recorder: Keeper, edge: Edge) -> None:
+async def _disturbed(recorder: HistoryRecorder, edge: Edge) -> None:
     cluster = edge.at("berlin", "c2")
     edge.set_faults(fault("silent"))
     ticket = await edge.begun(cluster, "create", spec={})
@@ -71,7 +71,7 @@ async def _disturbed(recorder: Keeper, edge: Edge) -> None:
     await edge.user.do(cluster, "delete")
 
 
-async def _policy(recorder: Keeper, edge: Edge) -> None:
+async def _policy(recorder: HistoryRecorder, edge: Edge) -> None:
     policy = f"org:{edge.user.ns}:policy:scale"
     cluster = edge.at("berlin", "c3")
     await edge.user.do(cluster, "create", spec={})
@@ -89,7 +89,7 @@ async def _policy(recorder: Keeper, edge: Edge) -> None:
     await edge.user.do(cluster, "delete")
 
 
-async def _cloudlet(recorder: Keeper, edge: Edge, path: str) -> None:
+async def _cloudlet(recorder: HistoryRecorder, edge: Edge, path: str) -> None:
     await edge.user.do(path, "maintenance-start", spec={"failover": True})
     await recorder.keep(path, "maintenance-started")
     await edge.user.do(path, "maintenance-end")
@@ -115,7 +115,7 @@ async def _cloudlet(recorder: Keeper, edge: Edge, path: str) -> None:
     await recorder.keep(path, "cloudlet-deleted")
 
 
-async def _guarded(recorder: Keeper, edge: Edge) -> None:
+async def _guarded(recorder: HistoryRecorder, edge: Edge) -> None:
     """A cloudlet that gets a token, is lied to, loses its CRM in the middle, and hears a goodbye."""
     path, cluster = await edge.up("munich"), edge.at("munich", "c1")
     await edge.user.do(path, "rekey", spec={"key": edge.token("munich").make()})

@@ -7,20 +7,20 @@ from datetime import UTC, datetime
 from client.actions import ActionClient
 from domain import wire
 from domain.healing import Sweep
-from domain.model import LineOrder
-from tests.records.keeper import Keeper
+from domain.model import QueueCommand
+from tests.records.keeper import HistoryRecorder
 from tests.user import User, spec
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
+async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
     await asking.client.execute_workflow(wire.HEAL, Sweep(), id="sweep", task_queue=wire.ACTIONS_QUEUE)
     await recorder.keep("sweep", "heal-succeeded")
     user = User(asking, service, "drained")
     await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
     await user.fault("hang", verb="reboot", seconds=0.5)
     await user.admitted(user.mci(), "reboot")
-    order = LineOrder(path=user.mci(), run="", at=datetime.now(UTC))
+    order = QueueCommand(path=user.mci(), run="", at=datetime.now(UTC))
     drain = wire.companion(user.mci(), wire.DRAIN)
     await asking.client.execute_workflow(wire.DRAIN_LINE, order, id=drain, task_queue=wire.ACTIONS_QUEUE)
     await recorder.keep(drain, "drain-succeeded")

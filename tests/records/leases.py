@@ -8,12 +8,12 @@ from temporalio.service import RPCError
 
 from client.actions import ActionClient
 from domain.leases.names import clock_id
-from tests.records.keeper import Keeper
+from tests.records.keeper import HistoryRecorder
 from tests.test_leases.tenant import HOUR, Tenant
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
+async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
     tenant = Tenant(asking, service, "recorded")
     lease = tenant.lease()
     await tenant.add_hosts("h1", "h2", "h3")
@@ -34,7 +34,7 @@ async def record(recorder: Keeper, asking: ActionClient, service: Service) -> No
     await recorder.keep(clock_id("recorded"), "clock")
 
 
-async def _record_running(recorder: Keeper, tenant: Tenant) -> None:
+async def _record_running(recorder: HistoryRecorder, tenant: Tenant) -> None:
     lease = tenant.lease()
     await tenant.update(hosts=2)
     await recorder.keep(lease, "update-grown")
@@ -55,7 +55,7 @@ async def _record_running(recorder: Keeper, tenant: Tenant) -> None:
     await recorder.keep(lease, "delete-succeeded")
 
 
-async def _record_trouble(recorder: Keeper, tenant: Tenant) -> None:
+async def _record_trouble(recorder: HistoryRecorder, tenant: Tenant) -> None:
     two = [{"resource_type": "physical:host"}, {"resource_type": "physical:host"}]
     await tenant.fault("fail", "h2", verb="create", times=1)
     await tenant.create("bad", start="now", end="+6h", reservations=two)
@@ -78,7 +78,7 @@ async def _record_trouble(recorder: Keeper, tenant: Tenant) -> None:
     await recorder.keep(tenant.lease("mci"), "end-mci")
 
 
-async def _record_taken_over(recorder: Keeper, tenant: Tenant) -> None:
+async def _record_taken_over(recorder: HistoryRecorder, tenant: Tenant) -> None:
     await tenant.fault("hang", "h1", verb="create", seconds=30, times=2)
     await tenant.create("slow", start="now", end="+6h")
     await tenant.until_status("STARTING", "slow")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from client.actions import ActionClient
 from domain import wire
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
-from domain.ports import Order, VmFacts
+from domain.ports import VmFacts, VmOrder
 from starter.mci import steering
-from tests.records.keeper import Keeper
+from tests.records.keeper import HistoryRecorder
 from tests.user import User, spec
 from workers.service import Service
 
 
-async def record(recorder: Keeper, asking: ActionClient, service: Service) -> None:
+async def record(recorder: HistoryRecorder, asking: ActionClient, service: Service) -> None:
     user = User(asking, service, "recorded")
     web = user.mci()
     await user.do(web, "create", spec=spec(2))
@@ -47,10 +47,10 @@ async def record(recorder: Keeper, asking: ActionClient, service: Service) -> No
     await _record_adoption(recorder, user)
 
 
-async def _record_adoption(recorder: Keeper, user: User) -> None:
+async def _record_adoption(recorder: HistoryRecorder, user: User) -> None:
     await user.do(user.mci("adopting"), "create", spec=spec(1, ["aws"]))
     vm = user.vm("aws0-2", "adopting")
-    (made,) = await user.service.simulated["aws"].perform("create", "r0", [Order(vm, f"late {vm}", epoch=1)])
+    (made,) = await user.service.simulated["aws"].perform("create", "r0", [VmOrder(vm, f"late {vm}", epoch=1)])
     assert isinstance(made, VmFacts)
     gone = user.vm("aws0-3", "adopting")
     for stray, end in ((f"{vm}:orphan:{made.cloud_id}", "succeeded"), (f"{gone}:orphan:nothing", "failed")):
@@ -58,7 +58,7 @@ async def _record_adoption(recorder: Keeper, user: User) -> None:
         await recorder.keep(stray, f"adopt-orphan-{end}")
 
 
-async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:
+async def _record_disturbed(recorder: HistoryRecorder, user: User, web: str) -> None:
     await user.fault("hang", verb="reboot", seconds=30)
     first = await user.admitted(web, "reboot")
     await user.until_called(user.vm("gcp0-1"))
@@ -80,11 +80,11 @@ async def _record_disturbed(recorder: Keeper, user: User, web: str) -> None:
     await user.heal_faults()
 
 
-async def _record_preparations(recorder: Keeper, user: User) -> None:
+async def _record_preparations(recorder: HistoryRecorder, user: User) -> None:
     cloud = user.service.simulated["aws"]
     await user.refused(user.mci("typo"), "create", spec=_in_region("r1", specId="gigantic"))
     await recorder.keep(user.mci("typo"), "create-refused-by-cloud")
-    await cloud.add_fault(Fault(kind=Kind.FAIL, region="r1", verb="prepare", vm="sshKey", times=1))
+    await cloud.add_fault(Fault(kind=FaultKind.FAIL, region="r1", verb="prepare", vm="sshKey", times=1))
     await user.do(user.mci("unlucky"), "create", spec=_in_region("r1"))
     await recorder.keep(user.mci("unlucky"), "create-preparation-failed")
     for word in (CONTINUE, WITHDRAW):
@@ -97,7 +97,7 @@ async def _record_preparations(recorder: Keeper, user: User) -> None:
     await recorder.keep(user.mci("named"), "create-connection")
 
 
-async def _record_policies(recorder: Keeper, user: User) -> None:
+async def _record_policies(recorder: HistoryRecorder, user: User) -> None:
     for policy in ("refine", "rollback"):
         await user.fault("fail", vm="a-2", verb="create", times=1)
         path = user.mci(policy)
@@ -105,7 +105,7 @@ async def _record_policies(recorder: Keeper, user: User) -> None:
         await recorder.keep(path, f"create-{policy}")
 
 
-async def _record_sizes(recorder: Keeper, user: User) -> None:
+async def _record_sizes(recorder: HistoryRecorder, user: User) -> None:
     path = user.mci("wide")
     await user.do(path, "create", spec=_in_region("r4"))
     await user.do(path, "scale-out", spec={"subGroup": "a", "count": 2})

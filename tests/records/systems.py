@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from client.actions import ActionClient
-from tests.records.keeper import Keeper
+from tests.records.keeper import HistoryRecorder
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
 
@@ -11,7 +11,7 @@ TREE = system(service("web"), system(service("b"), service("c"), name="a"))
 NEVER = {**RUN, "environment": {"SIMULATED": "unhealthy"}}
 
 
-async def record(recorder: Keeper, asking: ActionClient, worker: Service) -> None:
+async def record(recorder: HistoryRecorder, asking: ActionClient, worker: Service) -> None:
     shop = Shop(asking, worker, "system:recorded")
     await shop.create()
     await recorder.keep(shop.path, "create-succeeded")
@@ -30,7 +30,7 @@ async def record(recorder: Keeper, asking: ActionClient, worker: Service) -> Non
     await recorder.keep(shop.path, "delete-succeeded")
 
 
-async def _record_disturbed(recorder: Keeper, shop: Shop) -> None:
+async def _record_disturbed(recorder: HistoryRecorder, shop: Shop) -> None:
     first = await shop.begin("/web", NEVER, rollback=True)
     await shop.until_record("d4", "in progress")
     await shop.refused("/", "teardown")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from tests.faulty import PREFIX, Moto
 from tests.test_aws.conftest import AwsStack
 from tests.test_cli.shell import Cli
@@ -50,7 +50,7 @@ async def test_check_asks_the_cloud(connected: Cli, moto: Moto) -> None:
 
 
 async def test_check_tells_which_connection_is_ill_and_why(connected: Cli, moto: Moto) -> None:
-    moto.ec2.add_fault(Fault(kind=Kind.FAIL, verb="validate", region="us-east-1", message="go away"))
+    moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="validate", region="us-east-1", message="go away"))
     ran = await connected("connections --check")
     moto.ec2.clear()
     assert ran.code == 1

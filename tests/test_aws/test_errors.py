@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from domain.errors import ProviderError, Throttled
-from providers.aws.errors import mapped
+from providers.aws.errors import translate_error
 
 
 def client_error(code: str, status: int, message: str = "said EC2", **headers: str) -> Exception:
@@ -46,23 +46,23 @@ ERRORS = [
 
 @pytest.mark.parametrize(("code", "status", "changing", "kind"), ERRORS)
 def test_ec2s_errors_in_our_words(code: str, status: int, changing: bool, kind: str) -> None:
-    assert type(mapped(client_error(code, status), changing)).__name__ == kind
+    assert type(translate_error(client_error(code, status), changing)).__name__ == kind
 
 
 def test_retry_after_is_heard_if_it_is_a_number() -> None:
     for header, heard in (("3", 3.0), ("soon", None)):
-        error = mapped(client_error("Throttling", 400, **{"retry-after": header}), changing=True)
+        error = translate_error(client_error("Throttling", 400, **{"retry-after": header}), changing=True)
         assert isinstance(error, Throttled)
         assert error.retry_after == heard
 
 
 def test_a_bug_of_ours_is_not_an_error_of_ec2s() -> None:
-    assert mapped(KeyError("bug"), changing=True) is None
+    assert translate_error(KeyError("bug"), changing=True) is None
 
 
 @pytest.mark.parametrize("code", ["AuthFailure", "SignatureDoesNotMatch", "AccessDenied", "ExpiredToken", "Odd"])
 def test_no_error_tells_a_secret_or_an_access_key(code: str) -> None:
     told = "keys AKIAIOSFODNN7EXAMPLE and ASIAIOSFODNN7EXAMPLE, secret hush/hush+hush=, canonical string ..."
-    error = mapped(client_error(code, 403, told), changing=True, secrets=["hush/hush+hush="])
+    error = translate_error(client_error(code, 403, told), changing=True, secrets=["hush/hush+hush="])
     assert isinstance(error, ProviderError)
     assert not any(word in str(error) for word in ("AKIA", "ASIA", "hush"))

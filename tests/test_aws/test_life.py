@@ -16,7 +16,7 @@ from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
 from domain.errors import Refused
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.mci.messages import Survey
 from domain.model import Query, Result, Verification
 from domain.ports import SHARED
@@ -92,11 +92,11 @@ async def test_what_vms_share_is_made_before_them_and_tagged(user: User, moto: M
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(kind=Kind.LOSE_ANSWER, times=3),
-        Fault(kind=Kind.THROTTLE, times=3, retry_after=0.1),
-        Fault(kind=Kind.UNAVAILABLE, times=3),
-        Fault(kind=Kind.SLOW, seconds=0.3, times=4),
-        Fault(kind=Kind.LOSE_ANSWER, verb="prepare", times=2),
+        Fault(kind=FaultKind.LOSE_ANSWER, times=3),
+        Fault(kind=FaultKind.THROTTLE, times=3, retry_after=0.1),
+        Fault(kind=FaultKind.UNAVAILABLE, times=3),
+        Fault(kind=FaultKind.SLOW, seconds=0.3, times=4),
+        Fault(kind=FaultKind.LOSE_ANSWER, verb="prepare", times=2),
     ],
     ids=lambda fault: f"{fault.kind} {fault.verb}",
 )
@@ -112,7 +112,7 @@ async def test_trouble_that_passes_fails_nothing_and_makes_nothing_twice(user: U
 
 
 async def test_a_vm_that_cannot_be_made_fails_alone_with_ec2s_reason(user: User, moto: Moto) -> None:
-    moto.ec2.add_fault(Fault(kind=Kind.FAIL, vm="frankfurt-2", verb="create", message="no such luck"))
+    moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, vm="frankfurt-2", verb="create", message="no such luck"))
     made = await user.do(user.mci(), "create", spec=spec(3))
     assert (made.result, made.status) == (Result.PARTIAL, "Partial-Running:2 (R:2/3)")
     failed = await user.service.inventory.get(user.vm("frankfurt-2"))

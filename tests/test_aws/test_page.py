@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from domain.connections import AwsOptions, Credentials, parse
-from domain.mci.spec import MciSpec
+from domain.mci.specs import MciSpec
 from providers.aws import tags
 from workers.settings import Settings
 
@@ -50,7 +50,7 @@ def test_the_permissions_are_those_that_the_code_uses() -> None:
 @pytest.mark.parametrize("name", ["connections-aws", "connections-moto"])
 def test_the_example_files_are_valid(name: str) -> None:
     found = parse(yaml.safe_load((ROOT / f"examples/{name}.yaml").read_text()), name)
-    assert list(found.real())
+    assert list(found.real_connections())
 
 
 def test_the_file_on_the_page_is_valid() -> None:
@@ -62,7 +62,7 @@ def test_the_example_mci_fits_the_example_connections() -> None:
     spec = MciSpec.model_validate(yaml.safe_load((ROOT / "examples/mci-aws.yaml").read_text()))
     known = parse(yaml.safe_load((ROOT / "examples/connections-moto.yaml").read_text()), "moto")
     assert {group.connectionName for group in spec.subGroups} == set(known.names())
-    [(_, connection)] = known.real()
+    [(_, connection)] = known.real_connections()
     for group in spec.subGroups:
         assert group.specId in connection.options.specs
         assert group.imageId in connection.options.images

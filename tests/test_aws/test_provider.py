@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from activities.permits import LocalOffice, Permits
+from activities.permits import LocalPermitStore, Permits
 from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.limits import RateLimits
-from domain.ports import Order, VmFacts, VmState
+from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
-from providers.aws.instances import VERBS, Step, step
-from providers.aws.pace import Pace
+from providers.aws.instances import VERBS, NextStep, step
+from providers.aws.ratelimit import RateLimiter
 from tests.faulty import Moto
 from tests.patience import PATIENCE
 from tests.test_aws.conftest import REGION, CloudMaker
@@ -70,7 +70,7 @@ async def test_a_vm_on_its_way_is_waited_for_before_it_is_told_the_opposite(clou
 async def test_a_vm_that_reads_do_not_show_yet_is_not_made_again(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     moto.ec2.lag_seconds = 0.5
-    moto.ec2.add_fault(Fault(kind=Kind.LOSE_ANSWER, verb="create", times=1))
+    moto.ec2.add_fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=1))
     [order] = orders("a")
     assert isinstance(await do(ec2, "create", order), UnknownOutcome)
     assert await ec2.describe(REGION, [order]) == [None], "it is there, and EC2 does not show it"
@@ -85,7 +85,7 @@ async def test_an_order_whose_words_changed_on_the_way_adopts_what_the_first_mad
     ec2 = cloud()
     moto.ec2.lag_seconds = 0.3
     [order] = orders("a")
-    moto.ec2.add_fault(Fault(kind=Kind.LOSE_ANSWER, verb="create", times=1))
+    moto.ec2.add_fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=1))
     await do(ec2, "create", order)
     changed = replace(order, spec={**SPEC, "label": {"team": "red"}})
     adopted = good([await do(ec2, "create", changed)])
@@ -95,7 +95,7 @@ async def test_an_order_whose_words_changed_on_the_way_adopts_what_the_first_mad
 async def test_a_terminate_that_only_says_so_is_never_believed(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud(wait_seconds=0.3)
     [vm] = await create(ec2, "a")
-    moto.ec2.add_fault(Fault(kind=Kind.LIE))
+    moto.ec2.add_fault(Fault(kind=FaultKind.LIE))
     answer = await do(ec2, "terminate", on(vm, "end"))
     assert isinstance(answer, UnknownOutcome)
     assert "is still running" in str(answer)
@@ -131,7 +131,7 @@ async def test_a_vm_that_ends_while_it_is_made_is_rejected_with_ec2s_reason(clou
 async def test_a_vm_without_our_tag_is_never_touched(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     [vm] = await create(ec2, "a")
-    stranger = Order(f"{PARENT}:vm:b", "t", vm.cloud_id)
+    stranger = VmOrder(f"{PARENT}:vm:b", "t", vm.cloud_id)
     answer = await do(ec2, "terminate", stranger)
     assert isinstance(answer, Rejected)
     assert "not touched" in str(answer)
@@ -210,7 +210,7 @@ async def test_labels_become_tags_unless_they_pretend_to_be_ours(cloud: CloudMak
 
 
 async def test_a_path_that_no_tag_can_hold_is_rejected(cloud: CloudMaker) -> None:
-    answer = await do(cloud(), "create", Order("ns:" + "x" * 260, "t", spec=SPEC))
+    answer = await do(cloud(), "create", VmOrder("ns:" + "x" * 260, "t", spec=SPEC))
     assert isinstance(answer, Rejected)
     assert "256 characters" in str(answer)
 
@@ -275,7 +275,7 @@ async def test_an_account_that_cannot_be_asked_for_is_unavailable_not_another_on
 
 async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
-    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="create", vm="slow-*", seconds=2.0))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="create", vm="slow-*", seconds=2.0))
     hanging = asyncio.create_task(ec2.perform("create", REGION, orders(*(f"slow-{n}" for n in range(10)))))
     await create(ec2, "quick")
     assert not hanging.done()
@@ -286,9 +286,9 @@ async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto
 async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
     cloud: CloudMaker, moto: Moto, cancels: int
 ) -> None:
-    ec2, permits = cloud(), Permits(RateLimits(), LocalOffice())
+    ec2, permits = cloud(), Permits(RateLimits(), LocalPermitStore())
     [vm] = await create(ec2, "a")
-    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="suspend", seconds=0.6))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
 
     async def suspend() -> None:
         async with permits.region("aws", REGION), permits.vms("aws", REGION):
@@ -310,7 +310,7 @@ async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
 async def test_whoever_runs_out_of_time_waits_for_the_end_of_the_call_under_way(cloud: CloudMaker, moto: Moto) -> None:
     ec2 = cloud()
     [vm] = await create(ec2, "a")
-    moto.ec2.add_fault(Fault(kind=Kind.HANG, verb="suspend", seconds=0.6))
+    moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
 
     async def suspend() -> None:
         async with asyncio.timeout(None) as limit:
@@ -351,18 +351,18 @@ def real_state(moto: Moto, vm: VmFacts) -> str:
 
 def test_every_verb_has_a_way_in_every_state_or_is_refused() -> None:
     """The states and verbs in which nothing is possible, written down apart from the table."""
-    refused = {(verb, state) for verb in VERBS for state in VmState if step(verb, state) is Step.REFUSE}
+    refused = {(verb, state) for verb in VERBS for state in VmState if step(verb, state) is NextStep.REFUSE}
     dead = {VmState.TERMINATING, VmState.TERMINATED}
     expected = {(verb, state) for verb in ("suspend", "resume", "reboot") for state in dead}
     assert refused == expected | {("reboot", VmState.STOPPED), ("reboot", VmState.STOPPING)}
 
 
 async def test_launches_keep_to_their_pace_after_a_burst() -> None:
-    pace = Pace(per_second=50, burst=5)
+    pace = RateLimiter(per_second=50, burst=5)
     start = time.perf_counter()
     for _ in range(5):
-        await pace.turn()
+        await pace.acquire()
     assert time.perf_counter() - start < 0.05
     for _ in range(10):
-        await pace.turn()
+        await pace.acquire()
     assert time.perf_counter() - start >= 0.18

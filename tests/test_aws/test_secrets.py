@@ -19,7 +19,7 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from client.errors import NoWorker
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.model import Request, Result
 from starter.command import run
 from tests.faulty import Moto
@@ -85,15 +85,15 @@ async def planted(moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 async def test_no_credential_is_in_any_payload_history_log_record_error_or_answer(planted: Planted, moto: Moto) -> None:
     moto.ec2.said = f"<<{' '.join(PLANTED.values())}>>"
-    moto.ec2.add_fault(Fault(kind=Kind.THROTTLE, verb="create", times=1))
-    moto.ec2.add_fault(Fault(kind=Kind.UNAVAILABLE, verb="describe", times=1))
-    moto.ec2.add_fault(Fault(kind=Kind.FAIL, verb="create", vm="a-1"))
+    moto.ec2.add_fault(Fault(kind=FaultKind.THROTTLE, verb="create", times=1))
+    moto.ec2.add_fault(Fault(kind=FaultKind.UNAVAILABLE, verb="describe", times=1))
+    moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="create", vm="a-1"))
     async with asyncio.timeout(PATIENCE):
         while not await _polled(planted.client):
             await asyncio.sleep(0.05)
     spec = {"subGroups": [{"name": "a", "connectionName": "frankfurt", "subGroupSize": 3}]}
     assert await planted.do("create", spec) is Result.PARTIAL
-    moto.ec2.add_fault(Fault(kind=Kind.FAIL, verb="suspend", vm="a-2"))
+    moto.ec2.add_fault(Fault(kind=FaultKind.FAIL, verb="suspend", vm="a-2"))
     assert await planted.do("suspend") is Result.PARTIAL
     for words in (
         "connections --check",

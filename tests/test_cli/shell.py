@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from client.actions import ActionClient
 from domain import wire
-from domain.faults import Fault, FaultScript, Kind
+from domain.faults import Fault, FaultKind, FaultScript
 from starter.command import run
 from tests.patience import PATIENCE
 
@@ -89,14 +89,14 @@ class Clouds:
 
     async def stall(self, ns: str) -> None:
         """Actions in this namespace wait until `relent`, or until they lose patience after some seconds."""
-        await self._set([Fault(kind=Kind.THROTTLE, vm=f"ns:{ns}:*", retry_after=0.1)])
+        await self._set([Fault(kind=FaultKind.THROTTLE, vm=f"ns:{ns}:*", retry_after=0.1)])
 
     async def dawdle(self, ns: str, csp: str) -> None:
         """Calls of one cloud in this namespace take a second longer, which is long enough to be seen."""
-        await self._set([Fault(kind=Kind.HANG, vm=f"ns:{ns}:*", csp=csp, seconds=1.2)])
+        await self._set([Fault(kind=FaultKind.HANG, vm=f"ns:{ns}:*", csp=csp, seconds=1.2)])
 
     async def fail(self, vm: str) -> None:
-        await self._set([Fault(kind=Kind.FAIL, vm=vm, message="out of order")])
+        await self._set([Fault(kind=FaultKind.FAIL, vm=vm, message="out of order")])
 
     async def relent(self) -> None:
         await self._set([])

@@ -11,7 +11,7 @@ import yaml
 
 from client.actions import ActionClient
 from domain.paths import expand
-from domain.ports import Order, VmFacts
+from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 from starter import actions, terminal
 from starter.errors import Exit
@@ -193,7 +193,7 @@ def test_durations_have_units(text: str, seconds: float | None) -> None:
 
 async def test_an_orphan_is_adopted_by_the_id_that_the_list_shows(cli: Cli, mci: str, stack: Service, ns: str) -> None:
     csp, region = split_placement((await stack.inventory.get(f"ns:{ns}:mci:web:vm:front-1")).placement)
-    order = Order(f"ns:{ns}:mci:web:vm:front-9", f"late {ns}", epoch=1)
+    order = VmOrder(f"ns:{ns}:mci:web:vm:front-9", f"late {ns}", epoch=1)
     (made,) = await stack.simulated[csp].perform("create", region, [order])
     assert isinstance(made, VmFacts)
     listed = json.loads((await cli(f"orphans list {mci} -o json")).out)

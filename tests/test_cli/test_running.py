@@ -20,7 +20,7 @@ from domain import registry, wire
 from starter.errors import Exit
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Ran, assert_told, ended, heard
-from tests.test_store.scene import WEB, Scene
+from tests.test_store.driver import WEB, StoreDriver
 from workers.home import in_use
 
 
@@ -101,9 +101,9 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     url = f"sqlite:///{tmp_path / 'store.db'}"
     monkeypatch.setenv("RATCHET_STORE_URL", url)
     await cli("migrate")
-    scene = Scene(url)
-    await scene.make()
-    await scene.grant(WEB, "suspend")
+    driver = StoreDriver(url)
+    await driver.make()
+    await driver.grant(WEB, "suspend")
     first, second = await cli("migrate --restored"), await cli("migrate --restored")
     assert (first.code, second.code) == (Exit.DONE, Exit.DONE)
     assert "this is incarnation 2 of the store; runs that started before now are refused" in first.out
@@ -111,9 +111,9 @@ async def test_migrate_restored_ends_what_was_open_and_says_what_is_next(
     assert "next: start the workers; then starter heal, and starter verify" in first.out
     assert "this is incarnation 3 of the store" in second.out
     assert "0 actions were open in the backup" in second.out
-    assert await scene.inventory.holds() == []
-    assert set((await scene.statuses(WEB)).values()) == {"Running"}
-    scene.close()
+    assert await driver.inventory.holds() == []
+    assert set((await driver.statuses(WEB)).values()) == {"Running"}
+    driver.close()
 
 
 async def test_the_demo_tells_its_story(cli: Cli, asking: ActionClient) -> None:

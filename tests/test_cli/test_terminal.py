@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from domain.model import ObjectView, PlaceView, TreeView, Trouble
+from domain.model import ObjectView, PlaceView, TargetFailure, TreeView
 from starter import tree
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Clouds, ended
@@ -36,7 +36,7 @@ def seen(*places: tuple[str, dict[str, int]], troubles: int = 0) -> TreeView:
         changed_at=NOW,
     )
     wrong = [
-        Trouble(path=f"{view.path}:vm:front-{n}", status="Running", error="under maintenance", at=NOW)
+        TargetFailure(path=f"{view.path}:vm:front-{n}", status="Running", error="under maintenance", at=NOW)
         for n in range(troubles)
     ]
     return TreeView(
@@ -87,7 +87,7 @@ def test_on_a_narrow_terminal_how_far_it_is_goes_below() -> None:
 
 def test_what_a_cloud_says_cannot_move_the_cursor() -> None:
     rude = seen(("aws/r0", {"Running": 1}))
-    trouble = Trouble(path="ns:default:mci:web:vm:a-1", status="Running", error="\x1b[2Jboo", at=NOW)
+    trouble = TargetFailure(path="ns:default:mci:web:vm:a-1", status="Running", error="\x1b[2Jboo", at=NOW)
     assert "\x1b" not in tree.draw(rude.model_copy(update={"troubles": [trouble]}), 1, 0, "", (80, 20)).plain
 
 

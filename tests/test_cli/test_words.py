@@ -9,12 +9,12 @@ import pytest
 from client.actions import ActionClient, Ticket
 from client.outcomes import conflict
 from domain import registry
-from domain.machine import Ruling
 from domain.model import Admission, Grant, Outcome, Request, Result
+from domain.statetable import Ruling
 from starter import actions, families, naming
 from starter.app import build
 from starter.errors import Exit
-from store.claims import _allowed
+from store.begin import _allowed
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
 MIGRATING = f"{MACHINE}::migrate"

@@ -11,7 +11,7 @@ import pytest
 from domain.faults import Fault
 from domain.ports import Cloud
 from providers.aws import AwsCloud
-from providers.places import ByRegion
+from providers.regions import RegionRouter
 from providers.simulated import SimulatedCloud, create_tables
 from providers.simulated.tables import metadata
 from store.engine import Database
@@ -61,7 +61,7 @@ async def _on_moto(moto: Moto, bare: bool) -> AsyncIterator[Subject]:
     async def made() -> int:
         return len(moto.ec2.instances(owner))
 
-    yield Subject(ByRegion("aws", clouds), fault, made)
+    yield Subject(RegionRouter("aws", clouds), fault, made)
     moto.ec2.clear()
     for cloud in clouds.values():
         await cloud.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from domain.ports import SHARED, Answer, Cloud, Order, Resource, VmFacts, VmState
+from domain.ports import SHARED, Cloud, SharedResource, VmAnswer, VmFacts, VmOrder, VmState
 
 REGION = "eu-central-1"
 ELSEWHERE = "us-east-1"
@@ -12,12 +12,12 @@ PARENT = "ns:default:mci:web"
 SPEC = {"specId": "small", "imageId": "ubuntu-24.04", "label": {"team": "blue"}}
 
 
-def orders(*names: str, token: str = "create") -> list[Order]:
-    return [Order(f"{PARENT}:vm:{name}", f"{name}/{token}", spec=SPEC) for name in names]
+def orders(*names: str, token: str = "create") -> list[VmOrder]:
+    return [VmOrder(f"{PARENT}:vm:{name}", f"{name}/{token}", spec=SPEC) for name in names]
 
 
-def shared(what: str, token: str = "first", cloud_id: str = "") -> Resource:
-    return Resource(what, f"{what}/{token}", cloud_id)
+def shared(what: str, token: str = "first", cloud_id: str = "") -> SharedResource:
+    return SharedResource(what, f"{what}/{token}", cloud_id)
 
 
 async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> dict[str, str]:
@@ -28,8 +28,8 @@ async def prepare(cloud: Cloud, region: str = REGION, token: str = "first") -> d
     return made
 
 
-def on(vm: VmFacts, token: str, epoch: int = 0) -> Order:
-    return Order(vm.path, f"{vm.path}/{token}", vm.cloud_id, epoch=epoch)
+def on(vm: VmFacts, token: str, epoch: int = 0) -> VmOrder:
+    return VmOrder(vm.path, f"{vm.path}/{token}", vm.cloud_id, epoch=epoch)
 
 
 async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
@@ -37,13 +37,13 @@ async def create(cloud: Cloud, *names: str) -> list[VmFacts]:
     return [good(answer) for answer in answers]
 
 
-def good(answers: Sequence[Answer]) -> VmFacts:
+def good(answers: Sequence[VmAnswer]) -> VmFacts:
     [answer] = answers
     assert isinstance(answer, VmFacts), answer
     return answer
 
 
-async def do(cloud: Cloud, verb: str, order: Order, region: str = REGION) -> Answer:
+async def do(cloud: Cloud, verb: str, order: VmOrder, region: str = REGION) -> VmAnswer:
     [answer] = await cloud.perform(verb, region, [order])
     return answer
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from domain.errors import Rejected, Superseded
-from domain.ports import Cloud, Order, VmFacts, VmState
+from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from tests.test_clouds.kit import ELSEWHERE, PARENT, REGION, SPEC, bring_to, create, do, good, on, orders, state_of
 
 
@@ -84,7 +84,7 @@ async def test_an_impossible_verb_is_rejected_and_changes_nothing(cloud: Cloud, 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reboot", "terminate"])
 async def test_a_vm_that_is_not_there_is_rejected_by_name(cloud: Cloud, verb: str) -> None:
     [order] = orders("a")
-    for unknown in (order, Order(order.path, "t", "no-such-id")):
+    for unknown in (order, VmOrder(order.path, "t", "no-such-id")):
         answer = await do(cloud, verb, unknown)
         assert isinstance(answer, Rejected)
         assert "no such VM" in str(answer)
@@ -109,7 +109,7 @@ async def test_a_vm_is_described_by_its_creation_token_when_its_id_was_lost(clou
 
 async def test_many_vms_are_described_in_the_order_asked(cloud: Cloud) -> None:
     a, b, c = await create(cloud, "a", "b", "c")
-    nobody = Order(f"{PARENT}:vm:x", "", "no-such-id")
+    nobody = VmOrder(f"{PARENT}:vm:x", "", "no-such-id")
     assert await cloud.describe(REGION, [on(c, ""), nobody, on(a, ""), on(b, "")]) == [c, None, a, b]
     assert await cloud.describe(REGION, []) == []
 
@@ -117,7 +117,7 @@ async def test_many_vms_are_described_in_the_order_asked(cloud: Cloud) -> None:
 async def test_a_tag_covers_what_is_below_it_and_nothing_that_only_begins_like_it(cloud: Cloud) -> None:
     names = ["ns:d:mci:a:vm:x", "ns:d:mci:ab:vm:x", "ns:d:mci:A:vm:x", "ns:d:mci:a.b:vm:x", "ns:d:mci:a"]
     for name in names:
-        good([await do(cloud, "create", Order(name, name, spec=SPEC))])
+        good([await do(cloud, "create", VmOrder(name, name, spec=SPEC))])
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d:mci:a")} == {names[0], names[4]}
     assert {vm.path for vm in await cloud.list_tagged(REGION, "ns:d")} == set(names)
     assert {vm.path for vm in await cloud.list_tagged(REGION, "")} == set(names)
@@ -129,7 +129,7 @@ async def test_a_failure_with_one_vm_leaves_the_others_of_the_call_alone(cloud: 
     if cloud.bulk < 3:
         pytest.skip("this cloud takes fewer VMs in one call")
     a, b = await create(cloud, "a", "b")
-    answers = await cloud.perform("suspend", REGION, [on(a, "s"), Order(a.path, "t", "no-such-id"), on(b, "s")])
+    answers = await cloud.perform("suspend", REGION, [on(a, "s"), VmOrder(a.path, "t", "no-such-id"), on(b, "s")])
     assert [type(answer) for answer in answers] == [VmFacts, Rejected, VmFacts]
     assert [await state_of(cloud, vm) for vm in (a, b)] == [VmState.STOPPED] * 2
 

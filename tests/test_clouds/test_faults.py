@@ -15,8 +15,8 @@ from domain.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from domain.faults import Fault, Kind
-from domain.ports import Order, VmFacts, VmState
+from domain.faults import Fault, FaultKind
+from domain.ports import VmFacts, VmOrder, VmState
 from tests.test_clouds.conftest import Subject
 from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders, prepare, state_of
 
@@ -30,7 +30,7 @@ AFTER = {
 }
 
 
-async def ready_for(subject: Subject, verb: str) -> Order:
+async def ready_for(subject: Subject, verb: str) -> VmOrder:
     """The order that this verb is tried with."""
     await prepare(subject.cloud)
     if verb == "create":
@@ -44,10 +44,10 @@ async def ready_for(subject: Subject, verb: str) -> Order:
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(
     ("kind", "error"),
-    [(Kind.FAIL, Rejected), (Kind.THROTTLE, Throttled), (Kind.UNAVAILABLE, Unavailable)],
+    [(FaultKind.FAIL, Rejected), (FaultKind.THROTTLE, Throttled), (FaultKind.UNAVAILABLE, Unavailable)],
 )
 async def test_a_call_that_is_not_taken_changes_nothing_and_works_the_next_time(
-    subject: Subject, verb: str, kind: Kind, error: type[ProviderError]
+    subject: Subject, verb: str, kind: FaultKind, error: type[ProviderError]
 ) -> None:
     order = await ready_for(subject, verb)
     await subject.fault(Fault(kind=kind, verb=verb, times=1, retry_after=1.5, message="not today"))
@@ -62,7 +62,7 @@ async def test_a_call_that_is_not_taken_changes_nothing_and_works_the_next_time(
 @pytest.mark.parametrize("verb", VERBS)
 async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subject: Subject, verb: str) -> None:
     order = await ready_for(subject, verb)
-    await subject.fault(Fault(kind=Kind.LOSE_ANSWER, verb=verb, times=1))
+    await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb=verb, times=1))
     assert isinstance(await do(subject.cloud, verb, order), UnknownOutcome)
     again = good([await do(subject.cloud, verb, order)])
     assert again.state is AFTER[verb]
@@ -73,7 +73,7 @@ async def test_after_a_lost_answer_the_same_order_finds_what_the_first_did(subje
 async def test_many_lost_answers_at_once_leave_one_vm_per_order(subject: Subject) -> None:
     await prepare(subject.cloud)
     wanted = orders(*"abcdef")
-    await subject.fault(Fault(kind=Kind.LOSE_ANSWER, verb="create", times=4))
+    await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="create", times=4))
     first = await subject.cloud.perform("create", REGION, wanted)
     assert sum(isinstance(answer, UnknownOutcome) for answer in first) == 4
     both = await asyncio.gather(*(subject.cloud.perform("create", REGION, wanted) for _ in range(2)))
@@ -84,7 +84,7 @@ async def test_many_lost_answers_at_once_leave_one_vm_per_order(subject: Subject
 
 async def test_no_room_is_told_apart_from_other_refusals(subject: Subject) -> None:
     order = await ready_for(subject, "create")
-    await subject.fault(Fault(kind=Kind.CAPACITY, times=1))
+    await subject.fault(Fault(kind=FaultKind.CAPACITY, times=1))
     assert isinstance(await do(subject.cloud, "create", order), NoCapacity)
     assert await subject.cloud.describe(REGION, [order]) == [None]
     good([await do(subject.cloud, "create", order)])
@@ -93,7 +93,7 @@ async def test_no_room_is_told_apart_from_other_refusals(subject: Subject) -> No
 async def test_a_fault_with_one_vm_of_a_call_leaves_the_others_alone(subject: Subject) -> None:
     await prepare(subject.cloud)
     a, b, c = await create(subject.cloud, "a", "b", "c")
-    await subject.fault(Fault(kind=Kind.FAIL, vm="b", verb="suspend"))
+    await subject.fault(Fault(kind=FaultKind.FAIL, vm="b", verb="suspend"))
     answers = await subject.cloud.perform("suspend", REGION, [on(vm, "s") for vm in (a, b, c)])
     assert [type(answer) for answer in answers if isinstance(answer, VmFacts)] == [VmFacts, VmFacts]
     assert isinstance(answers[1], Rejected)
@@ -103,7 +103,7 @@ async def test_a_fault_with_one_vm_of_a_call_leaves_the_others_alone(subject: Su
 
 async def test_a_slow_call_is_waited_for_and_holds_up_nobody_else(subject: Subject) -> None:
     await prepare(subject.cloud)
-    await subject.fault(Fault(kind=Kind.HANG, vm="a", verb="create", seconds=2.0, times=1))
+    await subject.fault(Fault(kind=FaultKind.HANG, vm="a", verb="create", seconds=2.0, times=1))
     start = time.perf_counter()
     slow = asyncio.create_task(create(subject.cloud, "a"))
     await create(subject.cloud, "b")
@@ -112,8 +112,8 @@ async def test_a_slow_call_is_waited_for_and_holds_up_nobody_else(subject: Subje
     assert time.perf_counter() - start >= 2.0
 
 
-@pytest.mark.parametrize("kind", [Kind.THROTTLE, Kind.UNAVAILABLE])
-async def test_a_read_that_fails_is_an_error_and_never_an_absence(subject: Subject, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FaultKind.THROTTLE, FaultKind.UNAVAILABLE])
+async def test_a_read_that_fails_is_an_error_and_never_an_absence(subject: Subject, kind: FaultKind) -> None:
     order = await ready_for(subject, "create")
     good([await do(subject.cloud, "create", order)])
     await subject.fault(Fault(kind=kind, verb="describe", times=1))
@@ -124,7 +124,7 @@ async def test_a_read_that_fails_is_an_error_and_never_an_absence(subject: Subje
 
 async def test_a_state_that_nobody_knows_is_called_unknown(subject: Subject) -> None:
     order = await ready_for(subject, "suspend")
-    await subject.fault(Fault(kind=Kind.UNKNOWN_STATUS, vm="a", times=1))
+    await subject.fault(Fault(kind=FaultKind.UNKNOWN_STATUS, vm="a", times=1))
     [seen] = await subject.cloud.describe(REGION, [order])
     assert seen is not None
     assert seen.state is VmState.UNKNOWN

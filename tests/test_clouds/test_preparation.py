@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from domain.errors import Rejected, UnknownOutcome
-from domain.faults import Fault, Kind
-from domain.ports import SHARED, Cloud, Order, VmFacts
+from domain.faults import Fault, FaultKind
+from domain.ports import SHARED, Cloud, VmFacts, VmOrder
 from tests.test_clouds.conftest import Subject
 from tests.test_clouds.kit import ELSEWHERE, REGION, do, on, orders, prepare, shared
 
 
-def within(made: dict[str, str]) -> Order:
+def within(made: dict[str, str]) -> VmOrder:
     """A VM in what was prepared."""
     [order] = orders("a")
     return replace(order, spec={**order.spec, "network": made})
@@ -41,7 +41,7 @@ async def test_a_shared_resource_is_there_once_however_often_it_is_made(subject:
 
 @pytest.mark.parametrize("what", SHARED)
 async def test_a_lost_answer_does_not_make_it_twice(subject: Subject, what: str) -> None:
-    await subject.fault(Fault(kind=Kind.LOSE_ANSWER, verb="prepare", vm=what, times=1))
+    await subject.fault(Fault(kind=FaultKind.LOSE_ANSWER, verb="prepare", vm=what, times=1))
     made: dict[str, str] = {}
     for each in SHARED:
         try:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from domain.edge.faults import CrmFaults
-from domain.edge.specs import CloudletSpec, Patience, PolicySpec
+from domain.edge.specs import CloudletSpec, CrmPatience, PolicySpec
 from starter.command import run
 from starter.edge import demo
 from tests.test_edge.kit import Edge, fault
@@ -88,7 +88,7 @@ def test_the_examples_are_what_they_say() -> None:
 
 
 def test_patience_is_what_the_rules_say_if_nobody_says_otherwise() -> None:
-    usual = Patience()
+    usual = CrmPatience()
     assert (usual.create, usual.update, usual.delete) == (30 * 60, 20 * 60, 20 * 60)
     assert usual.cap > usual.create
 

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from domain.edge import messages as wire
-from domain.healing import Finding, Sweep
+from domain.healing import HealFinding, Sweep
 from domain.model import Result
 from domain.wire import companion
 from tests.patience import PATIENCE
@@ -284,7 +284,7 @@ async def test_a_link_that_was_ended_by_hand_is_named_by_verify_and_started_by_a
     assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
     report = await edge.user.asking.heal(Sweep())
     told = [(found.action, found.finding) for found in report.found if found.path == link]
-    assert told == [("link", Finding.STARTED)]
+    assert told == [("link", HealFinding.STARTED)]
     await edge.until(path, "Offline")
     assert await edge.broken_promises() == []
     await edge.start_crm()

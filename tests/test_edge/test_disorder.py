@@ -12,14 +12,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.edge import messages as wire
-from domain.edge.messages import CrmRequest, Verb
+from domain.edge.messages import CrmRequest, CrmVerb
 from domain.model import Result
 from domain.wire import companion
+from providers.edge.jobs import InstanceJobs
 from providers.edge.platform import Platform
-from providers.edge.work import Works
 from tests.test_edge.kit import Edge, fault, words
-from tests.test_edge.test_hearing import by_the_table
-from workers.crm import break_next, platform_file
+from tests.test_edge.test_interpret import by_the_table
+from workers.crm import fail_next_request, platform_file
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -177,14 +177,14 @@ async def test_a_request_that_comes_again_when_it_was_done_is_answered_and_not_d
     async def say(request: CrmRequest, message: dict[str, Any]) -> None:
         said.append(message["state"])
 
-    works = Works(platform, say, latency=0, version="v1")
+    works = InstanceJobs(platform, say, latency=0, version="v1")
     path, known = "org:a:cloudlet:b:cluster:c", {"notify_id": 1, "version": "v1", "epoch": 7}
-    request = CrmRequest(path=path, verb=Verb.UPDATE, spec={"nodes": 2}, **known)
+    request = CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 2}, **known)
     for attempt in (1, 1, 2):
         works.take(request.model_copy(update={"attempt": attempt}))
         await works.settled(path)
     assert (platform.ledger(path), said) == (["update"], ["Ready"] * 3)
-    works.take(CrmRequest(path=path, verb=Verb.UPDATE, spec={"nodes": 1}, undo=True, **known))
+    works.take(CrmRequest(path=path, verb=CrmVerb.UPDATE, spec={"nodes": 1}, undo=True, **known))
     await works.settled(path)
     assert platform.ledger(path) == ["update", "update"]
     platform.close()
@@ -194,7 +194,7 @@ def test_what_is_to_break_next_breaks_first_and_other_rules_stay(tmp_path: Path)
     path, cluster = "org:a:cloudlet:b", "org:a:cloudlet:b:cluster:c"
     platform = Platform(platform_file(tmp_path, path))
     platform.set_faults([fault("slow", "update"), fault("silent", "delete")])
-    break_next(tmp_path, path, "update", "no room")
+    fail_next_request(tmp_path, path, "update", "no room")
     met = [platform.fault(verb, cluster, "v1") for verb in ("update", "update", "delete")]
     assert [(each.kind, each.message) for each in met if each] == [("fail", "no room"), ("slow", ""), ("silent", "")]
     platform.close()

@@ -13,11 +13,11 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.actions import ActionClient
 from domain.edge import messages as wire
-from domain.edge.floods import HOUR, KEPT_PER_HOUR, SIGNALS, Budget
-from domain.edge.policies import Memory
+from domain.edge.floods import HOUR, KEPT_PER_HOUR, SIGNALS, IgnoredBudget
+from domain.edge.policies import PolicyMemory
 from domain.wire import companion
 from tests.patience import PATIENCE
-from tests.premises import opened
+from tests.stack import opened
 from tests.test_edge.kit import QUICK, Edge, edge_of, fault
 from tests.user import User
 from workers import embedded
@@ -148,7 +148,7 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
     first = (await edge.client.get_workflow_handle(loop).describe()).run_id
     await flooded(edge, loop, wire.DEMAND, ["junk"] * SOME)
     await edge.client.get_workflow_handle(loop).signal(wire.DEMAND, {"cloudlet": "berlin", "clients": 3})
-    memory: Memory = await edge.client.get_workflow_handle(loop).query("memory", result_type=Memory)
+    memory: PolicyMemory = await edge.client.get_workflow_handle(loop).query("memory", result_type=PolicyMemory)
     assert memory.clients == {"berlin": 3}
     assert (await edge.client.get_workflow_handle(loop).describe()).run_id != first
     assert len(await edge.ignored(path)) < KEPT_PER_HOUR + 50
@@ -156,7 +156,7 @@ async def test_a_policy_outlives_a_flood_and_still_hears(edge: Edge) -> None:
 
 
 def test_of_a_flood_the_first_are_kept_within_each_hour_and_the_rest_is_counted() -> None:
-    budget, kept = Budget(), 0
+    budget, kept = IgnoredBudget(), 0
     for n in range(200):
         keep, budget = budget.spend(1_000_000 + n)
         kept += keep

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.edge import messages as wire
-from domain.healing import Finding, Sweep
+from domain.healing import HealFinding, Sweep
 from domain.wire import companion
 from starter.command import run
 from tests.patience import PATIENCE
@@ -136,7 +136,7 @@ async def test_a_loop_that_was_ended_by_hand_is_named_by_verify_and_started_by_a
     assert [each.split()[:2] for each in await edge.broken_promises()] == [["I12", f"{path}:"]]
     report = await edge.user.asking.heal(Sweep())
     told = [(found.action, found.finding) for found in report.found if found.path == loop]
-    assert told == [("demand loop", Finding.STARTED)]
+    assert told == [("demand loop", HealFinding.STARTED)]
     await told_demand(edge, app)
     assert await edge.broken_promises() == []
     await edge.user.do(path, "delete")

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from domain.edge import messages as wire
-from domain.edge.messages import CrmRequest, CrmRequests, Verb, pages
+from domain.edge.messages import CrmRequest, CrmRequests, CrmVerb, pages
 from domain.wire import companion
 from tests.patience import PATIENCE
 from tests.test_edge.kit import QUICK, Edge, fault
@@ -39,7 +39,7 @@ async def test_all_data_is_known_when_the_last_of_its_pages_has_come_in_whatever
         assert set(platform.expected()) != set(specs)
         spec = {"sending": "s", "page": number, "of": len(some), "instances": page}
         order = CrmRequest(
-            path=edge.at("berlin"), verb=Verb.ALL_DATA, notify_id=agent.notify_id, version="v1", spec=spec
+            path=edge.at("berlin"), verb=CrmVerb.ALL_DATA, notify_id=agent.notify_id, version="v1", spec=spec
         )
         await agent.crm_requests(CrmRequests(requests=[order]))
         await asyncio.sleep(0)

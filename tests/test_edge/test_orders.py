@@ -12,23 +12,23 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.edge import EdgeActivities
+from activities.edge.crm import EdgeActivities
 from activities.fence import Fence
-from domain.edge.facts import Inventoried
-from domain.edge.messages import Address, AllData, CrmRequest, CrmRequests, Post, Verb
-from domain.edge.ports import EdgeInventory, Prove
+from domain.edge.facts import ExpectedPage
+from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmRequests, CrmVerb
+from domain.edge.ports import EdgeInventory, ProveRight
 from domain.errors import Superseded
 from domain.ports import Inventory
-from providers.edge.posts import QueueCrm, WebhookCrm
+from providers.edge.transports import QueueTransport, WebhookTransport
 from tests.test_edge.kit import Edge
-from tests.test_edge.test_posts import answering, freely
+from tests.test_edge.test_transports import answering, freely
 
 BERLIN = "org:acme:cloudlet:berlin"
 CLUSTER = f"{BERLIN}:cluster:c1"
-TO = Address(cloudlet=BERLIN, version="v1", notify_id=1)
+TO = CrmAddress(cloudlet=BERLIN, version="v1", notify_id=1)
 
 
-def order(epoch: int = 7, verb: Verb = Verb.CREATE) -> CrmRequest:
+def order(epoch: int = 7, verb: CrmVerb = CrmVerb.CREATE) -> CrmRequest:
     return CrmRequest(path=CLUSTER, verb=verb, epoch=epoch, **TO.connection())
 
 
@@ -50,7 +50,7 @@ class Port:
     ends: bool = False
     sent: list[CrmRequest] = field(default_factory=list)
 
-    async def send(self, to: Address, requests: Sequence[CrmRequest], prove: Prove) -> None:
+    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         self.actions.open = self.actions.open and not self.ends
         await prove()
         self.sent.extend(requests)
@@ -67,7 +67,7 @@ def activities(port: Port) -> EdgeActivities:
 
 async def test_an_order_of_an_open_action_goes_out_and_carries_its_epoch() -> None:
     port = Port(Actions())
-    post = Post(to=TO, requests=[order()], path=CLUSTER, epoch=7)
+    post = CrmPost(to=TO, requests=[order()], path=CLUSTER, epoch=7)
     await ActivityEnvironment().run(activities(port).crm_send, post)
     assert [request.epoch for request in port.sent] == [7]
 
@@ -75,7 +75,7 @@ async def test_an_order_of_an_open_action_goes_out_and_carries_its_epoch() -> No
 @pytest.mark.parametrize("already", [True, False])
 async def test_an_action_that_ends_between_the_decision_and_the_post_orders_nothing(already: bool) -> None:
     port = Port(Actions(open=not already), ends=True)
-    post = Post(to=TO, requests=[order()], path=CLUSTER, epoch=7)
+    post = CrmPost(to=TO, requests=[order()], path=CLUSTER, epoch=7)
     with pytest.raises(ApplicationError, match="no order was given") as failed:
         await ActivityEnvironment().run(activities(port).crm_send, post)
     assert failed.value.non_retryable
@@ -84,7 +84,7 @@ async def test_an_action_that_ends_between_the_decision_and_the_post_orders_noth
 
 async def test_what_the_link_says_itself_needs_no_action() -> None:
     port = Port(Actions(open=False))
-    post = Post(to=TO, requests=[order(epoch=0, verb=Verb.ACK)])
+    post = CrmPost(to=TO, requests=[order(epoch=0, verb=CrmVerb.ACK)])
     await ActivityEnvironment().run(activities(port).crm_send, post)
     assert len(port.sent) == 1
 
@@ -92,7 +92,7 @@ async def test_what_the_link_says_itself_needs_no_action() -> None:
 async def test_all_data_of_an_action_that_is_over_is_not_sent() -> None:
     class Empty:
         async def everything(self, cloudlet: str, after: str) -> Any:
-            return Inventoried(items=[])
+            return ExpectedPage(items=[])
 
     port = Port(Actions(open=False))
     edge = EdgeActivities(cast(EdgeInventory, Empty()), {"queue": port}, Fence(cast(Inventory, port.actions), heard))
@@ -116,7 +116,7 @@ async def test_of_orders_that_travel_together_only_those_with_a_right_leave() ->
         raise Superseded("the action is over", final=True)
 
     tasks = Tasks()
-    port = QueueCrm(cast(Client, tasks))
+    port = QueueTransport(cast(Client, tasks))
     good, bad = port.send(TO, [order(8)], freely), port.send(TO, [order(7)], lost)
     ends = await asyncio.gather(good, bad, return_exceptions=True)
     assert ends[0] is None
@@ -131,7 +131,7 @@ async def test_a_webhook_is_not_called_without_a_right() -> None:
     async with answering(b"HTTP/1.0 202 thanks\r\n\r\n") as url:
         to = TO.model_copy(update={"transport": "webhook", "url": url})
         with pytest.raises(Superseded):
-            await WebhookCrm().send(to, [order()], lost)
+            await WebhookTransport().send(to, [order()], lost)
 
 
 async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_seen(edge: Edge) -> None:
@@ -140,7 +140,7 @@ async def test_a_crm_refuses_an_order_of_an_action_before_the_last_one_it_has_se
     await edge.user.do(cluster, "create", spec={})
     epoch = (await edge.see(cluster)).epoch
     agent, _, platform = edge.crms["berlin-v1"]
-    late = CrmRequest(path=cluster, verb=Verb.DELETE, notify_id=agent.notify_id, version="v1", epoch=epoch - 1)
+    late = CrmRequest(path=cluster, verb=CrmVerb.DELETE, notify_id=agent.notify_id, version="v1", epoch=epoch - 1)
     await agent.crm_requests(CrmRequests(requests=[late]))
     await agent._works.settled(cluster)
     assert edge.things() == ["c1"]

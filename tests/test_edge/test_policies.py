@@ -7,7 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from domain.edge.policies import Demand, Facts, Memory, Place, Streak, advice, counted, failed, heard, provision, scale
+from domain.edge.policies import (
+    Demand,
+    DemandStreak,
+    PolicyFacts,
+    PolicyMemory,
+    PolicySite,
+    advice,
+    after_demand,
+    after_failure,
+    after_interval,
+    provision,
+    scale,
+)
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
 
 
@@ -16,42 +28,44 @@ def policy(*cloudlets: str, **more: object) -> AutoProvision:
     return AutoProvision.model_validate({"app": "shop", "cloudlets": sites, **more})
 
 
-def world(**apps: str | None) -> Facts:
+def world(**apps: str | None) -> PolicyFacts:
     """Each cloudlet with the status of the app there; "" is none, None is a cloudlet that takes no changes."""
-    return Facts(
-        places=[Place(cloudlet=name, cluster="c1", usable=app is not None, app=app or "") for name, app in apps.items()]
+    return PolicyFacts(
+        places=[
+            PolicySite(cloudlet=name, cluster="c1", usable=app is not None, app=app or "") for name, app in apps.items()
+        ]
     )
 
 
-def streaks(**found: tuple[int, int]) -> Memory:
-    return Memory(streaks={name: Streak(high=high, low=low) for name, (high, low) in found.items()})
+def streaks(**found: tuple[int, int]) -> PolicyMemory:
+    return PolicyMemory(streaks={name: DemandStreak(high=high, low=low) for name, (high, low) in found.items()})
 
 
-def names(places: tuple[Place, ...]) -> list[str]:
+def names(places: tuple[PolicySite, ...]) -> list[str]:
     return [place.cloudlet for place in places]
 
 
 def test_an_app_is_deployed_only_after_enough_intervals_of_enough_clients() -> None:
     rule = policy("a", deploy_client_count=10, deploy_interval_count=3)
-    memory = Memory()
+    memory = PolicyMemory()
     deployed = []
     for _ in range(4):
-        memory = counted(rule, memory.model_copy(update={"clients": {"a": 10}}))
+        memory = after_interval(rule, memory.model_copy(update={"clients": {"a": 10}}))
         deployed.append(names(provision(rule, memory, world(a="")).deploy))
     assert deployed == [[], [], ["a"], ["a"]]
 
 
 def test_one_interval_of_too_few_clients_starts_the_count_again() -> None:
     rule = policy("a", deploy_client_count=10, deploy_interval_count=2)
-    memory = counted(rule, Memory(clients={"a": 10}))
-    memory = counted(rule, memory.model_copy(update={"clients": {"a": 9}}))
-    memory = counted(rule, memory.model_copy(update={"clients": {"a": 10}}))
+    memory = after_interval(rule, PolicyMemory(clients={"a": 10}))
+    memory = after_interval(rule, memory.model_copy(update={"clients": {"a": 9}}))
+    memory = after_interval(rule, memory.model_copy(update={"clients": {"a": 10}}))
     assert provision(rule, memory, world(a="")).deploy == ()
 
 
 def test_an_app_that_nobody_asks_for_is_taken_away_but_never_below_the_minimum() -> None:
     rule = policy("a", "b", "c", min_active=1, deploy_client_count=5, undeploy_client_count=1)
-    memory = counted(rule, Memory(clients={"a": 0, "c": 1}))
+    memory = after_interval(rule, PolicyMemory(clients={"a": 0, "c": 1}))
     found = provision(rule, memory, world(a="Ready", b="Ready", c="Ready"))
     assert sorted(names(found.undeploy)) == ["a", "b"]
     alone = provision(rule, memory, world(a="Ready", b="", c=""))
@@ -60,14 +74,14 @@ def test_an_app_that_nobody_asks_for_is_taken_away_but_never_below_the_minimum()
 
 def test_max_is_enforced_before_min_and_takes_the_last_of_the_order_away() -> None:
     rule = policy("a", "b", "c", "d", min_active=2, max=2)
-    found = provision(rule, Memory(), world(a="Ready", b="Ready", c="Ready", d=""))
+    found = provision(rule, PolicyMemory(), world(a="Ready", b="Ready", c="Ready", d=""))
     assert names(found.undeploy) == ["c"]
     assert found.deploy == ()
 
 
 def test_the_minimum_is_filled_in_the_order_of_the_policy_where_it_is_possible() -> None:
     rule = policy("a", "b", "c", min_active=2, deploy_client_count=5)
-    assert names(provision(rule, Memory(), world(a=None, b="", c="")).deploy) == ["b", "c"]
+    assert names(provision(rule, PolicyMemory(), world(a=None, b="", c="")).deploy) == ["b", "c"]
 
 
 def test_demand_beyond_the_maximum_is_not_served() -> None:
@@ -79,38 +93,38 @@ def test_demand_beyond_the_maximum_is_not_served() -> None:
 
 def test_a_site_that_failed_is_skipped_for_the_rest_of_its_interval_and_the_whole_next_one() -> None:
     rule = policy("a", "b", min_active=1)
-    memory = failed(Memory(), "a")
+    memory = after_failure(PolicyMemory(), "a")
     chosen = []
     for _ in range(3):
         chosen += names(provision(rule, memory, world(a="", b="")).deploy)
-        memory = counted(rule, memory)
+        memory = after_interval(rule, memory)
     assert chosen == ["b", "b", "a"]
 
 
 def test_a_count_that_is_not_reported_again_expires_with_its_interval() -> None:
     rule = policy("a", deploy_client_count=5, deploy_interval_count=2)
-    memory = counted(rule, counted(rule, Memory(clients={"a": 9})))
+    memory = after_interval(rule, after_interval(rule, PolicyMemory(clients={"a": 9})))
     assert memory.streaks["a"].high == 0
     assert provision(rule, memory, world(a="")).deploy == ()
 
 
 def test_a_count_of_zero_never_takes_an_app_away() -> None:
     rule = policy("a", deploy_client_count=5)
-    memory = counted(rule, counted(rule, Memory()))
+    memory = after_interval(rule, after_interval(rule, PolicyMemory()))
     assert provision(rule, memory, world(a="Ready")).undeploy == ()
 
 
 def test_an_instance_on_a_cloudlet_that_cannot_be_used_is_not_active() -> None:
     rule = policy("a", "b", min_active=1, max=1)
-    offline = Place(cloudlet="a", cluster="c1", app="Ready", reached=False)
-    found = provision(rule, Memory(), Facts(places=[offline, *world(b="").places]))
+    offline = PolicySite(cloudlet="a", cluster="c1", app="Ready", reached=False)
+    found = provision(rule, PolicyMemory(), PolicyFacts(places=[offline, *world(b="").places]))
     assert (names(found.deploy), found.undeploy) == (["b"], ())
-    back = provision(rule, Memory(), world(a="Ready", b="Ready"))
+    back = provision(rule, PolicyMemory(), world(a="Ready", b="Ready"))
     assert names(back.undeploy) == ["b"]
 
 
 def test_instances_on_cloudlets_that_left_the_policy_are_removed() -> None:
-    found = provision(policy("a"), Memory(), world(a="Ready", gone="Ready"))
+    found = provision(policy("a"), PolicyMemory(), world(a="Ready", gone="Ready"))
     assert names(found.undeploy) == ["gone"]
 
 
@@ -176,7 +190,7 @@ def test_the_target_that_calls_for_the_most_nodes_counts_and_unmeasured_ones_do_
 
 
 def test_a_peak_shorter_than_the_window_changes_nothing() -> None:
-    rule, memory = rule_for(stabilization_window=300), Memory()
+    rule, memory = rule_for(stabilization_window=300), PolicyMemory()
     wanted = []
     for second, cpu in [(0, 50), (60, 100), (120, 50), (400, 50)]:
         memory = memory.model_copy(update={"load": Demand(cpu=cpu)})
@@ -186,7 +200,7 @@ def test_a_peak_shorter_than_the_window_changes_nothing() -> None:
 
 
 def test_a_load_that_lasts_longer_than_the_window_changes_the_nodes() -> None:
-    rule, memory = rule_for(stabilization_window=300), Memory(load=Demand(cpu=100))
+    rule, memory = rule_for(stabilization_window=300), PolicyMemory(load=Demand(cpu=100))
     wanted = []
     for second in (0, 150, 299, 301, 310):
         nodes, memory = scale(rule, 2, memory, float(second))
@@ -195,7 +209,7 @@ def test_a_load_that_lasts_longer_than_the_window_changes_the_nodes() -> None:
 
 
 def test_a_dip_takes_the_highest_advice_of_the_window() -> None:
-    rule, memory = rule_for(stabilization_window=100), Memory()
+    rule, memory = rule_for(stabilization_window=100), PolicyMemory()
     for second, cpu in [(0, 50), (110, 25), (150, 40), (215, 25)]:
         memory = memory.model_copy(update={"load": Demand(cpu=cpu)})
         nodes, memory = scale(rule, 4, memory, float(second))
@@ -205,15 +219,15 @@ def test_a_dip_takes_the_highest_advice_of_the_window() -> None:
 
 
 def test_without_a_window_a_change_is_made_at_once() -> None:
-    assert scale(rule_for(stabilization_window=0), 2, Memory(load=Demand(cpu=100)), 0.0)[0] == 4
+    assert scale(rule_for(stabilization_window=0), 2, PolicyMemory(load=Demand(cpu=100)), 0.0)[0] == 4
 
 
 def test_demand_that_says_nothing_or_is_about_somewhere_else_is_ignored_with_the_reason() -> None:
-    assert heard(Memory(), Demand(), ["a"])[1]
-    assert "not in the policy" in heard(Memory(), Demand(cloudlet="x", clients=3), ["a"])[1]
-    memory, why = heard(Memory(), Demand(cloudlet="a", clients=3), ["a"])
+    assert after_demand(PolicyMemory(), Demand(), ["a"])[1]
+    assert "not in the policy" in after_demand(PolicyMemory(), Demand(cloudlet="x", clients=3), ["a"])[1]
+    memory, why = after_demand(PolicyMemory(), Demand(cloudlet="a", clients=3), ["a"])
     assert (memory.clients, why) == ({"a": 3}, "")
-    memory, why = heard(Memory(load=Demand(cpu=10)), Demand(mem=20), [])
+    memory, why = after_demand(PolicyMemory(load=Demand(cpu=10)), Demand(mem=20), [])
     assert (memory.load.cpu, memory.load.mem, why) == (10, 20, "")
 
 

@@ -167,7 +167,7 @@ async def test_a_crm_that_goes_while_it_gathers_takes_the_cloudlet_offline_at_on
 async def test_after_a_failed_upgrade_the_first_crm_is_sent_all_data_again(edge: Edge) -> None:
     path, cluster = await edge.up(), edge.at("berlin", "c1")
     await edge.user.do(cluster, "create", spec={"nodes": 2})
-    edge.platform().expect({})
+    edge.platform().set_expected({})
     edge.set_faults(fault("fail", "start", message="no image"))
     assert (await edge.user.do(path, "upgrade", spec={"version": "v2"})).status == "UpdateError"
     async with asyncio.timeout(PATIENCE):

@@ -7,13 +7,13 @@ from itertools import product
 import pytest
 
 from domain import registry
-from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, Party
+from domain.edge.tables import APP, CLOUDLET, CLUSTER, POLICY, CrmActor
 from domain.errors import Refused
-from domain.machine import NONE, Actor, Ruling, StateTable
 from domain.model import Outcome, Result
+from domain.statetable import NONE, Actor, Ruling, StateTable
 from starter.actions import _ending
 
-ACTORS = (*Actor, *Party)
+ACTORS = (*Actor, *CrmActor)
 
 # The source document's tables, typed once more and by hand: (from, actor, to). NotPresent is None here.
 CREATE = {
@@ -158,7 +158,7 @@ def test_every_action_leads_where_the_document_says(table: StateTable) -> None:
     for action, source, during, then, otherwise in ACTIONS[table.kind]:
         row = table.judge(source, action).row
         assert row is not None, (action, source)
-        assert (row.during, row.success(source), row.failure(source)) == (during, then, otherwise)
+        assert (row.during, row.success_status(source), row.failure(source)) == (during, then, otherwise)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=by_kind)
@@ -183,8 +183,8 @@ def test_an_instance_is_at_rest_only_as_ready_or_after_a_create_that_was_cut_off
 
 
 def test_only_the_actor_of_a_row_may_take_it() -> None:
-    assert CLUSTER.step("Creating", "Ready", Party.CRM).ruling is Ruling.GO
-    for other in (Actor.USER, Actor.CONTROLLER, Party.V1, Party.V2):
+    assert CLUSTER.step("Creating", "Ready", CrmActor.CRM).ruling is Ruling.GO
+    for other in (Actor.USER, Actor.CONTROLLER, CrmActor.V1, CrmActor.V2):
         assert CLUSTER.step("Creating", "Ready", other).ruling is Ruling.REFUSED
 
 

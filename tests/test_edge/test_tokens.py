@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from activities.signatures import FORGED, UNPROVEN, doubt
+from activities.signatures import FORGED, UNPROVEN, why_unproven
 from domain.edge import messages as wire
-from domain.edge.messages import Address, Reconnected, Reported
+from domain.edge.messages import CrmAddress, Reconnected, ReportedInstance
 from domain.edge.proofs import statement
 from domain.errors import Refused
 from domain.wire import companion
@@ -138,8 +138,8 @@ async def test_nobody_can_pretend_that_the_crm_is_back(edge: Edge) -> None:
     ticket = await edge.begun(path, "create", spec={})
     notify_id = await edge.notify_id()
     for forged in (notify_id, notify_id + 1):
-        address = Address(cloudlet=cloudlet, version="v1", notify_id=forged)
-        news = Reconnected(address=address, reported={path: Reported(state="Ready")})
+        address = CrmAddress(cloudlet=cloudlet, version="v1", notify_id=forged)
+        news = Reconnected(address=address, reported={path: ReportedInstance(state="Ready")})
         await edge.client.get_workflow_handle(path).signal(wire.RECONNECTED, news)
     await edge.until_told(path, f"there is no connection with notify-id {notify_id + 1}")
     assert await edge.status(path) == "CreateRequested"
@@ -283,9 +283,9 @@ def test_openssl_makes_tokens_and_proofs_as_well(tmp_path: Path) -> None:
     said.write_text(text)
     sign = ["openssl", "pkeyutl", "-sign", "-inkey", str(token.file), "-rawin", "-in", str(said)]
     proof = base64.b64encode(subprocess.run(sign, check=True, capture_output=True).stdout).decode()
-    assert doubt(token.key(), text, proof) == ""
-    assert doubt(token.key(), text + " ", proof) == FORGED
-    assert doubt("", text, "") == ""
+    assert why_unproven(token.key(), text, proof) == ""
+    assert why_unproven(token.key(), text + " ", proof) == FORGED
+    assert why_unproven("", text, "") == ""
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ from client.actions import ActionClient
 from domain.leases.tables import contradiction
 from domain.paths import name_of
 from store.engine import Database
-from store.reading import below
+from store.queries import below
 from store.schema import objects
 from tests.test_leases.tenant import Tenant
 from tests.test_store.conftest import (  # noqa: F401  the same databases as for the store's own tests
+    driver,
     emptied_postgres_url,
     empty_postgres,
     migrated_postgres,
     migrated_sqlite,
     pair,
     rival,
-    scene,
     sqlite_url,
     store_url,
 )

@@ -14,11 +14,11 @@ from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
+from domain.leases.messages import LeaseView
 from domain.leases.names import clock_id
 from domain.leases.tables import LEASE
-from domain.leases.views import LeaseView
 from domain.model import HistoryLine, Outcome, Refusal, Request
-from providers.leases import CSP, SimulatedHosts
+from providers.leases.hosts import CSP, SimulatedHosts
 from store.leases import LeaseReads
 from tests.patience import PATIENCE
 from workers.service import Service

@@ -10,14 +10,14 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.inventory import ActionWrites
-from activities.leases import Hands
+from activities.leases import HostHandover
 from domain.leases.dates import stamp
-from domain.leases.views import Holding
+from domain.leases.messages import Holding
 from domain.model import Admission, Claim, Request, Result
-from domain.ports import AtOnce
+from domain.ports import InlineWork
 from store.leases import SqlLeases
 from tests.test_leases.tenant import Tenant
-from tests.test_store.scene import Scene
+from tests.test_store.driver import StoreDriver
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 LEASE = "project:p1:lease:l1"
@@ -43,13 +43,13 @@ async def _heard() -> bool:
 
 @dataclass
 class Desk:
-    scene: Scene
+    driver: StoreDriver
     site: Site
 
     def writes(self) -> ActionWrites:
-        hands = Hands(SqlLeases(self.scene.database), self.site, Fence(self.scene.inventory, _heard), 1)
-        work: dict[tuple[str, str], AtOnce] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
-        return ActionWrites(self.scene.inventory, at_once=work)
+        hands = HostHandover(SqlLeases(self.driver.database), self.site, Fence(self.driver.inventory, _heard), 1)
+        work: dict[tuple[str, str], InlineWork] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
+        return ActionWrites(self.driver.inventory, at_once=work)
 
     async def begin(self, action: str, run: str, **spec: str) -> Admission:
         request = Request(path=LEASE, action=action, spec=spec, requested_by="clock")
@@ -57,28 +57,28 @@ class Desk:
         return await ActivityEnvironment().run(self.writes().begin, asked)
 
     async def told(self) -> list[tuple[str, str, str]]:
-        return [(line.action, line.source, line.to) for line in await self.scene.inventory.history(LEASE, 100)]
+        return [(line.action, line.source, line.to) for line in await self.driver.inventory.history(LEASE, 100)]
 
 
 @pytest.fixture
-async def desk(scene: Scene) -> Desk:
+async def desk(driver: StoreDriver) -> Desk:
     """A lease that is about to start."""
-    host = await scene.grant("pool:main:host:h1", "add", spec={})
-    await scene.finish(host)
+    host = await driver.grant("pool:main:host:h1", "add", spec={})
+    await driver.finish(host)
     dates = {"start": stamp(START), "end": stamp(START + timedelta(hours=2))}
-    lease = await scene.grant(LEASE, "create", spec={"hosts": 1, **dates})
-    await scene.finish(lease)
-    return Desk(scene, Site())
+    lease = await driver.grant(LEASE, "create", spec={"hosts": 1, **dates})
+    await driver.finish(lease)
+    return Desk(driver, Site())
 
 
 async def test_a_start_that_is_asked_for_again_after_a_crash_gives_the_same_outcome_and_writes_nothing_twice(
     desk: Desk,
 ) -> None:
     first = await desk.begin("start", "run", due=stamp(START))
-    before = await desk.scene.dump()
+    before = await desk.driver.dump()
     again = await desk.begin("start", "run", due=stamp(START))
     assert first == again
-    assert await desk.scene.dump() == before
+    assert await desk.driver.dump() == before
     assert first.outcome
     assert (first.outcome.result, first.outcome.status) == (Result.SUCCEEDED, "ACTIVE")
     assert (await desk.told())[2:] == [("start", "PENDING", "STARTING"), ("start", "STARTING", "ACTIVE")]

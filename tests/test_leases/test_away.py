@@ -14,10 +14,10 @@ from activities.runs import is_open
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain import wire
-from domain.healing import Finding, Sweep
+from domain.healing import HealFinding, Sweep
 from domain.leases.names import clock_id
 from domain.leases.tables import START
-from domain.model import Finding as Broken
+from domain.model import BrokenPromise as Broken
 from domain.model import Query, Verification
 from store.leases.tables import timers
 from tests.patience import PATIENCE
@@ -106,7 +106,7 @@ async def test_a_clock_that_was_ended_from_outside_is_named_by_verify_and_starte
     assert (finding.invariant, finding.path) == ("I12", f"pool:{tenant.name}")
     report = await tenant.asking.heal(Sweep())
     told = [(found.action, found.finding) for found in report.found if found.path == clock_id(tenant.name)]
-    assert told == [("lease clock", Finding.STARTED)]
+    assert told == [("lease clock", HealFinding.STARTED)]
     assert await _broken(tenant) == []
     await tenant.forward(HOUR * 4)
     await tenant.until_status("TERMINATED")

@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category
-from domain.leases.spec import Limits
+from domain.leases.specs import LeaseLimits
 from store.leases.booking import LIMITS
 from store.leases.tables import allocations
-from tests.test_leases.books import (
+from tests.test_leases.bookings import (
     ask,
     at,
     book,
@@ -26,84 +26,84 @@ from tests.test_leases.books import (
     refused,
     see,
 )
-from tests.test_store.scene import Scene
+from tests.test_store.driver import StoreDriver
 
 
-async def test_two_leases_share_a_host_only_one_after_the_other(scene: Scene) -> None:
-    await host(scene, "h1")
-    await book(scene, "a", 1, 3)
-    await book(scene, "b", 3, 5)
-    await book(scene, "c", 0, 1)
-    refusal = await refused(scene, "d", 2, 4)
+async def test_two_leases_share_a_host_only_one_after_the_other(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    await book(driver, "a", 1, 3)
+    await book(driver, "b", 3, 5)
+    await book(driver, "c", 0, 1)
+    refusal = await refused(driver, "d", 2, 4)
     assert refusal.category is Category.QUOTA
     assert "1 wanted, room for 0 in pool main from 2026-01-01T14:00:00Z to 2026-01-01T16:00:00Z" in refusal.message
     assert "starter lease calendar" in refusal.hint
 
 
-async def test_a_refused_lease_leaves_nothing_not_even_its_first_reservation(scene: Scene) -> None:
-    await host(scene, "h1")
-    before = await scene.dump()
-    await refused(scene, "a", 1, 3, reservations=[physical(1), physical(1)])
-    assert await scene.dump() == before
+async def test_a_refused_lease_leaves_nothing_not_even_its_first_reservation(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    before = await driver.dump()
+    await refused(driver, "a", 1, 3, reservations=[physical(1), physical(1)])
+    assert await driver.dump() == before
 
 
-async def test_a_lease_gets_as_many_as_there_are_between_min_and_max(scene: Scene) -> None:
+async def test_a_lease_gets_as_many_as_there_are_between_min_and_max(driver: StoreDriver) -> None:
     for name in ("h1", "h2", "h3"):
-        await host(scene, name)
-    await book(scene, "a", 1, 3, reservations=[physical(1, 2)])
-    seen = await book(scene, "b", 1, 3, reservations=[physical(1, 5)])
+        await host(driver, name)
+    await book(driver, "a", 1, 3, reservations=[physical(1, 2)])
+    seen = await book(driver, "b", 1, 3, reservations=[physical(1, 5)])
     assert list(seen.reservations[0].hosts) == ["h3"]
     assert (seen.reservations[0].min, seen.reservations[0].max) == (1, 5)
     assert not seen.degraded
 
 
-async def test_properties_choose_the_hosts(scene: Scene) -> None:
-    await host(scene, "plain", vcpus=8)
-    await host(scene, "big", vcpus=64, labels="gpu=a100")
-    await book(scene, "a", 1, 3, reservations=[physical(1, gpu="a100", vcpus=">=32")])
-    assert await hosts_of(scene, "a") == ["big"]
-    refusal = await refused(scene, "b", 2, 4, reservations=[physical(1, gpu="a100")])
+async def test_properties_choose_the_hosts(driver: StoreDriver) -> None:
+    await host(driver, "plain", vcpus=8)
+    await host(driver, "big", vcpus=64, labels="gpu=a100")
+    await book(driver, "a", 1, 3, reservations=[physical(1, gpu="a100", vcpus=">=32")])
+    assert await hosts_of(driver, "a") == ["big"]
+    refusal = await refused(driver, "b", 2, 4, reservations=[physical(1, gpu="a100")])
     assert "the pool has 1 working hosts with gpu a100" in refusal.message
-    await book(scene, "c", 2, 4, reservations=[physical(1)])
+    await book(driver, "c", 2, 4, reservations=[physical(1)])
 
 
-async def test_instances_share_hosts_as_far_as_each_of_their_sizes_fits(scene: Scene) -> None:
-    await host(scene, "h1", vcpus=8, memory_mb=8000, disk_gb=100)
+async def test_instances_share_hosts_as_far_as_each_of_their_sizes_fits(driver: StoreDriver) -> None:
+    await host(driver, "h1", vcpus=8, memory_mb=8000, disk_gb=100)
     small = {"resource_type": "virtual:instance", "min": 3, "vcpus": 2, "memory_mb": 1000}
-    await book(scene, "a", 1, 3, reservations=[small])
-    await book(scene, "b", 2, 4, reservations=[small | {"min": 1}])
-    refusal = await refused(scene, "c", 2, 4, reservations=[small | {"min": 1}])
+    await book(driver, "a", 1, 3, reservations=[small])
+    await book(driver, "b", 2, 4, reservations=[small | {"min": 1}])
+    refusal = await refused(driver, "c", 2, 4, reservations=[small | {"min": 1}])
     assert "not enough instances" in refusal.message
-    await book(scene, "d", 3, 4, reservations=[small])  # a has ended
-    assert "not enough hosts" in (await refused(scene, "e", 3, 4)).message  # a whole host is nobody else's
-    await book(scene, "f", 4, 5)
-    assert "not enough instances" in (await refused(scene, "g", 4, 5, reservations=[small | {"min": 1}])).message
+    await book(driver, "d", 3, 4, reservations=[small])  # a has ended
+    assert "not enough hosts" in (await refused(driver, "e", 3, 4)).message  # a whole host is nobody else's
+    await book(driver, "f", 4, 5)
+    assert "not enough instances" in (await refused(driver, "g", 4, 5, reservations=[small | {"min": 1}])).message
 
 
-async def test_an_mci_takes_nothing_from_the_pool(scene: Scene) -> None:
-    await book(scene, "a", 1, 3, reservations=[{"resource_type": "mci", "mci": "ns:a:mci:web", "spec": {}}])
-    assert (await see(scene, "a")).reservations[0].mci == "ns:a:mci:web"
+async def test_an_mci_takes_nothing_from_the_pool(driver: StoreDriver) -> None:
+    await book(driver, "a", 1, 3, reservations=[{"resource_type": "mci", "mci": "ns:a:mci:web", "spec": {}}])
+    assert (await see(driver, "a")).reservations[0].mci == "ns:a:mci:web"
 
 
-async def test_a_pending_lease_moves_and_grows_and_gives_free_what_it_leaves(scene: Scene) -> None:
-    await host(scene, "h1")
-    await host(scene, "h2")
-    await book(scene, "a", 1, 3)
-    assert await change(scene, "a", start=at(5), end=at(7), hosts=2) is None
-    seen = await see(scene, "a")
+async def test_a_pending_lease_moves_and_grows_and_gives_free_what_it_leaves(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    await host(driver, "h2")
+    await book(driver, "a", 1, 3)
+    assert await change(driver, "a", start=at(5), end=at(7), hosts=2) is None
+    seen = await see(driver, "a")
     assert (seen.start, seen.end, list(seen.reservations[0].hosts)) == (moment(5), moment(7), ["h1", "h2"])
     assert [each.due for each in seen.events] == [moment(5), moment(6), moment(7)]
-    await book(scene, "b", 1, 3, hosts=2)
-    refusal = await change(scene, "a", start=at(2))
+    await book(driver, "b", 1, 3, hosts=2)
+    refusal = await change(driver, "a", start=at(2))
     assert refusal
     assert "not enough hosts: 2 wanted, room for 0" in refusal.message
-    assert await see(scene, "a") == seen  # as it was
+    assert await see(driver, "a") == seen  # as it was
 
 
-async def test_bad_changes_leave_the_lease_as_it_was(scene: Scene) -> None:
-    await host(scene, "h1")
-    await book(scene, "a", 1, 3)
-    before = await scene.dump()
+async def test_bad_changes_leave_the_lease_as_it_was(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    await book(driver, "a", 1, 3)
+    before = await driver.dump()
     bad: list[tuple[dict[str, Any], str]] = [
         ({"end": at(0.5)}, "ends before it starts"),
         ({"start": at(-5)}, "is in the past"),
@@ -114,99 +114,99 @@ async def test_bad_changes_leave_the_lease_as_it_was(scene: Scene) -> None:
         ({"end": "tomorrow"}, "bad end 'tomorrow'"),
     ]
     for spec, reason in bad:
-        refusal = await change(scene, "a", **spec)
+        refusal = await change(driver, "a", **spec)
         assert refusal
         assert reason in refusal.message
-        assert await scene.dump() == before
+        assert await driver.dump() == before
 
 
-async def test_a_name_changes_at_any_time_and_nothing_else_with_it(scene: Scene) -> None:
-    await host(scene, "h1")
-    before = await book(scene, "a", 1, 3)
-    assert await change(scene, "a", name="Alice's") is None
-    assert await see(scene, "a") == before.model_copy(update={"name": "Alice's"})
+async def test_a_name_changes_at_any_time_and_nothing_else_with_it(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    before = await book(driver, "a", 1, 3)
+    assert await change(driver, "a", name="Alice's") is None
+    assert await see(driver, "a") == before.model_copy(update={"name": "Alice's"})
 
 
-async def test_a_project_has_no_more_leases_and_hosts_than_it_may(scene: Scene) -> None:
-    scene.database.engine.update_execution_options(**{LIMITS: Limits(leases=3, hosts=2)})
+async def test_a_project_has_no_more_leases_and_hosts_than_it_may(driver: StoreDriver) -> None:
+    driver.database.engine.update_execution_options(**{LIMITS: LeaseLimits(leases=3, hosts=2)})
     for name in ("h1", "h2", "h3", "h4"):
-        await host(scene, name)
-    await book(scene, "a", 1, 3)
-    refusal = await refused(scene, "b", 2, 4, hosts=2)
+        await host(driver, name)
+    await book(driver, "a", 1, 3)
+    refusal = await refused(driver, "b", 2, 4, hosts=2)
     assert refusal.category is Category.QUOTA
     assert refusal.message == "project p1 would hold 3 hosts at one time: the limit is 2"
-    await book(scene, "b", 3, 5, hosts=2)
-    await book(scene, "c", 0, 1, hosts=1)
-    assert (await refused(scene, "d", 10, 11)).message == "project p1 has 3 leases: the limit is 3"
-    assert (await change(scene, "a", hosts=2)) is None
-    blocked = await change(scene, "a", end=at(4))
+    await book(driver, "b", 3, 5, hosts=2)
+    await book(driver, "c", 0, 1, hosts=1)
+    assert (await refused(driver, "d", 10, 11)).message == "project p1 has 3 leases: the limit is 3"
+    assert (await change(driver, "a", hosts=2)) is None
+    blocked = await change(driver, "a", end=at(4))
     assert blocked
     assert "would hold 4 hosts" in blocked.message
-    other = await scene.begin("project:p2:lease:x", "create", spec={"start": at(9), "end": at(10), "hosts": 1})
+    other = await driver.begin("project:p2:lease:x", "create", spec={"start": at(9), "end": at(10), "hosts": 1})
     assert other.grant
 
 
-async def test_of_racing_requests_for_the_last_host_one_is_booked(scene: Scene, rival: Scene) -> None:
-    await host(scene, "h1")
-    await host(scene, "h2")
-    racers = [ask((scene, rival)[n % 2], lease(f"r{n}"), 1 + n % 3, 4 + n % 3) for n in range(16)]
+async def test_of_racing_requests_for_the_last_host_one_is_booked(driver: StoreDriver, rival: StoreDriver) -> None:
+    await host(driver, "h1")
+    await host(driver, "h2")
+    racers = [ask((driver, rival)[n % 2], lease(f"r{n}"), 1 + n % 3, 4 + n % 3) for n in range(16)]
     answers = await asyncio.gather(*racers)
     assert sum(1 for each in answers if each.grant) == 2
-    assert await twice(scene) == []
+    assert await twice(driver) == []
 
 
-async def test_racing_updates_and_failures_book_nothing_twice(scene: Scene, rival: Scene) -> None:
+async def test_racing_updates_and_failures_book_nothing_twice(driver: StoreDriver, rival: StoreDriver) -> None:
     for n in range(4):
-        await host(scene, f"h{n}")
+        await host(driver, f"h{n}")
     for n in range(4):
-        await book(scene, f"l{n}", n * 2, n * 2 + 2)
-    moves = [change((scene, rival)[n % 2], f"l{n}", start=at(1), end=at(3), hosts=2) for n in range(4)]
-    fails = [scene.begin("pool:main:host:h0", "fail"), rival.begin("pool:main:host:h1", "fail")]
+        await book(driver, f"l{n}", n * 2, n * 2 + 2)
+    moves = [change((driver, rival)[n % 2], f"l{n}", start=at(1), end=at(3), hosts=2) for n in range(4)]
+    fails = [driver.begin("pool:main:host:h0", "fail"), rival.begin("pool:main:host:h1", "fail")]
     await asyncio.gather(*moves, *fails)
-    assert await twice(scene) == []
+    assert await twice(driver) == []
 
 
-async def twice(scene: Scene) -> list[Any]:
+async def twice(driver: StoreDriver) -> list[Any]:
     """Pairs of allocations that overlap on one host, both of whole hosts."""
     a, b = allocations.alias("a"), allocations.alias("b")
     overlapping = (a.c.host == b.c.host) & (a.c.id < b.c.id) & (a.c.starts < b.c.ends) & (a.c.ends > b.c.starts)
     query = sa.select(a.c.host, a.c.lease, b.c.lease).join(b, overlapping)
-    return await scene.database.run(lambda connection: list(connection.execute(query).all()))
+    return await driver.database.run(lambda connection: list(connection.execute(query).all()))
 
 
-async def test_who_had_a_failed_host_gets_another_where_there_is_one_and_the_flags_say_so(scene: Scene) -> None:
+async def test_who_had_a_failed_host_gets_another_where_there_is_one_and_the_flags_say_so(driver: StoreDriver) -> None:
     for name in ("h1", "h2"):
-        await host(scene, name)
-    await book(scene, "early", 1, 3)
-    await book(scene, "late", 2, 5)
-    grant = await scene.grant("pool:main:host:h1", "fail")
+        await host(driver, name)
+    await book(driver, "early", 1, 3)
+    await book(driver, "late", 2, 5)
+    grant = await driver.grant("pool:main:host:h1", "fail")
     assert grant.details == {"hand_over": []}  # nobody has begun: nobody needs to be told
-    await finish(scene, grant)
-    assert (await see(scene, "early")).reservations[0].missing_resources
-    assert (await see(scene, "early")).degraded
-    assert await hosts_of(scene, "late") == ["h2"]
-    assert not (await see(scene, "late")).degraded
-    await finish(scene, await scene.grant("pool:main:host:h1", "recover"))
-    assert not (await see(scene, "early")).degraded
-    assert await hosts_of(scene, "early") == ["h1"]
+    await finish(driver, grant)
+    assert (await see(driver, "early")).reservations[0].missing_resources
+    assert (await see(driver, "early")).degraded
+    assert await hosts_of(driver, "late") == ["h2"]
+    assert not (await see(driver, "late")).degraded
+    await finish(driver, await driver.grant("pool:main:host:h1", "recover"))
+    assert not (await see(driver, "early")).degraded
+    assert await hosts_of(driver, "early") == ["h1"]
 
 
-async def test_a_new_host_makes_whole_who_misses_one(scene: Scene) -> None:
-    await host(scene, "h1")
-    await book(scene, "a", 1, 3)
-    await finish(scene, await scene.grant("pool:main:host:h1", "fail"))
-    assert (await see(scene, "a")).degraded
-    assert "room for 0" in (await refused(scene, "b", 5, 6)).message  # a failed host is not offered
-    await host(scene, "h2")
-    assert await hosts_of(scene, "a") == ["h2"]
-    assert not (await see(scene, "a")).degraded
+async def test_a_new_host_makes_whole_who_misses_one(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    await book(driver, "a", 1, 3)
+    await finish(driver, await driver.grant("pool:main:host:h1", "fail"))
+    assert (await see(driver, "a")).degraded
+    assert "room for 0" in (await refused(driver, "b", 5, 6)).message  # a failed host is not offered
+    await host(driver, "h2")
+    assert await hosts_of(driver, "a") == ["h2"]
+    assert not (await see(driver, "a")).degraded
 
 
-async def test_a_host_that_is_booked_is_not_removed_and_one_that_is_free_is(scene: Scene) -> None:
-    await host(scene, "h1")
-    await book(scene, "a", 1, 3)
-    refusal = await scene.refusal("pool:main:host:h1", "remove")
+async def test_a_host_that_is_booked_is_not_removed_and_one_that_is_free_is(driver: StoreDriver) -> None:
+    await host(driver, "h1")
+    await book(driver, "a", 1, 3)
+    refusal = await driver.refusal("pool:main:host:h1", "remove")
     assert refusal.message == "main/h1 is booked by p1/a"
-    await finish(scene, await scene.grant(lease("a"), "delete"), moves=gone("a"))
-    await finish(scene, await scene.grant("pool:main:host:h1", "remove"))
-    assert "the pool has 0 working hosts" in (await refused(scene, "b", 1, 2)).message
+    await finish(driver, await driver.grant(lease("a"), "delete"), moves=gone("a"))
+    await finish(driver, await driver.grant("pool:main:host:h1", "remove"))
+    assert "the pool has 0 working hosts" in (await refused(driver, "b", 1, 2)).message

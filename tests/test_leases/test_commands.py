@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from domain.leases.spec import LeaseSpec
-from domain.leases.views import CalendarView, HostLine, Stretch
+from domain.leases.messages import CalendarView, HostOccupancy, Occupancy
+from domain.leases.specs import LeaseSpec
 from starter.errors import Exit
 from starter.leases.calendar import drawn
 from tests.test_cli.conftest import cli  # noqa: F401  the commands, on the shared server
@@ -108,8 +108,8 @@ async def test_the_calendar_is_data_for_programs(cli: Cli, tenant: Tenant) -> No
 def test_the_drawing_shows_who_holds_what_when() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
-    def held(lease: str, start: int, end: int) -> Stretch:
-        return Stretch(
+    def held(lease: str, start: int, end: int) -> Occupancy:
+        return Occupancy(
             lease=f"project:p:lease:{lease}",
             start=noon + timedelta(hours=start),
             end=noon + timedelta(hours=end),
@@ -118,9 +118,9 @@ def test_the_drawing_shows_who_holds_what_when() -> None:
         )
 
     hosts = [
-        HostLine(host="h1", status="UP", stretches=[held("a", 0, 6), held("b", 6, 12)]),
-        HostLine(host="h2", status="DOWN", stretches=[held("b", 6, 24)]),
-        HostLine(host="h3", status="UP"),
+        HostOccupancy(host="h1", status="UP", stretches=[held("a", 0, 6), held("b", 6, 12)]),
+        HostOccupancy(host="h2", status="DOWN", stretches=[held("b", 6, 24)]),
+        HostOccupancy(host="h3", status="UP"),
     ]
     lines = drawn(CalendarView(pool="p", start=noon, end=noon + timedelta(hours=24), hosts=hosts), 34)
     assert lines == [

@@ -14,7 +14,7 @@ from domain.model import Result
 from store.schema import objects
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
-from tests.test_store.scene import claim
+from tests.test_store.driver import claim
 from workers.service import Service
 
 _numbers = count(1)
@@ -51,7 +51,7 @@ async def test_of_an_update_that_was_terminated_nothing_stays_either(tenant: Ten
     described = await handle.describe()
     await handle.terminate()
     await tenant.heal_faults()
-    await tenant.service.inventory.bury(tenant.lease(), str(described.run_id), soon(), "gone")
+    await tenant.service.inventory.abandon(tenant.lease(), str(described.run_id), soon(), "gone")
     seen = await tenant.see()
     assert (seen.status, seen.name, list(seen.reservations[0].hosts)) == ("ACTIVE", "l1", ["h1"])
     await tenant.forward(HOUR * 5)
@@ -68,7 +68,7 @@ async def test_an_end_that_is_moved_away_and_whose_update_is_cut_off_comes_as_if
     asked = claim(tenant.lease(), "update", "cut-off", soon(), spec={"start": "+30h", "end": "+40h"})
     assert (await tenant.service.inventory.begin(asked)).grant  # its workflow is gone before it has done anything
     await tenant.create("l2", start="+9h", end="+50h")  # wakes the clock: it looks at all there is
-    await tenant.service.inventory.bury(tenant.lease(), "cut-off", soon(), "gone")
+    await tenant.service.inventory.abandon(tenant.lease(), "cut-off", soon(), "gone")
     await tenant.forward(HOUR * 11)
     await tenant.until_status("ACTIVE")
 

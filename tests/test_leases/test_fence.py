@@ -10,14 +10,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
-from activities.leases import Hands
+from activities.leases import HostHandover
 from domain.leases.dates import stamp
-from domain.leases.views import HandOver, Holding, Holdings, Hosts, Want
+from domain.leases.messages import HandOver, HandOverGoal, Holding, Holdings, Hosts
 from domain.model import Grant
 from store.leases import SqlLeases
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import Tenant, soon
-from tests.test_store.scene import claim
+from tests.test_store.driver import claim
 
 
 @dataclass
@@ -63,14 +63,14 @@ async def _heard() -> bool:
     return True
 
 
-def _hands(tenant: Tenant, where: str, stop: Stop) -> Hands:
+def _hands(tenant: Tenant, where: str, stop: Stop) -> HostHandover:
     store: Holdings = SqlLeases(tenant.service.database)
     hosts: Hosts = tenant.books
     if where == "call":
         hosts = HeldInCall(hosts, stop)
     else:
         store = HeldBeforeReading(store, stop)
-    return Hands(store, hosts, Fence(tenant.service.inventory, _heard), PATIENCE)
+    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), PATIENCE)
 
 
 async def _begun(tenant: Tenant, action: str, **spec: str) -> Grant:
@@ -88,7 +88,7 @@ async def test_a_stale_give_back_of_a_deleted_lease_does_not_take_the_hosts_of_i
     await tenant.create(start="now", end="+4h")
     await tenant.until_status("ACTIVE")
     grant, stop = await _begun(tenant, "end"), Stop()
-    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=Want.NOTHING)
+    order = HandOver(path=grant.path, epoch=grant.epoch, reservations=[tenant.reservation()], want=HandOverGoal.NOTHING)
     stale = asyncio.create_task(ActivityEnvironment().run(_hands(tenant, where, stop).hand_over, order))
     await stop.reached.wait()
     await tenant.do(tenant.lease(), "delete")
@@ -120,7 +120,7 @@ async def test_a_stale_start_hands_nothing_over_to_a_lease_that_is_gone(tenant: 
     await tenant.until_status("ACTIVE", "l2")
 
 
-async def _at_once(hands: Hands, grant: Grant) -> None:
+async def _at_once(hands: HostHandover, grant: Grant) -> None:
     await hands.start(grant)
 
 

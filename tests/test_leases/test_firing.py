@@ -11,9 +11,9 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from activities import leases
-from activities.leases import AT_ONCE, Firing
+from activities.leases import AT_ONCE, EventActivities
+from domain.leases.messages import DueEvent, DueList, Schedule
 from domain.leases.tables import START
-from domain.leases.views import Due, DueList, Schedule
 
 MOMENT = datetime(2026, 3, 1, 9, tzinfo=UTC)
 MANY = 3 * AT_ONCE
@@ -37,13 +37,13 @@ class Pool:
         self.running.add(id)
         self.most = max(self.most, len(self.running - self.never))
 
-    async def still_due(self, events: Sequence[Due]) -> list[Due]:
+    async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
         self.running &= self.never
         return [due for due in events if due.lease in self.running]
 
     async def fire(self) -> list[str]:
-        firing = Firing(cast(Client, self), cast(Schedule, self))
-        due = [Due(lease=lease(number), name=START, due=MOMENT) for number in range(MANY)]
+        firing = EventActivities(cast(Client, self), cast(Schedule, self))
+        due = [DueEvent(lease=lease(number), name=START, due=MOMENT) for number in range(MANY)]
         return (await ActivityEnvironment().run(firing.fire_events, DueList(due=due))).busy
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from domain import wire
 from domain.model import Query, Verification
-from providers.leases import tenants
+from providers.leases.hosts import tenants
 from tests.test_leases.tenant import HOUR, Tenant
 
 pytestmark = pytest.mark.stores("postgres")

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.leases.dates import stamp
-from domain.leases.tables import LEASE, Lease
+from domain.leases.tables import LEASE, LeaseStatus
 from domain.model import Result
 from tests.patience import PATIENCE
 from tests.test_leases.tenant import HOUR, Tenant, soon
@@ -326,7 +326,7 @@ async def test_delete_is_allowed_in_any_status_and_releases_everything(tenant: T
 async def test_delete_is_allowed_while_a_lease_is_being_created(tenant: Tenant) -> None:
     """CREATING lasts only until the clock is woken, so it is reached by hand: begun, and its worker gone."""
     await tenant.add_hosts("h1")
-    from tests.test_store.scene import claim
+    from tests.test_store.driver import claim
 
     spec = {"start": "+1h", "end": "+5h", "hosts": 1, "pool": tenant.name}
     admission = await tenant.service.inventory.begin(claim(tenant.lease(), "create", at=soon(), spec=spec))
@@ -337,7 +337,7 @@ async def test_delete_is_allowed_while_a_lease_is_being_created(tenant: Tenant) 
 
 
 def test_these_are_all_statuses_that_there_are() -> None:
-    assert {*REACH, "CREATING"} == set(Lease) == set(LEASE.statuses)
+    assert {*REACH, "CREATING"} == set(LeaseStatus) == set(LEASE.statuses)
 
 
 async def test_delete_can_be_repeated_until_it_succeeds(tenant: Tenant) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.leases.views import DueQuery, Holding, Want
+from domain.leases.messages import DueQuery, HandOverGoal, Holding
 from domain.model import Ending, Grant, Move, Result
-from store import endings
+from store import finish as endings
 from store.leases import schedule
 from store.leases.schedule import returned
-from tests.test_leases.books import at, book, finish, host, lease, move, refused, see, stamp, started, updated
-from tests.test_store.scene import NOON, Scene, claim
+from tests.test_leases.bookings import at, book, finish, host, lease, move, refused, see, stamp, started, updated
+from tests.test_store.driver import NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
 
 R1 = f"{lease('a')}:reservation:r1"
 H1, H2, H3 = (f"pool:main:host:h{n}" for n in (1, 2, 3))
-Pair = tuple[Scene, Scene]
+Pair = tuple[StoreDriver, StoreDriver]
 
 
 def ending(grant: Grant, result: Result = Result.SUCCEEDED, **left: Any) -> Callable[[sa.Connection], object]:
@@ -45,14 +45,16 @@ async def test_what_to_hand_over_is_not_read_while_a_host_is_failing(site: Pair)
         failing(connection)
         site[1].database.run_here(beginning(claim(lease("a"), "start", spec={"due": stamp(1)})))
 
-    found = await overtaken(site, starts_meanwhile, partial(schedule.holdings, reservations=[R1], want=Want.ALL))
+    found = await overtaken(
+        site, starts_meanwhile, partial(schedule.holdings, reservations=[R1], want=HandOverGoal.ALL)
+    )
     assert [list(each.hosts) for each in found] == [[H2]]
 
 
 async def test_a_host_that_fails_after_a_start_has_read_what_to_hand_over_tells_the_site_itself(site: Pair) -> None:
     await site[0].grant(lease("a"), "start", spec={"due": stamp(1)})
     grant = await overtaken(
-        site, partial(schedule.holdings, reservations=[R1], want=Want.ALL), beginning(claim(H1, "fail"))
+        site, partial(schedule.holdings, reservations=[R1], want=HandOverGoal.ALL), beginning(claim(H1, "fail"))
     )
     assert grant.grant
     assert grant.grant.details["hand_over"] == [R1]
@@ -78,7 +80,7 @@ async def test_a_resize_that_ends_while_a_host_fails_keeps_its_size(site: Pair) 
 async def test_a_host_that_fails_while_a_resize_is_taken_back_brings_none_of_it_back(site: Pair) -> None:
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2, "end": at(2)})
-    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=Want.BEFORE))
+    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=HandOverGoal.BEFORE))
     await site[0].database.run(partial(returned, holding=holding))
     await overtaken(site, ending(grant, Result.CANCELLED), beginning(claim(H1, "fail")))
     seen = await see(site[0], "a")
@@ -98,11 +100,11 @@ async def test_what_is_back_is_judged_by_the_order_that_brought_it_back(site: Pa
     """A resize that begins meanwhile has its own hosts to come: they are not taken for those that went."""
     await started(site[0], "a")
     grant = await site[0].grant(lease("a"), "update", spec={"hosts": 2})
-    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=Want.BEFORE))
+    (holding,) = await site[0].database.run(partial(schedule.holdings, reservations=[R1], want=HandOverGoal.BEFORE))
     assert holding.returning
 
     def changed(connection: sa.Connection) -> list[Holding]:
-        return schedule.holdings(connection, [R1], Want.BEFORE)
+        return schedule.holdings(connection, [R1], HandOverGoal.BEFORE)
 
     await overtaken(site, changed, partial(returned, holding=holding))
     assert "room for 1" in (await refused(site[0], "b", 1, 3, hosts=2)).message  # not free yet

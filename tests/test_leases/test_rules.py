@@ -10,15 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from activities.leases.tenancy import doubled
+from activities.leases.audit import doubled
 from domain.errors import Category, Refused
-from domain.leases.capacity import Size, Taken, matches, peak, room
+from domain.leases.capacity import Allocation, Size, matches, peak, room
 from domain.leases.dates import parse, stamp
-from domain.leases.spec import HostSpec, LeaseChange, LeaseSpec, Limits, ReservationSpec, Term, changed, term
-from domain.leases.views import HostLine, Stretch
+from domain.leases.messages import HostOccupancy, Occupancy
+from domain.leases.specs import (
+    HostSpec,
+    LeaseChange,
+    LeaseLimits,
+    LeaseSpec,
+    LeaseTerm,
+    ReservationSpec,
+    changed_term,
+    term,
+)
 
 NOW = datetime(2026, 6, 1, 12, 0, 30, 123456, tzinfo=UTC)
-LIMITS = Limits(longest=timedelta(days=30))
+LIMITS = LeaseLimits(longest=timedelta(days=30))
 
 
 @pytest.mark.parametrize(
@@ -83,11 +92,11 @@ def test_a_start_in_this_very_minute_is_not_in_the_past_for_people_write_no_seco
     assert stamp(term(_lease(start="2026-06-01 12:00"), NOW, LIMITS).start) == "2026-06-01T12:00:00Z"
 
 
-OLD = Term(NOW + timedelta(hours=1), NOW + timedelta(hours=5), NOW + timedelta(hours=4))
+OLD = LeaseTerm(NOW + timedelta(hours=1), NOW + timedelta(hours=5), NOW + timedelta(hours=4))
 
 
-def _changed(started: bool, **change: Any) -> Term:
-    return changed(LeaseChange.model_validate(change), OLD, started, NOW, LIMITS)
+def _changed(started: bool, **change: Any) -> LeaseTerm:
+    return changed_term(LeaseChange.model_validate(change), OLD, started, NOW, LIMITS)
 
 
 def test_the_announcement_keeps_its_distance_when_the_end_moves() -> None:
@@ -172,39 +181,41 @@ def _at(hour: float) -> datetime:
 
 def test_what_ends_as_another_starts_does_not_overlap_it() -> None:
     small = Size(4, 10, 0)
-    after_each_other = [Taken(_at(0), _at(1), small), Taken(_at(1), _at(2), small)]
+    after_each_other = [Allocation(_at(0), _at(1), small), Allocation(_at(1), _at(2), small)]
     assert peak(after_each_other) == small
     assert room(Size(8, 100, 0), after_each_other, _at(0), _at(2), small) == 1
     assert room(Size(8, 100, 0), after_each_other, _at(2), _at(3), small) == 2
 
 
 def test_a_host_that_is_held_as_a_whole_has_no_room() -> None:
-    taken = [Taken(_at(0), _at(1), Size(0, 0, 0), whole=True)]
+    taken = [Allocation(_at(0), _at(1), Size(0, 0, 0), whole=True)]
     assert room(Size(8, 8, 8), taken, _at(0), _at(2), Size(1, 1, 1)) == 0
     assert room(Size(8, 8, 8), taken, _at(1), _at(2), Size(1, 1, 1)) == 8
 
 
 _STRETCHES = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(1, 8)).map(
-        lambda each: Taken(_at(each[0]), _at(each[0] + each[1]), Size(each[2], each[2], each[2]))
+        lambda each: Allocation(_at(each[0]), _at(each[0] + each[1]), Size(each[2], each[2], each[2]))
     ),
     max_size=12,
 )
 
 
 @given(_STRETCHES)
-def test_the_peak_is_the_highest_of_all_hours(taken: list[Taken]) -> None:
+def test_the_peak_is_the_highest_of_all_hours(taken: list[Allocation]) -> None:
     by_hour = [sum(one.size.vcpus for one in taken if one.starts <= _at(h) < one.ends) for h in range(32)]
     assert peak(taken).vcpus == max(by_hour)
 
 
 def test_a_host_is_booked_twice_also_by_one_that_lies_within_another() -> None:
-    def stretch(lease: str, start: int, end: int, whole: bool = True) -> Stretch:
+    def stretch(lease: str, start: int, end: int, whole: bool = True) -> Occupancy:
         began = datetime(2030, 1, 1, tzinfo=UTC)
         hours = {"start": began + timedelta(hours=start), "end": began + timedelta(hours=end)}
-        return Stretch(lease=lease, **hours, units=1, whole=whole)
+        return Occupancy(lease=lease, **hours, units=1, whole=whole)
 
     inside = [stretch("a", 0, 10), stretch("b", 1, 2), stretch("c", 3, 4), stretch("d", 10, 11)]
     after = [stretch("a", 0, 1), stretch("b", 1, 2), stretch("c", 1, 2, whole=False)]
-    told = doubled([HostLine(host=name, status="UP", stretches=each) for name, each in (("x", inside), ("y", after))])
+    told = doubled(
+        [HostOccupancy(host=name, status="UP", stretches=each) for name, each in (("x", inside), ("y", after))]
+    )
     assert [finding.what for finding in told] == ["is booked twice: a and b", "is booked twice: a and c"]

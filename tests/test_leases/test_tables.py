@@ -12,13 +12,13 @@ from domain.leases.tables import (
     LEASE,
     RELATIONS,
     RESERVATION,
-    Event,
-    Host,
-    Lease,
-    Reservation,
+    EventStatus,
+    HostStatus,
+    LeaseStatus,
+    ReservationStatus,
     contradiction,
 )
-from domain.machine import NONE, Actor, Ruling, StateTable
+from domain.statetable import NONE, Actor, Ruling, StateTable
 
 # What a user may ask for, typed again as the source document and our rules say it: from, while, then, else.
 LEASE_ACTIONS: dict[tuple[str, str], tuple[str, str, str]] = {
@@ -30,7 +30,7 @@ LEASE_ACTIONS: dict[tuple[str, str], tuple[str, str, str]] = {
     ("update", "TERMINATED"): ("UPDATING", "TERMINATED", "TERMINATED"),  # of its name
     ("end", "ACTIVE"): ("TERMINATING", "TERMINATED", "ERROR"),
     ("end", "ERROR"): ("TERMINATING", "TERMINATED", "ERROR"),
-    **{("delete", status): ("DELETING", NONE, "ERROR") for status in Lease},
+    **{("delete", status): ("DELETING", NONE, "ERROR") for status in LeaseStatus},
 }
 HOST_ACTIONS = {
     ("add", NONE): ("ADDING", "UP", "DOWN"),
@@ -51,7 +51,7 @@ STEPS = {  # what our own workflows may do in one step
         ("active", "deleted"),
         ("active", "error"),
         ("error", "deleted"),
-        *((status, NONE) for status in Reservation),
+        *((status, NONE) for status in ReservationStatus),
     },
     "event": {
         (NONE, "UNDONE"),
@@ -59,16 +59,16 @@ STEPS = {  # what our own workflows may do in one step
         ("ERROR", "DONE"),
         ("DONE", "UNDONE"),
         ("ERROR", "UNDONE"),
-        *((status, NONE) for status in Event),
+        *((status, NONE) for status in EventStatus),
     },
     "lease": {(status, "ERROR") for status in ("PENDING", "ACTIVE", "UPDATING", "TERMINATED")},
     "host": set(),
 }
 TABLES: dict[str, tuple[StateTable, tuple[str, ...], dict[tuple[str, str], tuple[str, str, str]]]] = {
-    "lease": (LEASE, tuple(Lease), LEASE_ACTIONS),
-    "reservation": (RESERVATION, tuple(Reservation), {}),
-    "event": (EVENT, tuple(Event), EVENT_ACTIONS),
-    "host": (HOST, tuple(Host), HOST_ACTIONS),
+    "lease": (LEASE, tuple(LeaseStatus), LEASE_ACTIONS),
+    "reservation": (RESERVATION, tuple(ReservationStatus), {}),
+    "event": (EVENT, tuple(EventStatus), EVENT_ACTIONS),
+    "host": (HOST, tuple(HostStatus), HOST_ACTIONS),
 }
 ASKED = [
     (kind, action, status)
@@ -87,7 +87,7 @@ def test_a_user_may_ask_for_what_a_row_says_and_for_nothing_else(kind: str, acti
         assert verdict.ruling is Ruling.GO
         assert verdict.row
         row = verdict.row
-        assert (row.during, row.success(status), row.failure(status)) == allowed[action, status]
+        assert (row.during, row.success_status(status), row.failure(status)) == allowed[action, status]
     else:
         assert verdict.ruling is Ruling.REFUSED
 
@@ -107,16 +107,16 @@ def test_steps_are_for_our_own_workflows_and_only_those_that_are_listed(kind: st
 
 @pytest.mark.parametrize("action", ["start", "end"])
 def test_the_events_of_a_lease_are_under_way_only_with_their_lease(action: str) -> None:
-    entered = {status for status in Event if EVENT.enters(action, status, Event.IN_PROGRESS)}
+    entered = {status for status in EventStatus if EVENT.entry_row(action, status, EventStatus.IN_PROGRESS)}
     assert entered == ({"UNDONE"} if action == "start" else {"UNDONE", "ERROR"})
-    landed = {to for to in Event if EVENT.landing(action, Event.IN_PROGRESS, Event.UNDONE, to)}
+    landed = {to for to in EventStatus if EVENT.landing_row(action, EventStatus.IN_PROGRESS, EventStatus.UNDONE, to)}
     assert landed == {"DONE", "ERROR"}
 
 
 def test_the_nine_statuses_are_stable_or_transitional_as_in_the_document() -> None:
     assert set(LEASE.stable) == {"PENDING", "ACTIVE", "TERMINATED", "ERROR"}
     assert set(LEASE.transitional) == {"CREATING", "STARTING", "UPDATING", "TERMINATING", "DELETING"}
-    assert len(Lease) == 9
+    assert len(LeaseStatus) == 9
     assert LEASE.final == ("TERMINATED",)
 
 
@@ -133,12 +133,12 @@ UPDATING    | any                        | UNDONE or DONE or ERROR | UNDONE or D
 """
 
 
-def _words(cell: str, every: type[Reservation] | type[Event]) -> set[str]:
+def _words(cell: str, every: type[ReservationStatus] | type[EventStatus]) -> set[str]:
     return set(every) if cell.strip() == "any" else set(cell.strip().split(" or "))
 
 
 EXPECTED = {
-    lease.strip(): (_words(reservations, Reservation), _words(start, Event), _words(end, Event))
+    lease.strip(): (_words(reservations, ReservationStatus), _words(start, EventStatus), _words(end, EventStatus))
     for lease, reservations, start, end in (line.split("|") for line in DOCUMENT.strip().splitlines())
 }
 
@@ -147,9 +147,9 @@ def test_the_relationship_table_is_the_documents() -> None:
     assert {lease: tuple(map(set, row)) for lease, row in RELATIONS.items()} == EXPECTED
 
 
-@pytest.mark.parametrize("lease", Lease)
+@pytest.mark.parametrize("lease", LeaseStatus)
 def test_parts_go_with_a_lease_exactly_as_the_relationship_table_says(lease: str) -> None:
-    for reservation, start, end in product(Reservation, Event, Event):
+    for reservation, start, end in product(ReservationStatus, EventStatus, EventStatus):
         found = contradiction(
             lease, [reservation], {"start_lease": start, "end_lease": end, "before_end_lease": "DONE"}
         )

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from client.actions import ActionClient
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 from workers.service import Service
 
 
 @pytest.fixture
-async def estate(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[Estate]:
-    ours = Estate(asking, stack, f"{ns}x")
+async def site(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[MachineSite]:
+    ours = MachineSite(asking, stack, f"{ns}x")
     yield ours
     await ours.heal_faults()

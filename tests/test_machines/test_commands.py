@@ -8,11 +8,11 @@ import json
 from domain.paths import name_of
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 
 
-async def test_the_life_of_a_machine_in_words(estate: Estate, cli: Cli) -> None:
-    name = estate.name
+async def test_the_life_of_a_machine_in_words(site: MachineSite, cli: Cli) -> None:
+    name = site.name
     for words in (
         f"account create {name} --retention-days 1",
         f"cloudspace create {name}/dev",
@@ -39,38 +39,36 @@ async def test_the_life_of_a_machine_in_words(estate: Estate, cli: Cli) -> None:
     assert (await cli(f"cloudspace delete {name}/dev --cascade")).code == 0
 
 
-async def test_what_is_not_said_of_a_new_object_is_kept_as_it_is_usual(estate: Estate, cli: Cli) -> None:
-    await estate.with_space()
-    await estate.with_image()
-    node, machine = estate.node(1), estate.machine()
+async def test_what_is_not_said_of_a_new_object_is_kept_as_it_is_usual(site: MachineSite, cli: Cli) -> None:
+    await site.with_space()
+    await site.with_image()
+    node, machine = site.node(1), site.machine()
     assert (await cli(f"node create {node}")).code == 0
     assert json.loads((await cli(f"get {node} -o json")).out)["spec"]["memory"] == 64
-    made = await cli(f"machine create {machine} --image {estate.name} --node {name_of(node)} --memory 64")
+    made = await cli(f"machine create {machine} --image {site.name} --node {name_of(node)} --memory 64")
     assert made.code == 0, made.err  # the node itself has as much
     assert (await cli(f"machine status {machine}")).out.splitlines()[1].split()[3] == name_of(node)
-    disk = f"{estate.account}:disk:d1"
+    disk = f"{site.account}:disk:d1"
     assert (await cli(f"disk create {disk}")).code == 0
     assert json.loads((await cli(f"get {disk} -o json")).out)["spec"]["size"] == 10
 
 
-async def test_queues_are_listed_shown_stopped_and_terminated(estate: Estate, cli: Cli) -> None:
-    await estate.with_machine("db", "web", nodes=2)
-    db, web = estate.machine(), estate.machine("web")
-    await estate.hang(db, "migrate", 1.5)
-    await estate.admitted(db, "migrate", node=f"{estate.name}-2")
-    await estate.hanging(db)
-    stop = await estate.admitted(db, "stop")
-    await estate.hang(web, "reboot", 1.5)
-    reboot = await estate.admitted(web, "reboot")
+async def test_queues_are_listed_shown_stopped_and_terminated(site: MachineSite, cli: Cli) -> None:
+    await site.with_machine("db", "web", nodes=2)
+    db, web = site.machine(), site.machine("web")
+    await site.hang(db, "migrate", 1.5)
+    await site.admitted(db, "migrate", node=f"{site.name}-2")
+    await site.hanging(db)
+    stop = await site.admitted(db, "stop")
+    await site.hang(web, "reboot", 1.5)
+    reboot = await site.admitted(web, "reboot")
     shown = (await cli(f"queue show {db}")).out.splitlines()
     assert [line.split()[1:3] for line in shown[1:]] == [["runs", "migrate"], ["waits", "stop"]]
     listed = json.loads((await cli("queue list -o json")).out)
-    mine = [(lock["path"], lock["place"], lock["action"]) for lock in listed if estate.name in lock["path"]]
+    mine = [(lock["path"], lock["place"], lock["action"]) for lock in listed if site.name in lock["path"]]
     assert mine == [(db, 1, "migrate"), (db, 2, "stop"), (web, 1, "reboot")]
-    stopped, terminated = await asyncio.gather(
-        cli(f"queue stop {db}"), cli(f"queue terminate --prefix {estate.account}")
-    )
+    stopped, terminated = await asyncio.gather(cli(f"queue stop {db}"), cli(f"queue terminate --prefix {site.account}"))
     assert (stopped.code, terminated.code) == (0, 0)
-    assert [(await estate.outcome(each)).status for each in (stop, reboot)] == ["HALTED", "RUNNING"]
+    assert [(await site.outcome(each)).status for each in (stop, reboot)] == ["HALTED", "RUNNING"]
     assert "nobody waits" in (await cli(f"queue show {db}")).err
-    await estate.at_rest()
+    await site.at_rest()

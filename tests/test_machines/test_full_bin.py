@@ -8,25 +8,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from activities.machines.bin import BinActivities
-from domain.machine import NONE
-from domain.machines.model import Bin
+from domain.machines.messages import Bin
 from domain.machines.rules import stamp
+from domain.statetable import NONE
 from providers.machines.tables import things
-from store.bins import SqlBin
+from store.machines.queries import SqlBin
 from store.schema import objects
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 from tests.test_machines.test_bin import Clock
 from workflows.machines.bin import AT_ONCE
 
 
-async def with_disks(estate: Estate, number: int, status: str, state: str, **info: Any) -> None:
+async def with_disks(site: MachineSite, number: int, status: str, state: str, **info: Any) -> None:
     """So many disks of ours, written where they are kept: to make each by an action would take minutes."""
-    paths = [estate.disk(f"d{n}") for n in range(number)]
+    paths = [site.disk(f"d{n}") for n in range(number)]
     rest = {"kind": "disk", "status": status, "previous_status": NONE, "target_action": NONE, "target_status": NONE}
     now = datetime.now(UTC)
     record = {
         **rest,
-        "parent": estate.account,
+        "parent": site.account,
         "spec": {"size": 1},
         "info": {"generation": 1, **info},
         "error": "",
@@ -35,42 +35,42 @@ async def with_disks(estate: Estate, number: int, status: str, state: str, **inf
         "changed_at": now,
     }
     real = {"kind": "disk", "state": state, "node": "", "machine": "", "image": "", "memory": 0, "effects": 0}
-    parts = estate.service.parts
+    parts = site.service.parts
     await parts.database.run(lambda at: at.execute(sa.insert(objects), [{"path": path, **record} for path in paths]))
     await parts.cloud_database.run(lambda at: at.execute(sa.insert(things), [{"path": path, **real} for path in paths]))
 
 
-async def count(estate: Estate, status: str) -> int:
-    which = sa.select(sa.func.count()).where(objects.c.parent == estate.account, objects.c.status == status)
-    return int(await estate.service.parts.database.run(lambda at: at.execute(which).scalar_one()))
+async def count(site: MachineSite, status: str) -> int:
+    which = sa.select(sa.func.count()).where(objects.c.parent == site.account, objects.c.status == status)
+    return int(await site.service.parts.database.run(lambda at: at.execute(which).scalar_one()))
 
 
 async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out_of_it_by_one_clock(
-    estate: Estate,
+    site: MachineSite,
 ) -> None:
     """With a timer for each, Temporal refused to start more than two thousand, and the delete never ended."""
-    await estate.with_account()
-    await with_disks(estate, 3_000, "CREATED", "detached")
-    assert await estate.to(estate.account, "delete", cascade=True) == "DELETED"
-    assert await count(estate, "DELETED") == 3_000
-    described = await estate.asking.client.get_workflow_handle(estate.account).describe()
+    await site.with_account()
+    await with_disks(site, 3_000, "CREATED", "detached")
+    assert await site.to(site.account, "delete", cascade=True) == "DELETED"
+    assert await count(site, "DELETED") == 3_000
+    described = await site.asking.client.get_workflow_handle(site.account).describe()
     assert described.history_length < 40
-    clock = Clock(estate, estate.account)
+    clock = Clock(site, site.account)
     assert (await clock.handle.describe()).history_length < 20
     await clock.skip(days=7, seconds=2)
     await clock.handle.result()
-    assert await count(estate, "DESTROYED") == 3_000
-    assert await estate.status(estate.account) == "DESTROYED"
+    assert await count(site, "DESTROYED") == 3_000
+    assert await site.status(site.account) == "DESTROYED"
 
 
-async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_a_time(estate: Estate) -> None:
-    await estate.with_account()
-    await with_disks(estate, 70, "DELETED", "binned", bin=1, until=stamp(datetime.now(UTC) - timedelta(minutes=1)))
-    parts = estate.service.parts
-    await BinActivities(estate.asking.client, SqlBin(parts.database)).wake_bin(Bin(tenant=estate.account))
-    clock = Clock(estate, estate.disk())
+async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_a_time(site: MachineSite) -> None:
+    await site.with_account()
+    await with_disks(site, 70, "DELETED", "binned", bin=1, until=stamp(datetime.now(UTC) - timedelta(minutes=1)))
+    parts = site.service.parts
+    await BinActivities(site.asking.client, SqlBin(parts.database)).wake_bin(Bin(tenant=site.account))
+    clock = Clock(site, site.disk())
     await clock.handle.result()
-    assert await count(estate, "DESTROYED") == 70
+    assert await count(site, "DESTROYED") == 70
     running, most = 0, 0
     async for event in clock.handle.fetch_history_events():
         running += event.HasField("start_child_workflow_execution_initiated_event_attributes")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from domain.errors import Rejected, Throttled, Unavailable, UnknownOutcome
-from domain.faults import Fault, Kind
-from domain.machines.port import ABSENT, MOVES, Facts, Order
+from domain.faults import Fault, FaultKind
+from domain.machines.ports import ABSENT, MOVES, HypervisorFacts, HypervisorOrder
 from domain.paths import kind_of
 from providers.machines import NAME, SimulatedHypervisor
 from providers.simulated import SimulatedCloud, create_tables
@@ -28,14 +28,14 @@ class Rack:
         self.hypervisor = SimulatedHypervisor(database)
         self._script = SimulatedCloud("aws", database)
 
-    async def tell(self, verb: str, path: str, token: str = "", **about: Any) -> Facts:
-        order = Order(path, kind_of(path), token or f"t{next(_tokens)}", about)
+    async def tell(self, verb: str, path: str, token: str = "", **about: Any) -> HypervisorFacts:
+        order = HypervisorOrder(path, kind_of(path), token or f"t{next(_tokens)}", about)
         return await self.hypervisor.perform(verb, order)
 
-    async def machine(self, path: str = DB, node: str = "n1", memory: int = 4) -> Facts:
+    async def machine(self, path: str = DB, node: str = "n1", memory: int = 4) -> HypervisorFacts:
         return await self.tell("create", path, image="u", memory=memory, node=node)
 
-    async def fault(self, kind: Kind, **more: Any) -> None:
+    async def fault(self, kind: FaultKind, **more: Any) -> None:
         await self._script.add_fault(Fault(kind=kind, csp=NAME, **more))
 
 
@@ -122,13 +122,15 @@ async def test_an_order_that_no_move_allows_is_refused_and_changes_nothing(rack:
 @pytest.mark.parametrize(
     ("fault", "error", "done"),
     [
-        (Kind.FAIL, Rejected, False),
-        (Kind.THROTTLE, Throttled, False),
-        (Kind.UNAVAILABLE, Unavailable, False),
-        (Kind.LOSE_ANSWER, UnknownOutcome, True),
+        (FaultKind.FAIL, Rejected, False),
+        (FaultKind.THROTTLE, Throttled, False),
+        (FaultKind.UNAVAILABLE, Unavailable, False),
+        (FaultKind.LOSE_ANSWER, UnknownOutcome, True),
     ],
 )
-async def test_the_fault_script_holds_here_too(rack: Rack, fault: Kind, error: type[Exception], done: bool) -> None:
+async def test_the_fault_script_holds_here_too(
+    rack: Rack, fault: FaultKind, error: type[Exception], done: bool
+) -> None:
     await rack.machine()
     await rack.fault(fault, vm=DB, verb="stop", times=1)
     with pytest.raises(error):

@@ -12,11 +12,11 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from domain.errors import Superseded
-from domain.machines.model import Work
-from domain.machines.port import Facts, Hypervisor, Order
+from domain.machines.messages import ObjectResult
+from domain.machines.ports import Hypervisor, HypervisorFacts, HypervisorOrder
 from domain.model import Claim, Ending, Grant, ObjectView, Request, Result
 from tests.patience import PATIENCE
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("sqlite", "postgres")
 
@@ -31,22 +31,22 @@ class Frozen:
         self._calls = count()
         self.reached, self.thawed = asyncio.Event(), asyncio.Event()
 
-    async def perform(self, verb: str, order: Order) -> Facts:
+    async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
         here = next(self._calls) == self._at
         await self._freeze(here and not self._answered)
         facts = await self._inner.perform(verb, order)
         await self._freeze(here and self._answered)
         return facts
 
-    async def describe(self, path: str) -> Facts:
+    async def describe(self, path: str) -> HypervisorFacts:
         facts = await self._inner.describe(path)
         await self._freeze(next(self._calls) == self._at)
         return facts
 
-    async def below(self, prefix: str) -> list[Facts]:
+    async def below(self, prefix: str) -> list[HypervisorFacts]:
         return await self._inner.below(prefix)
 
-    async def machines_on(self, node: str) -> list[Facts]:
+    async def machines_on(self, node: str) -> list[HypervisorFacts]:
         return await self._inner.machines_on(node)
 
     async def _freeze(self, here: bool) -> None:
@@ -55,24 +55,26 @@ class Frozen:
             await self.thawed.wait()
 
 
-async def begun(estate: Estate, path: str, action: str, **spec: Any) -> tuple[Grant, str]:
+async def begun(site: MachineSite, path: str, action: str, **spec: Any) -> tuple[Grant, str]:
     """An action that has begun, and its run."""
-    run = f"late-{estate.name}-{next(_runs)}"
+    run = f"late-{site.name}-{next(_runs)}"
     request = Request(path=path, action=action, spec=spec or None, requested_by="tester")
-    admission = await estate.service.inventory.begin(Claim(request=request, run=run, at=datetime.now(UTC)))
+    admission = await site.service.inventory.begin(Claim(request=request, run=run, at=datetime.now(UTC)))
     assert admission.grant, admission.refusal
     return admission.grant, run
 
 
-async def over(estate: Estate, grant: Grant, result: Result, **left: Any) -> None:
+async def over(site: MachineSite, grant: Grant, result: Result, **left: Any) -> None:
     ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=datetime.now(UTC), **left)
-    await estate.service.inventory.finish(ending)
+    await site.service.inventory.finish(ending)
 
 
-async def frozen(estate: Estate, what: str, grant: Grant, at: int, answered: bool) -> tuple[Frozen, asyncio.Task[Work]]:
+async def frozen(
+    site: MachineSite, what: str, grant: Grant, at: int, answered: bool
+) -> tuple[Frozen, asyncio.Task[ObjectResult]]:
     """A worker at work on an action, frozen at its call of that number; or through with it, if it makes fewer calls."""
-    hypervisor = Frozen(estate.hypervisor, at, answered)
-    worker = asyncio.create_task(estate.at_work(what, grant, hypervisor))
+    hypervisor = Frozen(site.hypervisor, at, answered)
+    worker = asyncio.create_task(site.at_work(what, grant, hypervisor))
     reached = asyncio.create_task(hypervisor.reached.wait())
     async with asyncio.timeout(PATIENCE):
         await asyncio.wait((worker, reached), return_when=asyncio.FIRST_COMPLETED)
@@ -80,22 +82,22 @@ async def frozen(estate: Estate, what: str, grant: Grant, at: int, answered: boo
     return hypervisor, worker
 
 
-async def everything(estate: Estate) -> tuple[list[Facts], list[ObjectView]]:
+async def everything(site: MachineSite) -> tuple[list[HypervisorFacts], list[ObjectView]]:
     """All that is ours, outside and on record."""
-    inventory = estate.service.inventory
+    inventory = site.service.inventory
     kinds = ("account", "cloudspace", "machine", "disk")
-    return await estate.hypervisor.below(estate.account), [
-        view for kind in kinds for view in await inventory.list_objects(kind, estate.account, "", 1_000)
+    return await site.hypervisor.below(site.account), [
+        view for kind in kinds for view in await inventory.list_objects(kind, site.account, "", 1_000)
     ]
 
 
-async def changes_nothing(estate: Estate, hypervisor: Frozen, worker: asyncio.Task[Work]) -> None:
-    before = await everything(estate)
+async def changes_nothing(site: MachineSite, hypervisor: Frozen, worker: asyncio.Task[ObjectResult]) -> None:
+    before = await everything(site)
     hypervisor.thawed.set()
     with suppress(ApplicationError):
         await worker
-    assert await everything(estate) == before
-    await estate.at_rest()
+    assert await everything(site) == before
+    await site.at_rest()
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -103,89 +105,89 @@ async def changes_nothing(estate: Estate, hypervisor: Frozen, worker: asyncio.Ta
     ("kind", "action"), [("machine", "stop"), ("machine", "delete"), ("machine", "reboot"), ("cloudspace", "delete")]
 )
 async def test_whoever_was_frozen_at_any_call_changes_nothing_after_a_later_action(
-    estate: Estate, kind: str, action: str, answered: bool
+    site: MachineSite, kind: str, action: str, answered: bool
 ) -> None:
-    await estate.with_machine("a", "b")
-    await estate.seed(estate.machine("a"), "add-disk", disk="d1")
-    path = estate.machine("a") if kind == "machine" else estate.space()
+    await site.with_machine("a", "b")
+    await site.seed(site.machine("a"), "add-disk", disk="d1")
+    path = site.machine("a") if kind == "machine" else site.space()
     spec = {"cascade": True} if kind == "cloudspace" else {}
     for call in count():
-        grant, run = await begun(estate, path, action, **spec)
-        hypervisor, worker = await frozen(estate, "operate", grant, call, answered)
+        grant, run = await begun(site, path, action, **spec)
+        hypervisor, worker = await frozen(site, "operate", grant, call, answered)
         if worker.done():
             break  # all of its calls were tried
-        await estate.service.inventory.bury(path, run, datetime.now(UTC), "its worker was not heard of")
-        await estate.seed(path, "delete", **spec)
-        await estate.seed(path, "restore")
-        await changes_nothing(estate, hypervisor, worker)
+        await site.service.inventory.abandon(path, run, datetime.now(UTC), "its worker was not heard of")
+        await site.seed(path, "delete", **spec)
+        await site.seed(path, "restore")
+        await changes_nothing(site, hypervisor, worker)
         for name in "ab":
-            if await estate.status(estate.machine(name)) == "HALTED":
-                await estate.seed(estate.machine(name), "start")
+            if await site.status(site.machine(name)) == "HALTED":
+                await site.seed(site.machine(name), "start")
     assert call >= {"stop": 1, "reboot": 1, "delete": 3}[action]
-    await over(estate, grant, Result.SUCCEEDED, info=worker.result().info)
+    await over(site, grant, Result.SUCCEEDED, info=worker.result().info)
 
 
-async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was_made_since(estate: Estate) -> None:
+async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was_made_since(site: MachineSite) -> None:
     """The sweep's own second worker found nothing and ended; then a user made the disk."""
-    await estate.with_account()
-    grant, _ = await begun(estate, estate.disk(), "discard")
-    hypervisor = Frozen(estate.hypervisor, 0, True)
-    await estate.hypervisor.perform("create", Order(estate.disk(), "disk", "left by somebody", {"size": 1}))
-    worker = asyncio.create_task(estate.at_work("operate", grant, hypervisor))
+    await site.with_account()
+    grant, _ = await begun(site, site.disk(), "discard")
+    hypervisor = Frozen(site.hypervisor, 0, True)
+    await site.hypervisor.perform("create", HypervisorOrder(site.disk(), "disk", "left by somebody", {"size": 1}))
+    worker = asyncio.create_task(site.at_work("operate", grant, hypervisor))
     async with asyncio.timeout(PATIENCE):
         await hypervisor.reached.wait()  # it has seen the disk
-    await estate.at_work("operate", grant)
-    await over(estate, grant, Result.SUCCEEDED)
-    await estate.seed(estate.disk(), "create")
-    await changes_nothing(estate, hypervisor, worker)
-    assert (await estate.hypervisor.describe(estate.disk())).state == "detached"
+    await site.at_work("operate", grant)
+    await over(site, grant, Result.SUCCEEDED)
+    await site.seed(site.disk(), "create")
+    await changes_nothing(site, hypervisor, worker)
+    assert (await site.hypervisor.describe(site.disk())).state == "detached"
     with pytest.raises(ApplicationError, match="no order was given"):
         await worker
 
 
 async def test_a_stale_settle_of_a_cancelled_start_does_not_stop_a_machine_that_was_started_since(
-    estate: Estate,
+    site: MachineSite,
 ) -> None:
-    await estate.with_machine()
-    db = estate.machine()
-    await estate.seed(db, "stop")
-    grant, _ = await begun(estate, db, "start")
-    await estate.at_work("operate", grant)
-    hypervisor, worker = await frozen(estate, "settle", grant, 0, True)
+    await site.with_machine()
+    db = site.machine()
+    await site.seed(db, "stop")
+    grant, _ = await begun(site, db, "start")
+    await site.at_work("operate", grant)
+    hypervisor, worker = await frozen(site, "settle", grant, 0, True)
     assert not worker.done()
-    await over(estate, grant, Result.CANCELLED)  # by another worker, which could not reach the hypervisor
-    assert await estate.seed(db, "start") == "RUNNING"
-    await changes_nothing(estate, hypervisor, worker)
-    assert (await estate.hypervisor.describe(db)).state == "running"
+    await over(site, grant, Result.CANCELLED)  # by another worker, which could not reach the hypervisor
+    assert await site.seed(db, "start") == "RUNNING"
+    await changes_nothing(site, hypervisor, worker)
+    assert (await site.hypervisor.describe(db)).state == "running"
 
 
-async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_what_is_gone(estate: Estate) -> None:
-    await estate.with_account()
-    disk = estate.disk()
-    grant, _ = await begun(estate, disk, "discard")
-    await estate.at_work("operate", grant)  # it found nothing, and left its number
-    await over(estate, grant, Result.SUCCEEDED)
+async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_what_is_gone(site: MachineSite) -> None:
+    await site.with_account()
+    disk = site.disk()
+    grant, _ = await begun(site, disk, "discard")
+    await site.at_work("operate", grant)  # it found nothing, and left its number
+    await over(site, grant, Result.SUCCEEDED)
     with pytest.raises(Superseded, match=f"action {grant.epoch} has ordered since"):
-        await estate.hypervisor.perform("create", Order(disk, "disk", "late", {"size": 1}, grant.epoch - 1))
-    assert (await estate.hypervisor.describe(disk)).state == "absent"
-    await estate.seed(disk, "create")
+        await site.hypervisor.perform("create", HypervisorOrder(disk, "disk", "late", {"size": 1}, grant.epoch - 1))
+    assert (await site.hypervisor.describe(disk)).state == "absent"
+    await site.seed(disk, "create")
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["destroyed", "made anew"])
 @pytest.mark.parametrize("kind", ["machine", "disk", "cloudspace", "image"])
 async def test_a_creation_that_comes_through_after_cancel_and_destroy_makes_nothing(
-    estate: Estate, kind: str, again: bool
+    site: MachineSite, kind: str, again: bool
 ) -> None:
     """The last order of a destroy goes out although nothing is there: it leaves its number for whatever comes late."""
-    await estate.with_machine()
-    new = {"machine": estate.machine("late"), "disk": estate.disk(), "cloudspace": estate.space("late")}
-    path, spec = new.get(kind, f"{estate.image}-late"), {"image": estate.name} if kind == "machine" else {}
-    grant, _ = await begun(estate, path, "create", **spec)
-    hypervisor, worker = await frozen(estate, "operate", grant, 0, answered=False)
+    await site.with_machine()
+    new = {"machine": site.machine("late"), "disk": site.disk(), "cloudspace": site.space("late")}
+    path, spec = new.get(kind, f"{site.image}-late"), {"image": site.name} if kind == "machine" else {}
+    grant, _ = await begun(site, path, "create", **spec)
+    hypervisor, worker = await frozen(site, "operate", grant, 0, answered=False)
     assert not worker.done()
-    await over(estate, grant, Result.CANCELLED)
-    assert await estate.seed(path, "destroy") == "DESTROYED"
+    await over(site, grant, Result.CANCELLED)
+    assert await site.seed(path, "destroy") == "DESTROYED"
     if again:
-        await estate.seed(path, "create", **spec)
-    await changes_nothing(estate, hypervisor, worker)
-    assert ((await estate.hypervisor.describe(path)).state != "absent") is again
+        await site.seed(path, "create", **spec)
+    await changes_nothing(site, hypervisor, worker)
+    assert ((await site.hypervisor.describe(path)).state != "absent") is again

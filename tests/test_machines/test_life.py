@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from domain.errors import Category
-from domain.machine import NONE, Actor, Row, Ruling
 from domain.machines import TABLES
-from tests.test_machines.estate import Estate
+from domain.statetable import NONE, Actor, Row, Ruling
+from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -36,7 +36,7 @@ def route(kind: str, status: str) -> list[str]:
         if here == status:
             return actions
         for row in rows(kind):
-            after = row.success(here)
+            after = row.success_status(here)
             if row.source == here and row.during and after not in seen:
                 seen.add(after)
                 queue.append((after, [*actions, row.action]))
@@ -46,24 +46,24 @@ def route(kind: str, status: str) -> list[str]:
 class Stage:
     """One object of a kind, and what its actions need beside it."""
 
-    def __init__(self, estate: Estate, kind: str) -> None:
-        self.estate, self.kind, self.name = estate, kind, f"o{next(_numbers)}"
+    def __init__(self, site: MachineSite, kind: str) -> None:
+        self.site, self.kind, self.name = site, kind, f"o{next(_numbers)}"
 
     @property
     def path(self) -> str:
-        estate = self.estate
+        site = self.site
         return {
-            "machine": estate.machine(self.name),
-            "cloudspace": estate.space(self.name),
-            "account": f"account:{estate.name}{self.name}",
-            "disk": estate.disk(self.name),
-            "image": f"image:{estate.name}{self.name}",
-            "node": f"node:{estate.name}{self.name}",
+            "machine": site.machine(self.name),
+            "cloudspace": site.space(self.name),
+            "account": f"account:{site.name}{self.name}",
+            "disk": site.disk(self.name),
+            "image": f"image:{site.name}{self.name}",
+            "node": f"node:{site.name}{self.name}",
         }[self.kind]
 
     async def spec(self, action: str) -> dict[str, Any]:
         if (self.kind, action) == ("machine", "create"):
-            return {"image": self.estate.name, "node": f"{self.estate.name}-1"}
+            return {"image": self.site.name, "node": f"{self.site.name}-1"}
         if action in ("attach-disk", "detach-disk"):
             return {"disk": await self._disk(action)}
         if action == "add-disk":
@@ -73,72 +73,72 @@ class Stage:
         return {}
 
     async def do(self, action: str) -> str:
-        return await self.estate.to(self.path, action, **await self.spec(action))
+        return await self.site.to(self.path, action, **await self.spec(action))
 
     async def seed(self, action: str) -> None:
         word, _, virtual = action.partition(" ")
         spec = await self.spec(word) | ({"virtual": True} if virtual else {})
-        await self.estate.seed(self.path, word, **spec)
+        await self.site.seed(self.path, word, **spec)
 
     async def _disk(self, action: str) -> str:
         name = f"d{next(_numbers)}"
-        await self.estate.seed(self.estate.disk(name), "create")
+        await self.site.seed(self.site.disk(name), "create")
         if action == "detach-disk":
-            await self.estate.seed(self.path, "attach-disk", disk=name)
+            await self.site.seed(self.path, "attach-disk", disk=name)
         return name
 
     async def _machine(self) -> str:
         name = f"m{next(_numbers)}"
-        spec = {"image": self.estate.name, "node": f"{self.estate.name}-1"}
-        await self.estate.seed(self.estate.machine(name), "create", **spec)
+        spec = {"image": self.site.name, "node": f"{self.site.name}-1"}
+        await self.site.seed(self.site.machine(name), "create", **spec)
         return name
 
 
-async def reach(estate: Estate, kind: str, status: str) -> Stage:
-    stage = Stage(estate, kind)
+async def reach(site: MachineSite, kind: str, status: str) -> Stage:
+    stage = Stage(site, kind)
     for action in route(kind, status):
         await stage.seed(action)
     if status != NONE:
-        assert await estate.status(stage.path) == status
+        assert await site.status(stage.path) == status
     return stage
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_row_works_end_to_end(estate: Estate, kind: str) -> None:
-    await estate.with_machine("first", nodes=2)
+async def test_every_row_works_end_to_end(site: MachineSite, kind: str) -> None:
+    await site.with_machine("first", nodes=2)
 
     async def one(row: Row) -> None:
-        stage = await reach(estate, kind, row.source)
+        stage = await reach(site, kind, row.source)
         came_from = row.source
-        assert await stage.do(row.action) == row.success(came_from), row
-        last = (await estate.history(stage.path))[-1]
-        assert (last.action, last.to) == (row.action, row.success(came_from))
+        assert await stage.do(row.action) == row.success_status(came_from), row
+        last = (await site.history(stage.path))[-1]
+        assert (last.action, last.to) == (row.action, row.success_status(came_from))
 
     await asyncio.gather(*map(one, rows(kind)))
-    await estate.at_rest()
+    await site.at_rest()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(estate: Estate, kind: str) -> None:
-    await estate.with_machine("first")
+async def test_every_pair_outside_the_table_is_refused_and_changes_nothing(site: MachineSite, kind: str) -> None:
+    await site.with_machine("first")
     table = TABLES[kind]
 
     async def one(status: str) -> None:
-        stage = await reach(estate, kind, status)
-        before = await estate.see(stage.path) if status != NONE else None
+        stage = await reach(site, kind, status)
+        before = await site.see(stage.path) if status != NONE else None
         for action in table.actions:
             if table.judge(status, action).ruling is not Ruling.REFUSED or (
                 action == "create" and status in table.vacant
             ):
                 continue
-            refusal = await estate.would_be_refused(stage.path, action, **_plausible(kind, action))
+            refusal = await site.would_be_refused(stage.path, action, **_plausible(kind, action))
             assert refusal, (status, action)
             assert refusal.category in (Category.NOT_ALLOWED, Category.NOT_FOUND)
             told = f"exists already, under {status}" if action == "create" else f"under {status}"
             assert (told if status != NONE else "there is no such") in refusal.message
             assert refusal.hint
         if before:
-            assert await estate.see(stage.path) == before
+            assert await site.see(stage.path) == before
 
     await asyncio.gather(*map(one, (NONE, *table.stable)))
 
@@ -154,60 +154,60 @@ def _plausible(kind: str, action: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "node"])
 async def test_what_is_destroyed_can_be_deleted_and_destroyed_again_and_nothing_happens(
-    estate: Estate, kind: str
+    site: MachineSite, kind: str
 ) -> None:
-    await estate.with_machine("first")
-    stage = await reach(estate, kind, "DESTROYED")
-    before = await estate.see(stage.path), await estate.history(stage.path)
+    await site.with_machine("first")
+    stage = await reach(site, kind, "DESTROYED")
+    before = await site.see(stage.path), await site.history(stage.path)
     for action in ("delete", "destroy"):
-        outcome = await estate.do(stage.path, action)
+        outcome = await site.do(stage.path, action)
         assert (outcome.result, outcome.status) == ("already", "DESTROYED")
-    assert (await estate.see(stage.path), await estate.history(stage.path)) == before
+    assert (await site.see(stage.path), await site.history(stage.path)) == before
 
 
-async def test_a_name_is_free_again_when_its_object_is_destroyed(estate: Estate) -> None:
-    await estate.with_account()
-    disk = estate.disk()
-    await estate.to(disk, "create", size=5)
-    await estate.to(disk, "destroy")
-    old = await estate.see(disk)
-    assert await estate.to(disk, "create", size=7) == "CREATED"
-    new = await estate.see(disk)
+async def test_a_name_is_free_again_when_its_object_is_destroyed(site: MachineSite) -> None:
+    await site.with_account()
+    disk = site.disk()
+    await site.to(disk, "create", size=5)
+    await site.to(disk, "destroy")
+    old = await site.see(disk)
+    assert await site.to(disk, "create", size=7) == "CREATED"
+    new = await site.see(disk)
     assert (new.spec["size"], new.info["generation"] > old.info["generation"]) == (7, True)
-    assert [line.action for line in await estate.history(disk)] == ["create"] * 2 + ["destroy"] * 2 + ["create"] * 2
-    await estate.at_rest()
+    assert [line.action for line in await site.history(disk)] == ["create"] * 2 + ["destroy"] * 2 + ["create"] * 2
+    await site.at_rest()
 
 
-async def test_a_machine_adds_a_disk_under_the_name_of_one_that_was_destroyed(estate: Estate) -> None:
-    await estate.with_machine()
-    machine, disk = estate.machine(), estate.disk()
+async def test_a_machine_adds_a_disk_under_the_name_of_one_that_was_destroyed(site: MachineSite) -> None:
+    await site.with_machine()
+    machine, disk = site.machine(), site.disk()
     for size in (5, 7):
-        assert await estate.to(machine, "add-disk", disk="d1", size=size) == "RUNNING"
-        view = await estate.see(disk)
+        assert await site.to(machine, "add-disk", disk="d1", size=size) == "RUNNING"
+        view = await site.see(disk)
         assert (view.status, view.spec["size"], view.info["machine"]) == ("ASSIGNED", size, machine)
-        assert await estate.to(disk, "destroy") == "DESTROYED"
-    lines = [(line.action, line.source) for line in await estate.history(disk)]
+        assert await site.to(disk, "destroy") == "DESTROYED"
+    lines = [(line.action, line.source) for line in await site.history(disk)]
     once = [("assign", "None"), ("assign", "ASSIGNING"), ("destroy", "ASSIGNED"), ("destroy", "DESTROYING")]
     assert lines == 2 * once
-    await estate.at_rest()
+    await site.at_rest()
 
 
-async def test_a_disk_that_could_not_be_added_leaves_its_name_free(estate: Estate) -> None:
-    await estate.with_machine()
-    machine, disk = estate.machine(), estate.disk()
-    await estate.to(machine, "add-disk", disk="d1")
-    await estate.to(disk, "destroy")
-    await estate.fault("fail", disk, verb="create", times=1)
-    assert (await estate.do(machine, "add-disk", disk="d1")).result == "failed"
-    assert await estate.to(machine, "add-disk", disk="d1") == "RUNNING"
-    assert await estate.status(disk) == "ASSIGNED"
-    await estate.at_rest()
+async def test_a_disk_that_could_not_be_added_leaves_its_name_free(site: MachineSite) -> None:
+    await site.with_machine()
+    machine, disk = site.machine(), site.disk()
+    await site.to(machine, "add-disk", disk="d1")
+    await site.to(disk, "destroy")
+    await site.fault("fail", disk, verb="create", times=1)
+    assert (await site.do(machine, "add-disk", disk="d1")).result == "failed"
+    assert await site.to(machine, "add-disk", disk="d1") == "RUNNING"
+    assert await site.status(disk) == "ASSIGNED"
+    await site.at_rest()
 
 
-async def test_what_a_row_says_is_what_the_history_tells(estate: Estate) -> None:
-    await estate.with_machine()
-    await estate.to(estate.machine(), "stop")
-    lines = [(line.actor, line.action, line.source, line.to) for line in await estate.history(estate.machine())]
+async def test_what_a_row_says_is_what_the_history_tells(site: MachineSite) -> None:
+    await site.with_machine()
+    await site.to(site.machine(), "stop")
+    lines = [(line.actor, line.action, line.source, line.to) for line in await site.history(site.machine())]
     assert lines == [
         ("User", "create", "None", "DEPLOYING"),
         ("Controller", "create", "DEPLOYING", "RUNNING"),

@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 
 from domain.errors import Refused
-from tests.test_machines.estate import Estate
+from tests.test_machines.site import MachineSite
 
 pytestmark = pytest.mark.stores("postgres")
 
 
 @pytest.fixture
-async def full(estate: Estate) -> Estate:
+async def full(site: MachineSite) -> MachineSite:
     """Two machines on one node, a second node that is small, a third in maintenance, and disks."""
-    await estate.with_machine("db", "web", memory=4)
-    await estate.with_node(2, memory=1)
-    await estate.with_node(3)
-    await estate.to(estate.node(3), "maintain")
-    await estate.to(estate.machine("db"), "add-disk", disk="taken")
-    await estate.seed(estate.disk("free"), "create")
-    return estate
+    await site.with_machine("db", "web", memory=4)
+    await site.with_node(2, memory=1)
+    await site.with_node(3)
+    await site.to(site.node(3), "maintain")
+    await site.to(site.machine("db"), "add-disk", disk="taken")
+    await site.seed(site.disk("free"), "create")
+    return site
 
 
-async def test_disks_that_are_elsewhere_or_nowhere(full: Estate) -> None:
+async def test_disks_that_are_elsewhere_or_nowhere(full: MachineSite) -> None:
     db, web = full.machine("db"), full.machine("web")
     taken = full.disk("taken")
     for path, action, spec, told in [
@@ -44,7 +44,7 @@ async def test_disks_that_are_elsewhere_or_nowhere(full: Estate) -> None:
     await full.at_rest()
 
 
-async def test_migrations_to_the_same_a_full_a_disabled_or_no_node(full: Estate) -> None:
+async def test_migrations_to_the_same_a_full_a_disabled_or_no_node(full: MachineSite) -> None:
     db = full.machine("db")
     for node, told in [
         (f"{full.name}-1", "the machine is on node"),
@@ -59,17 +59,17 @@ async def test_migrations_to_the_same_a_full_a_disabled_or_no_node(full: Estate)
     )
 
 
-async def test_things_that_need_things_that_are_not_there(estate: Estate) -> None:
+async def test_things_that_need_things_that_are_not_there(site: MachineSite) -> None:
     for path, action, spec, told in [
-        (estate.space(), "create", {}, f"there is no such account: {estate.account}"),
-        (estate.machine(), "create", {"image": "any"}, f"there is no such account: {estate.account}"),
-        (estate.disk(), "create", {}, f"there is no such account: {estate.account}"),
-        (estate.machine(), "start", {}, "there is no such machine"),
-        (estate.node(), "maintain", {}, "there is no such node"),
+        (site.space(), "create", {}, f"there is no such account: {site.account}"),
+        (site.machine(), "create", {"image": "any"}, f"there is no such account: {site.account}"),
+        (site.disk(), "create", {}, f"there is no such account: {site.account}"),
+        (site.machine(), "start", {}, "there is no such machine"),
+        (site.node(), "maintain", {}, "there is no such node"),
     ]:
-        assert told in await estate.refused(path, action, **spec)
-    await estate.with_space()
-    assert "there is no image nothing" in await estate.refused(estate.machine(), "create", image="nothing")
+        assert told in await site.refused(path, action, **spec)
+    await site.with_space()
+    assert "there is no image nothing" in await site.refused(site.machine(), "create", image="nothing")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ async def test_things_that_need_things_that_are_not_there(estate: Estate) -> Non
     ],
 )
 async def test_a_spec_that_is_wrong_in_itself_never_reaches_the_server(
-    estate: Estate, action: str, spec: dict[str, Any], told: str
+    site: MachineSite, action: str, spec: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(Refused, match=told):
-        await estate.ask(estate.machine(), action, **spec)
+        await site.ask(site.machine(), action, **spec)
 
 
-async def test_the_last_node_is_not_decommissioned(estate: Estate) -> None:
+async def test_the_last_node_is_not_decommissioned(site: MachineSite) -> None:
     """Other tests have nodes too: the rule is asked with the nodes that there are."""
     from domain.machines.rules import check_another_node
 
@@ -102,15 +102,15 @@ async def test_the_last_node_is_not_decommissioned(estate: Estate) -> None:
     check_another_node("a", ["a", "b"], "decommission of node:a")
 
 
-async def test_force_skips_the_status_but_never_the_end(estate: Estate) -> None:
-    await estate.with_space()
-    await estate.seed(estate.image, "create")
-    draft = estate.machine("draft")
-    assert await estate.to(draft, "create", image=estate.name, virtual=True) == "VIRTUAL"
-    ticket = await estate.ask(draft, "stop")
+async def test_force_skips_the_status_but_never_the_end(site: MachineSite) -> None:
+    await site.with_space()
+    await site.seed(site.image, "create")
+    draft = site.machine("draft")
+    assert await site.to(draft, "create", image=site.name, virtual=True) == "VIRTUAL"
+    ticket = await site.ask(draft, "stop")
     assert ticket.admission.refusal
     assert ticket.admission.refusal.hint == f"{draft} is VIRTUAL; allowed now: deploy, delete, destroy"
-    assert "destroy is not for User on cloudspace under DEPLOYED" in await estate.refused(estate.space(), "destroy")
-    assert await estate.to(draft, "destroy", force=True) == "DESTROYED"
-    assert "under DESTROYED" in await estate.refused(draft, "start", force=True)
-    await estate.at_rest()
+    assert "destroy is not for User on cloudspace under DEPLOYED" in await site.refused(site.space(), "destroy")
+    assert await site.to(draft, "destroy", force=True) == "DESTROYED"
+    assert "under DESTROYED" in await site.refused(draft, "start", force=True)
+    await site.at_rest()

@@ -8,10 +8,10 @@ import pytest
 
 from domain import registry
 from domain.errors import Refused
-from domain.machine import NONE, SAME, Actor, Ruling
 from domain.machines import TABLES, TRANSITION_STATES, validate_transition
-from domain.machines.orders import lands, stages, takes_along, verbs
-from domain.machines.port import ABSENT, EXPECTED, MOVES, expected, way_back
+from domain.machines.orders import related_during, related_ends_in, stages, verbs
+from domain.machines.ports import ABSENT, EXPECTED, MOVES, expected, way_back
+from domain.statetable import NONE, SAME, Actor, Ruling
 
 # The source document's tables, without its stars. They are the oracle: nothing here is derived from our rows.
 DOCUMENT = {
@@ -93,7 +93,7 @@ def transitions(kind: str) -> set[tuple[str, str, str]]:
 
 def ours(kind: str) -> set[tuple[str, str, str]]:
     rows = [row for row in TABLES[kind].rows if row.actor == Actor.USER and row.during and row.source != NONE]
-    return {(row.source, str(row.during), row.success(row.source)) for row in rows}
+    return {(row.source, str(row.during), row.success_status(row.source)) for row in rows}
 
 
 KINDS = list(TABLES)
@@ -155,7 +155,7 @@ def test_a_failure_leads_back_to_where_the_object_came_from(kind: str) -> None:
     for row in TABLES[kind].rows:
         if row.source != NONE:
             assert row.failure(row.source) == row.source
-            assert TABLES[kind].abandoned(row.action, row.source) == row.source
+            assert TABLES[kind].recovery_status(row.action, row.source) == row.source
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,7 +164,7 @@ def test_a_row_that_ends_where_it_began_returns_to_the_exact_status(kind: str) -
     assert {row.action for row in same} == (
         {"add-disk", "attach-disk", "detach-disk", "migrate"} if kind == "machine" else set()
     )
-    assert all(row.success(row.source) == row.source for row in same)
+    assert all(row.success_status(row.source) == row.source for row in same)
 
 
 def test_migration_is_the_only_hidden_action_and_shows_in_no_status() -> None:
@@ -184,7 +184,7 @@ def test_migration_is_the_only_hidden_action_and_shows_in_no_status() -> None:
 
 def rows_with_orders() -> list[tuple[str, str, str, str]]:
     return [
-        (kind, row.action, row.source, row.success(row.source))
+        (kind, row.action, row.source, row.success_status(row.source))
         for kind, table in TABLES.items()
         for row in table.rows
         if kind != "account" and (row.during or row.hidden)
@@ -241,8 +241,8 @@ def test_those_who_go_along_do_so_by_rows_of_their_own(kind: str) -> None:
         if not row.during or row.actor == "Controller":
             continue
         if row.action == "delete" and row.then == "DESTROYED":  # a record alone: nothing to restore it from
-            assert takes_along(kind, row.action, row.source) == ""
+            assert related_during(kind, row.action, row.source) == ""
             continue
-        assert takes_along(kind, row.action, row.source) == row.during
-        assert lands(kind, row.action, row.source) == row.success(row.source)
-    assert takes_along(kind, "explode", TABLES[kind].stable[0]) == ""
+        assert related_during(kind, row.action, row.source) == row.during
+        assert related_ends_in(kind, row.action, row.source) == row.success_status(row.source)
+    assert related_during(kind, "explode", TABLES[kind].stable[0]) == ""

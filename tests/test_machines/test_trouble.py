@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from domain.errors import Category
-from domain.healing import ANY, Finding, Found, Sweep
+from domain.healing import ANY, HealEntry, HealFinding, Sweep
 from domain.machines import TABLES
-from domain.machines.port import Order
+from domain.machines.ports import HypervisorOrder
 from domain.model import Ending, Result
 from tests.patience import PATIENCE
-from tests.test_machines.estate import Estate, left_node
+from tests.test_machines.site import MachineSite, left_node
 
 NOW = Sweep(limits={ANY: 0})
 
 
-async def swept(estate: Estate) -> list[Found]:
-    report = await estate.asking.heal(NOW)
-    return [found for found in report.found if estate.name in found.path]
+async def swept(site: MachineSite) -> list[HealEntry]:
+    report = await site.asking.heal(NOW)
+    return [found for found in report.found if site.name in found.path]
 
 
 @pytest.mark.parametrize(
@@ -31,135 +31,135 @@ async def swept(estate: Estate) -> list[Found]:
     [("stop", "stop", "RUNNING"), ("delete", "delete", "RUNNING"), ("destroy", "destroy", "RUNNING")],
 )
 async def test_an_action_that_fails_leads_back_where_it_came_from_here_and_outside(
-    estate: Estate, action: str, verb: str, back: str
+    site: MachineSite, action: str, verb: str, back: str
 ) -> None:
-    await estate.with_machine()
-    db = estate.machine()
-    await estate.seed(db, "add-disk", disk="d1")
-    await estate.fault("fail", db, verb=verb, message="out of order")
-    outcome = await estate.do(db, action)
+    await site.with_machine()
+    db = site.machine()
+    await site.seed(db, "add-disk", disk="d1")
+    await site.fault("fail", db, verb=verb, message="out of order")
+    outcome = await site.do(db, action)
     assert (outcome.result, outcome.status) == (Result.FAILED, back)
     assert "out of order" in outcome.message
-    view = await estate.see(db)
+    view = await site.see(db)
     assert (view.status, "out of order" in view.error) == (back, True)
-    await estate.heal_faults()
-    state = (await estate.hypervisor.describe(db)).state
+    await site.heal_faults()
+    state = (await site.hypervisor.describe(db)).state
     assert state == "running"  # stopped, perhaps in the bin, and brought back
 
 
-async def test_a_creation_that_fails_leaves_a_record_that_can_be_deployed_again(estate: Estate) -> None:
-    await estate.with_machine("other")
-    db = estate.machine()
-    await estate.fault("fail", db, verb="create", message="no room", times=1)
-    outcome = await estate.do(db, "create", image=estate.name, node=f"{estate.name}-1")
+async def test_a_creation_that_fails_leaves_a_record_that_can_be_deployed_again(site: MachineSite) -> None:
+    await site.with_machine("other")
+    db = site.machine()
+    await site.fault("fail", db, verb="create", message="no room", times=1)
+    outcome = await site.do(db, "create", image=site.name, node=f"{site.name}-1")
     assert (outcome.result, outcome.status) == (Result.FAILED, "VIRTUAL")
-    assert await estate.to(db, "deploy") == "RUNNING"
-    await estate.at_rest()
+    assert await site.to(db, "deploy") == "RUNNING"
+    await site.at_rest()
 
 
 @pytest.mark.parametrize("action", ["delete", "destroy"])
-async def test_what_a_failed_creation_leaves_can_be_removed_without_force(estate: Estate, action: str) -> None:
-    await estate.with_machine("other")
-    specs: dict[str, dict[str, Any]] = {estate.machine(): {"image": estate.name}, estate.disk(): {}}
+async def test_what_a_failed_creation_leaves_can_be_removed_without_force(site: MachineSite, action: str) -> None:
+    await site.with_machine("other")
+    specs: dict[str, dict[str, Any]] = {site.machine(): {"image": site.name}, site.disk(): {}}
     for path, spec in specs.items():
-        await estate.fault("fail", path, verb="create", times=1)
-        assert (await estate.do(path, "create", **spec)).result is Result.FAILED
-        assert await estate.to(path, action) == "DESTROYED"
-        assert {"bin", "until"}.isdisjoint((await estate.see(path)).info)
-    await estate.at_rest()
+        await site.fault("fail", path, verb="create", times=1)
+        assert (await site.do(path, "create", **spec)).result is Result.FAILED
+        assert await site.to(path, action) == "DESTROYED"
+        assert {"bin", "until"}.isdisjoint((await site.see(path)).info)
+    await site.at_rest()
 
 
-async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(estate: Estate) -> None:
+async def test_what_a_failed_creation_made_all_the_same_goes_with_its_record(site: MachineSite) -> None:
     """The answer was lost and the hypervisor did not listen any more: outside, the machine is there."""
-    await estate.with_machine("other")
-    db, spec = estate.machine(), {"image": estate.name, "memory": 1, "node": f"{estate.name}-1"}
-    await estate.fault("fail", db, verb="create", times=1)
-    assert (await estate.do(db, "create", **spec)).status == "VIRTUAL"
-    await estate.hypervisor.perform("create", Order(db, "machine", f"{db}, late", spec))
-    assert await estate.to(db, "delete") == "DESTROYED"
-    assert (await estate.hypervisor.describe(db)).state == "absent"
-    await estate.at_rest()
+    await site.with_machine("other")
+    db, spec = site.machine(), {"image": site.name, "memory": 1, "node": f"{site.name}-1"}
+    await site.fault("fail", db, verb="create", times=1)
+    assert (await site.do(db, "create", **spec)).status == "VIRTUAL"
+    await site.hypervisor.perform("create", HypervisorOrder(db, "machine", f"{db}, late", spec))
+    assert await site.to(db, "delete") == "DESTROYED"
+    assert (await site.hypervisor.describe(db)).state == "absent"
+    await site.at_rest()
 
 
 @pytest.mark.parametrize("kind", ["lose-answer", "throttle", "unavailable"])
-async def test_what_was_not_answered_is_asked_again_and_done_once(estate: Estate, kind: str) -> None:
-    await estate.with_machine()
-    db = estate.machine()
-    effects = await estate.hypervisor.effects(db)
-    await estate.fault(kind, db, verb="reboot", times=2)
-    assert await estate.to(db, "reboot") == "RUNNING"
-    assert await estate.hypervisor.effects(db) == effects + 1
+async def test_what_was_not_answered_is_asked_again_and_done_once(site: MachineSite, kind: str) -> None:
+    await site.with_machine()
+    db = site.machine()
+    effects = await site.hypervisor.effects(db)
+    await site.fault(kind, db, verb="reboot", times=2)
+    assert await site.to(db, "reboot") == "RUNNING"
+    assert await site.hypervisor.effects(db) == effects + 1
 
 
-async def test_a_cancelled_action_goes_back_here_and_outside(estate: Estate) -> None:
-    await estate.with_machine()
-    db = estate.machine()
-    await estate.hang(db, "destroy")
-    destroy = await estate.admitted(db, "destroy")  # stopped and in the bin by the time it hangs
-    await estate.hanging(db)
-    await estate.asking.cancel(db)
-    assert (await estate.outcome(destroy)).result is Result.CANCELLED
-    assert await estate.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
-    await estate.at_rest()
+async def test_a_cancelled_action_goes_back_here_and_outside(site: MachineSite) -> None:
+    await site.with_machine()
+    db = site.machine()
+    await site.hang(db, "destroy")
+    destroy = await site.admitted(db, "destroy")  # stopped and in the bin by the time it hangs
+    await site.hanging(db)
+    await site.asking.cancel(db)
+    assert (await site.outcome(destroy)).result is Result.CANCELLED
+    assert await site.hypervisor.told(db) == ["create", "stop", "delete", "restore", "start"]
+    await site.at_rest()
 
 
-async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(estate: Estate) -> None:
+async def test_a_cancel_that_comes_when_the_end_was_written_undoes_nothing(site: MachineSite) -> None:
     """As after a death between finish and Temporal's hearing of it: the next worker meets the cancel before finish."""
-    await estate.with_machine()
-    db = estate.machine()
-    await estate.hang(db, "delete")
-    delete = await estate.admitted(db, "delete")
-    await estate.hanging(db)
-    mine = {"epoch": (await estate.see(db)).epoch, "run": (await estate.service.inventory.holds(db))[0].run, "path": db}
-    await estate.service.inventory.finish(Ending(**mine, result=Result.SUCCEEDED, at=datetime.now(UTC)))
-    await estate.asking.cancel(db)
-    outcome = await estate.outcome(delete)
+    await site.with_machine()
+    db = site.machine()
+    await site.hang(db, "delete")
+    delete = await site.admitted(db, "delete")
+    await site.hanging(db)
+    mine = {"epoch": (await site.see(db)).epoch, "run": (await site.service.inventory.holds(db))[0].run, "path": db}
+    await site.service.inventory.finish(Ending(**mine, result=Result.SUCCEEDED, at=datetime.now(UTC)))
+    await site.asking.cancel(db)
+    outcome = await site.outcome(delete)
     assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "DELETED")
-    assert await estate.hypervisor.told(db) == ["create", "stop"]
+    assert await site.hypervisor.told(db) == ["create", "stop"]
 
 
-async def test_what_cannot_be_undone_any_more_is_called_what_it_is(estate: Estate) -> None:
-    await estate.with_machine()
-    db, disk = estate.machine(), estate.disk()
-    await estate.seed(db, "add-disk", disk="d1")
-    await estate.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
-    destroy = await estate.admitted(db, "destroy")
+async def test_what_cannot_be_undone_any_more_is_called_what_it_is(site: MachineSite) -> None:
+    await site.with_machine()
+    db, disk = site.machine(), site.disk()
+    await site.seed(db, "add-disk", disk="d1")
+    await site.fault("lose-answer", db, verb="destroy")  # done, but nobody hears of it
+    destroy = await site.admitted(db, "destroy")
     async with asyncio.timeout(PATIENCE):
-        while "destroy" not in await estate.hypervisor.told(db):
+        while "destroy" not in await site.hypervisor.told(db):
             await asyncio.sleep(0.02)
-    await estate.asking.cancel(db)
-    outcome = await estate.outcome(destroy)
+    await site.asking.cancel(db)
+    outcome = await site.outcome(destroy)
     assert (outcome.result, outcome.status) == (Result.CANCELLED, "DESTROYED")
-    assert await estate.status(disk) == "DESTROYED"
-    await estate.heal_faults()
-    await estate.at_rest()
+    assert await site.status(disk) == "DESTROYED"
+    await site.heal_faults()
+    await site.at_rest()
 
 
-async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(estate: Estate) -> None:
-    await estate.with_machine("other")
-    db = estate.machine()
-    await estate.fault("lose-answer", db, verb="create")
-    await estate.admitted(db, "create", image=estate.name, node=f"{estate.name}-1")
+async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(site: MachineSite) -> None:
+    await site.with_machine("other")
+    db = site.machine()
+    await site.fault("lose-answer", db, verb="create")
+    await site.admitted(db, "create", image=site.name, node=f"{site.name}-1")
     async with asyncio.timeout(PATIENCE):
-        while "create" not in await estate.hypervisor.told(db):
+        while "create" not in await site.hypervisor.told(db):
             await asyncio.sleep(0.02)
-    await estate.asking.client.get_workflow_handle(db).terminate("an operator")
-    await swept(estate)
-    await estate.heal_faults()
-    assert await estate.status(db) == "VIRTUAL"
-    assert await estate.to(estate.account, "destroy", cascade=True) == "DESTROYED"
-    assert await estate.hypervisor.below(estate.account) == []
-    await estate.at_rest()
+    await site.asking.client.get_workflow_handle(db).terminate("an operator")
+    await swept(site)
+    await site.heal_faults()
+    assert await site.status(db) == "VIRTUAL"
+    assert await site.to(site.account, "destroy", cascade=True) == "DESTROYED"
+    assert await site.hypervisor.below(site.account) == []
+    await site.at_rest()
 
 
-async def test_a_forced_action_takes_over_a_running_one(estate: Estate) -> None:
-    await estate.with_machine()
-    db = estate.machine()
-    await estate.hang(db, "pause")
-    await estate.admitted(db, "pause")
-    await estate.hanging(db)
-    assert await estate.to(db, "stop", force=True) == "HALTED"
-    await estate.at_rest()
+async def test_a_forced_action_takes_over_a_running_one(site: MachineSite) -> None:
+    await site.with_machine()
+    db = site.machine()
+    await site.hang(db, "pause")
+    await site.admitted(db, "pause")
+    await site.hanging(db)
+    assert await site.to(db, "stop", force=True) == "HALTED"
+    await site.at_rest()
 
 
 # An operator terminates the workflow in the Web UI, at each step of an action.
@@ -176,63 +176,63 @@ async def test_a_forced_action_takes_over_a_running_one(estate: Estate) -> None:
     ],
 )
 async def test_an_action_terminated_at_any_step_is_healed_and_reported(
-    estate: Estate, action: str, hung: str, verb: str, during: str, outside: str
+    site: MachineSite, action: str, hung: str, verb: str, during: str, outside: str
 ) -> None:
-    await estate.with_machine()
-    db, disk = estate.machine(), estate.disk()
-    await estate.seed(db, "add-disk", disk="d1")
+    await site.with_machine()
+    db, disk = site.machine(), site.disk()
+    await site.seed(db, "add-disk", disk="d1")
     stuck = {"machine": db, "disk": disk}[hung]
-    await estate.hang(stuck, verb)
-    await estate.admitted(db, action)
-    await estate.hanging(stuck)
-    [slow] = await swept(estate)  # it lives: reported, and left alone
-    assert (slow.finding, slow.status, await estate.status(db)) == (Finding.SLOW, during, during)
-    await estate.asking.client.get_workflow_handle(db).terminate("an operator, in the Web UI")
-    [found] = await swept(estate)
-    assert (found.path, found.action, found.finding, found.to) == (db, action, Finding.HEALED, "RUNNING")
+    await site.hang(stuck, verb)
+    await site.admitted(db, action)
+    await site.hanging(stuck)
+    [slow] = await swept(site)  # it lives: reported, and left alone
+    assert (slow.finding, slow.status, await site.status(db)) == (HealFinding.SLOW, during, during)
+    await site.asking.client.get_workflow_handle(db).terminate("an operator, in the Web UI")
+    [found] = await swept(site)
+    assert (found.path, found.action, found.finding, found.to) == (db, action, HealFinding.HEALED, "RUNNING")
     assert found.provider == outside  # what became of the work is said, not guessed
-    assert await estate.status(disk) in ("ASSIGNED", "DESTROYED")
-    holds = [hold for hold in await estate.service.inventory.holds() if estate.name in hold.path]
+    assert await site.status(disk) in ("ASSIGNED", "DESTROYED")
+    holds = [hold for hold in await site.service.inventory.holds() if site.name in hold.path]
     assert holds == []
-    assert await swept(estate) == []
-    assert await estate.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
-    await estate.at_rest()
+    assert await swept(site) == []
+    assert await site.to(db, "destroy") == "DESTROYED"  # and goes on from wherever it was
+    await site.at_rest()
 
 
 async def test_what_a_terminated_creation_left_outside_is_told_and_taken_up_when_asked_for_again(
-    estate: Estate,
+    site: MachineSite,
 ) -> None:
-    node = await left_node(estate)
-    [found] = await swept(estate)
-    assert (found.path, found.finding, found.to, found.provider) == (node, Finding.HEALED, "None", "enabled")
-    assert await estate.to(node, "create", memory=10) == "ENABLED"
-    assert (await estate.hypervisor.describe(node)).state == "enabled"
+    node = await left_node(site)
+    [found] = await swept(site)
+    assert (found.path, found.finding, found.to, found.provider) == (node, HealFinding.HEALED, "None", "enabled")
+    assert await site.to(node, "create", memory=10) == "ENABLED"
+    assert (await site.hypervisor.describe(node)).state == "enabled"
 
 
-async def test_a_terminated_migration_is_healed_and_no_status_ever_showed_it(estate: Estate) -> None:
-    await estate.with_machine(nodes=2)
-    db = estate.machine()
-    await estate.hang(db, "migrate")
-    await estate.admitted(db, "migrate", node=f"{estate.name}-2")
-    await estate.hanging(db)
-    await estate.asking.client.get_workflow_handle(f"{db}::migrate").terminate("an operator")
-    [found] = await swept(estate)
-    assert (found.path, found.action, found.finding, found.to) == (db, "migrate", Finding.HEALED, "RUNNING")
-    await estate.at_rest()
+async def test_a_terminated_migration_is_healed_and_no_status_ever_showed_it(site: MachineSite) -> None:
+    await site.with_machine(nodes=2)
+    db = site.machine()
+    await site.hang(db, "migrate")
+    await site.admitted(db, "migrate", node=f"{site.name}-2")
+    await site.hanging(db)
+    await site.asking.client.get_workflow_handle(f"{db}::migrate").terminate("an operator")
+    [found] = await swept(site)
+    assert (found.path, found.action, found.finding, found.to) == (db, "migrate", HealFinding.HEALED, "RUNNING")
+    await site.at_rest()
 
 
-async def test_a_terminated_cascade_is_healed_with_everything_that_went_along(estate: Estate) -> None:
-    await estate.with_machine("a", "b")
-    await estate.hang(estate.machine("b"), "delete")
-    await estate.admitted(estate.space(), "delete", cascade=True)
-    await estate.hanging(estate.machine("b"))
-    await estate.asking.client.get_workflow_handle(estate.space()).terminate("an operator")
-    [found] = await swept(estate)
-    assert (found.path, found.finding, found.to) == (estate.space(), Finding.HEALED, "DEPLOYED")
+async def test_a_terminated_cascade_is_healed_with_everything_that_went_along(site: MachineSite) -> None:
+    await site.with_machine("a", "b")
+    await site.hang(site.machine("b"), "delete")
+    await site.admitted(site.space(), "delete", cascade=True)
+    await site.hanging(site.machine("b"))
+    await site.asking.client.get_workflow_handle(site.space()).terminate("an operator")
+    [found] = await swept(site)
+    assert (found.path, found.finding, found.to) == (site.space(), HealFinding.HEALED, "DEPLOYED")
     for name in "ab":
-        assert await estate.status(estate.machine(name)) == "RUNNING"
-    assert await estate.to(estate.space(), "delete", cascade=True) == "DELETED"
-    await estate.at_rest()
+        assert await site.status(site.machine(name)) == "RUNNING"
+    assert await site.to(site.space(), "delete", cascade=True) == "DELETED"
+    await site.at_rest()
 
 
 ALWAYS_POSSIBLE = ("reboot", "reset", "migrate")  # of a machine that runs, and they leave it running
@@ -240,19 +240,19 @@ ANYTHING = (*ALWAYS_POSSIBLE, "start", "pause", "resume", "stop", "delete", "res
 
 
 @pytest.mark.parametrize("actions", [ALWAYS_POSSIBLE, ANYTHING], ids=["always possible", "anything"])
-async def test_two_hundred_users_hammer_one_machine(estate: Estate, actions: tuple[str, ...]) -> None:
+async def test_two_hundred_users_hammer_one_machine(site: MachineSite, actions: tuple[str, ...]) -> None:
     """Whoever comes while another acts gets a 409; only what the table forbids at that moment is refused otherwise."""
-    await estate.with_machine(nodes=2)
-    db, table = estate.machine(), TABLES["machine"]
+    await site.with_machine(nodes=2)
+    db, table = site.machine(), TABLES["machine"]
     chance = random.Random(7)
     forbidden = {Category.NOT_ALLOWED} if actions is ANYTHING else set()
 
     async def one(action: str) -> tuple[str, object]:
         await asyncio.sleep(chance.random() * 2)
-        ticket = await estate.ask(db, action)
+        ticket = await site.ask(db, action)
         if ticket.admission.refusal:
             return "refused", ticket.admission.refusal
-        return "ran", await estate.outcome(ticket)
+        return "ran", await site.outcome(ticket)
 
     ends = await asyncio.gather(*(one(chance.choice(actions)) for _ in range(200)))
     refusals = [end for word, end in ends if word == "refused"]
@@ -262,8 +262,8 @@ async def test_two_hundred_users_hammer_one_machine(estate: Estate, actions: tup
         assert refusal.category in {Category.CONFLICT, *forbidden}  # type: ignore[attr-defined]
         if refusal.category is Category.CONFLICT:  # type: ignore[attr-defined]
             assert refusal.message.startswith("409 Conflict")  # type: ignore[attr-defined]
-    assert await estate.status(db) in table.stable
-    lines = [line for line in await estate.history(db) if line.action not in table.hidden]
+    assert await site.status(db) in table.stable
+    lines = [line for line in await site.history(db) if line.action not in table.hidden]
     for earlier, later in pairwise(lines):  # one after the other, never two at once
         assert earlier.to == later.source
-    await estate.at_rest()
+    await site.at_rest()

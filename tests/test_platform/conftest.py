@@ -10,22 +10,22 @@ import pytest
 
 from client.connection import connect_temporal
 from store.engine import Database
-from tests.premises import fresh_database
-from tests.test_platform.nursery import Nursery
+from tests.stack import fresh_database
+from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import Site
 from workers import embedded
 from workers.plugin import plugin
 
 
 @pytest.fixture(scope="session")
-async def nursery() -> AsyncIterator[Nursery]:
-    opened = await Nursery.open()
+async def forkserver() -> AsyncIterator[ForkServer]:
+    opened = await ForkServer.open()
     yield opened
     await opened.close()
 
 
 @asynccontextmanager
-async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
+async def opened(home: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Site]:
     """A site that ends, with all its workers, when the block does."""
     url = fresh_database(postgres_url)
     server = await embedded.start(home)
@@ -38,7 +38,7 @@ async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterat
         "RATCHET_SIMULATED_LATENCY": "0",
         "RATCHET_DRAIN": "1",
     }
-    site = Site(home, server, client, Database(url), Database(url), nursery, environment)
+    site = Site(home, server, client, Database(url), Database(url), forkserver, environment)
     try:
         yield site
     finally:
@@ -50,6 +50,6 @@ async def opened(home: Path, postgres_url: str, nursery: Nursery) -> AsyncIterat
 
 
 @pytest.fixture
-async def site(tmp_path: Path, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
-    async with opened(tmp_path, postgres_url, nursery) as found:
+async def site(tmp_path: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Site]:
+    async with opened(tmp_path, postgres_url, forkserver) as found:
         yield found

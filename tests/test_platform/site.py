@@ -14,13 +14,13 @@ from typing import Any
 from temporalio.client import Client
 
 from client.actions import ActionClient, Ticket
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.model import Outcome, Request
 from providers.simulated import SimulatedCloud, Vm
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
-from tests.test_platform.nursery import Child, Nursery
+from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
 
@@ -58,7 +58,7 @@ class Site:
     client: Client
     database: Database
     clouds: Database
-    nursery: Nursery
+    forkserver: ForkServer
     environment: dict[str, str] = field(default_factory=dict)
     workers: list[Worker] = field(default_factory=list)
 
@@ -91,12 +91,12 @@ class Site:
 
     async def hang(self, verb: str, seconds: float, vm: str = "aws0-1") -> None:
         """The next such call for this VM takes its time."""
-        await self.cloud.add_fault(Fault(kind=Kind.HANG, vm=vm, verb=verb, times=1, seconds=seconds))
+        await self.cloud.add_fault(Fault(kind=FaultKind.HANG, vm=vm, verb=verb, times=1, seconds=seconds))
 
     async def until_hanging(self) -> None:
         """Until the call that hangs has been made."""
         async with asyncio.timeout(PATIENCE):
-            while any(fault.kind is Kind.HANG for fault in await self.cloud.faults()):
+            while any(fault.kind is FaultKind.HANG for fault in await self.cloud.faults()):
                 await asyncio.sleep(0.02)
 
     async def start(self, *words: str, cwd: Path | None = None, **more: str) -> Worker:
@@ -112,7 +112,7 @@ class Site:
                     *program, *command, cwd=cwd, env=variables, stdout=file, stderr=file
                 )
         else:
-            process = await self.nursery.start(command, variables, log)
+            process = await self.forkserver.start(command, variables, log)
         self.workers.append(Worker(process, log))
         return self.workers[-1]
 
@@ -129,7 +129,7 @@ class Site:
     async def starter(self, *words: str, **more: str) -> tuple[int, str]:
         """One command in a process of its own: its code, and all that it said."""
         log = self.home / "command.log"
-        child = await self.nursery.start(list(words), os.environ | self.environment | more, log)
+        child = await self.forkserver.start(list(words), os.environ | self.environment | more, log)
         return await child.wait(), log.read_text()
 
     async def kill(self, worker: Worker) -> None:

@@ -29,7 +29,7 @@ from starter.stack import attribute_types
 from store import engine
 from store.migrate import newest
 from tests.patience import PATIENCE
-from tests.premises import Premises
+from tests.stack import ActionStack
 from tests.test_cli.shell import Cli
 from tests.test_platform import gates
 from tests.test_platform.gates import Authority
@@ -70,7 +70,7 @@ class Clinic:
 
 
 @pytest.fixture(scope="module")
-async def namespaces(on_sqlite: Premises) -> list[str]:
+async def namespaces(on_sqlite: ActionStack) -> list[str]:
     """Two: one that is set up, and one in which nothing is."""
     client = on_sqlite.client
     names = [f"clinic-{uuid.uuid4().hex[:8]}" for _ in range(2)]

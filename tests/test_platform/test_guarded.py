@@ -21,10 +21,10 @@ from domain.model import Request, Result
 from domain.wire import companion
 from store.inventory import SqlInventory
 from tests.test_platform.conftest import opened
-from tests.test_platform.nursery import Nursery
+from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site
 from tests.test_platform.test_payloads import NEW, OLD, write
-from tests.test_store.scene import dumped
+from tests.test_store.driver import dumped
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -67,10 +67,10 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 async def guarded(
-    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, nursery: Nursery
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Guarded]:
     home = tmp_path_factory.mktemp("guarded")
-    async with opened(home, postgres_url, nursery) as site:
+    async with opened(home, postgres_url, forkserver) as site:
         keys = write(home / "keys.yaml", "old", old=OLD)
         url = sa.make_url(site.environment["RATCHET_STORE_URL"]).set(password=PASSWORD)
         site.environment |= {

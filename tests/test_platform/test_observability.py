@@ -16,10 +16,10 @@ import pytest
 
 from domain import metrics
 from domain.model import Request
-from providers.ports import free_port
+from providers.sockets import free_port
 from tests.test_platform.collector import Seen, collecting
 from tests.test_platform.conftest import opened
-from tests.test_platform.nursery import Nursery
+from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site
 
 WEB = "ns:default:mci:web"
@@ -43,10 +43,10 @@ class Watched:
 
 @pytest.fixture(scope="module")
 async def watched(
-    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, nursery: Nursery
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
 ) -> AsyncIterator[Watched]:
     with collecting() as collector:
-        async with opened(tmp_path_factory.mktemp("watched"), postgres_url, nursery) as site:
+        async with opened(tmp_path_factory.mktemp("watched"), postgres_url, forkserver) as site:
             port = free_port()
             site.environment["RATCHET_TRACES"] = collector.url
             async with site.worker(RATCHET_METRICS=f"127.0.0.1:{port}") as worker:

@@ -12,7 +12,7 @@ import pytest
 from client.actions import ActionClient
 from client.connection import connect_temporal
 from domain.errors import StoreUnavailable
-from domain.faults import Fault, Kind
+from domain.faults import Fault, FaultKind
 from domain.model import Outcome, Result
 from tests.test_platform.postgres import Postgres
 from tests.user import User, spec
@@ -45,7 +45,7 @@ async def user(tmp_path: Path, postgres: Postgres) -> AsyncIterator[User]:
 
 
 async def slow(user: User, vm: str, verb: str) -> None:
-    await user.service.simulated["aws"].add_fault(Fault(kind=Kind.HANG, vm=vm, verb=verb, times=1, seconds=1.5))
+    await user.service.simulated["aws"].add_fault(Fault(kind=FaultKind.HANG, vm=vm, verb=verb, times=1, seconds=1.5))
 
 
 async def test_actions_outlive_an_outage_of_the_store_and_end_soon_after_it(user: User, postgres: Postgres) -> None:

@@ -94,7 +94,7 @@ async def test_a_worker_is_told_what_it_cannot_decrypt_only_where_anything_is_ta
     worker = patient(of("b", b=NEW))
     assert await worker.decode([ours], [Any]) == ["hunter3"]
     [told] = await worker.decode([foreign], [Any])
-    assert (type(told), "encrypted with the key 'a'" in told) == (wire.Unreadable, True)
+    assert (type(told), "encrypted with the key 'a'" in told) == (wire.UnreadableMessage, True)
     for hints in (None, list[type]([str]), list[type]([dict])):
         with pytest.raises(UnreadablePayload, match="encrypted with the key 'a', which RATCHET_KEYS_FILE does not"):
             await worker.decode([foreign], hints)

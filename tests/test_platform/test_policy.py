@@ -11,7 +11,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.kinds import Program
 from domain.model import Request
-from domain.policy import Policy
+from domain.policy import AccessPolicy
 from tests.test_platform.site import ROOT
 from workers.policies import load
 
@@ -86,7 +86,7 @@ ON_BEHALF = [
     ("policy scale", "cluster", "update"),
 ]
 SHIPPED = [file for file in (ROOT / "examples").glob("*.yaml") if "\nusers:" in file.read_text()]
-NOBODY = Policy.model_validate({"roles": {}, "users": {}})
+NOBODY = AccessPolicy.model_validate({"roles": {}, "users": {}})
 
 
 def test_every_program_of_ours_has_something_that_it_may_do() -> None:
@@ -117,11 +117,11 @@ def test_programs_of_ours_may_do_what_they_are_there_for_and_no_more_whatever_a_
 
 
 def test_a_policy_that_names_a_program_of_ours_decides_what_it_may_do() -> None:
-    policy = Policy.model_validate({"roles": {}, "users": {"recycle bin": []}})
+    policy = AccessPolicy.model_validate({"roles": {}, "users": {"recycle bin": []}})
     assert not _allowed(policy, "recycle bin", AT["disk"], "destroy", False)
 
 
-def _allowed(policy: Policy, user: str, path: str, action: str, force: bool) -> bool:
+def _allowed(policy: AccessPolicy, user: str, path: str, action: str, force: bool) -> bool:
     try:
         policy.check(Request(path=path, action=action, requested_by=user, force=force))
     except Refused as refused:
@@ -146,7 +146,9 @@ def test_a_refusal_says_who_what_and_why(user: str, force: bool, words: str) -> 
 
 
 def test_without_a_star_nobody_else_may_do_anything() -> None:
-    policy = Policy.model_validate({"roles": {"all": {"kinds": ["*"], "actions": ["*"]}}, "users": {"ann": ["all"]}})
+    policy = AccessPolicy.model_validate(
+        {"roles": {"all": {"kinds": ["*"], "actions": ["*"]}}, "users": {"ann": ["all"]}}
+    )
     assert _allowed(policy, "ann", WEB, "suspend", False)
     assert not _allowed(policy, "bob", WEB, "suspend", False)
 

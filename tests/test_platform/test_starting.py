@@ -10,15 +10,17 @@ import sqlalchemy as sa
 from starter.errors import Exit
 from store.engine import Database
 from store.migrate import migrate
-from tests.premises import fresh_database
+from tests.stack import fresh_database
 from tests.test_platform.conftest import opened
-from tests.test_platform.nursery import Nursery
+from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import Site
 
 
 @pytest.fixture(scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory, postgres_url: str, nursery: Nursery) -> AsyncIterator[Site]:
-    async with opened(tmp_path_factory.mktemp("starting"), postgres_url, nursery) as found:
+async def site(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, forkserver: ForkServer
+) -> AsyncIterator[Site]:
+    async with opened(tmp_path_factory.mktemp("starting"), postgres_url, forkserver) as found:
         yield found
 
 

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from store.engine import Database
 from store.migrate import migrate
 from store.schema import metadata
-from tests.premises import fresh_database
+from tests.stack import fresh_database
 from tests.test_store.crowd import fill
-from tests.test_store.scene import Scene
+from tests.test_store.driver import StoreDriver
 
 
 @pytest.fixture(scope="session")
@@ -78,25 +78,25 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def scene(store_url: str) -> Iterator[Scene]:
+def driver(store_url: str) -> Iterator[StoreDriver]:
     """An empty inventory."""
-    scene = Scene(store_url)
-    yield scene
-    scene.close()
+    driver = StoreDriver(store_url)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture
-def rival(store_url: str) -> Iterator[Scene]:
+def rival(store_url: str) -> Iterator[StoreDriver]:
     """The same inventory as another process would have it: its own file handle or connections."""
-    scene = Scene(store_url)
-    yield scene
-    scene.close()
+    driver = StoreDriver(store_url)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture
-def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
+def pair(emptied_postgres_url: str) -> Iterator[tuple[StoreDriver, StoreDriver]]:
     """Two processes on one PostgreSQL, where a transaction can be in the middle of another one."""
-    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
+    scenes = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
     yield scenes
-    for scene in scenes:
-        scene.close()
+    for driver in scenes:
+        driver.close()

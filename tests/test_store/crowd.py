@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from store.engine import Database
-from tests.test_store.scene import NS
+from tests.test_store.driver import NS
 
 GROUPS, MEMBERS = 400, 100
 SMALL = {  # a line per cloud, region, worker, system or sweep

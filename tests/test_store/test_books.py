@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from activities.books import CloudBooks
+from activities.mci.audit import VmAudit
 from domain.model import Landing
 from domain.ports import VmFacts, VmState
-from tests.test_store.scene import FRONT_1, FRONT_2, Scene, group
-from tests.test_store.scene import WEB as MCI
+from tests.test_store.driver import FRONT_1, FRONT_2, StoreDriver, group
+from tests.test_store.driver import WEB as MCI
 
 
 class Regions:
@@ -21,31 +21,31 @@ class Regions:
         return self.there.get(region, [])
 
 
-async def audit(scene: Scene, **there: list[VmFacts]) -> tuple[list[tuple[str, str]], int]:
+async def audit(driver: StoreDriver, **there: list[VmFacts]) -> tuple[list[tuple[str, str]], int]:
     clouds: dict[str, Any] = {"aws": Regions(**there)}
 
     async def places() -> list[str]:
         return ["aws/eu1", "aws/eu2"]
 
-    findings, size = await CloudBooks(scene.inventory, clouds, places).audit("")
+    findings, size = await VmAudit(driver.inventory, clouds, places).audit("")
     return [(finding.path, finding.what) for finding in findings], size
 
 
 async def test_a_vm_that_is_as_its_record_says_is_counted_and_a_second_one_is_named_with_the_first(
-    scene: Scene,
+    driver: StoreDriver,
 ) -> None:
-    grant = await scene.grant(MCI, "create", spec={"subGroups": [group(region="eu1")]})
+    grant = await driver.grant(MCI, "create", spec={"subGroups": [group(region="eu1")]})
     for chunk in grant.chunks:
-        targets = await scene.inventory.targets(chunk)
+        targets = await driver.inventory.targets(chunk)
         landed = [Landing(each.path, "Running", {"cloud_id": f"i-{each.path[-1]}"}) for each in targets]
-        await scene.inventory.land(chunk, landed, scene.now())
-    await scene.finish(grant)
+        await driver.inventory.land(chunk, landed, driver.now())
+    await driver.finish(grant)
     mine, other = VmFacts(FRONT_1, "i-1", VmState.RUNNING), VmFacts(FRONT_2, "i-2", VmState.RUNNING)
-    assert await audit(scene, eu1=[mine, other]) == ([], 2)
+    assert await audit(driver, eu1=[mine, other]) == ([], 2)
     twin = VmFacts(FRONT_1, "i-9", VmState.RUNNING)
-    assert await audit(scene, eu1=[mine, other], eu2=[twin]) == ([(FRONT_1, "has 2 VMs in its cloud: i-1, i-9")], 3)
+    assert await audit(driver, eu1=[mine, other], eu2=[twin]) == ([(FRONT_1, "has 2 VMs in its cloud: i-1, i-9")], 3)
     off = VmFacts(FRONT_2, "i-2", VmState.STOPPED)
-    assert await audit(scene, eu1=[off]) == (
+    assert await audit(driver, eu1=[off]) == (
         [
             (FRONT_1, "is Running, but its cloud knows no such VM"),
             (FRONT_2, "is Running, but stopped in its cloud"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from domain.edge.facts import ConnectFact, LostFact, Standing
+from domain.edge.facts import ConnectFact, ConnectionStanding, LostFact
 from domain.edge.messages import CrmConnect, CrmDisconnect
 from store.edge import links
 from store.schema import objects
-from tests.test_store.scene import NOON, Scene
+from tests.test_store.driver import NOON, StoreDriver
 
 BERLIN = "org:acme:cloudlet:berlin"
 
@@ -17,42 +17,44 @@ def connect(notify_id: int, version: str = "v1") -> ConnectFact:
     return ConnectFact(cloudlet=BERLIN, said=CrmConnect(notify_id=notify_id, version=version), at=NOON)
 
 
-async def test_a_connection_whose_answer_was_lost_is_answered_alike_and_told_once(scene: Scene) -> None:
-    await scene.grant(BERLIN, "create", spec={})
+async def test_a_connection_whose_answer_was_lost_is_answered_alike_and_told_once(driver: StoreDriver) -> None:
+    await driver.grant(BERLIN, "create", spec={})
     for _ in range(2):
-        found = await scene.database.run(lambda connection: links.connected(connection, connect(1)))
-        assert (found.standing, found.address and found.address.notify_id) == (Standing.OWNED, 1)
+        found = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+        assert (found.standing, found.address and found.address.notify_id) == (ConnectionStanding.OWNED, 1)
 
 
 async def test_a_connection_at_rest_that_is_asked_again_is_acknowledged_again_without_another_line(
-    scene: Scene,
+    driver: StoreDriver,
 ) -> None:
-    grant = await scene.grant(BERLIN, "create", spec={})
-    await scene.finish(grant)
-    first = await scene.database.run(lambda connection: links.connected(connection, connect(1)))
-    lines = await scene.told(BERLIN)
-    assert first.standing is Standing.ACKED
-    assert await scene.database.run(lambda connection: links.connected(connection, connect(1))) == first
-    assert await scene.told(BERLIN) == lines
+    grant = await driver.grant(BERLIN, "create", spec={})
+    await driver.finish(grant)
+    first = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+    lines = await driver.told(BERLIN)
+    assert first.standing is ConnectionStanding.ACKED
+    assert await driver.database.run(lambda connection: links.connected(connection, connect(1))) == first
+    assert await driver.told(BERLIN) == lines
 
 
-async def test_a_connection_that_is_over_cannot_be_taken_up_again(scene: Scene) -> None:
-    await scene.finish(await scene.grant(BERLIN, "create", spec={}))
-    await scene.database.run(lambda connection: links.connected(connection, connect(1)))
+async def test_a_connection_that_is_over_cannot_be_taken_up_again(driver: StoreDriver) -> None:
+    await driver.finish(await driver.grant(BERLIN, "create", spec={}))
+    await driver.database.run(lambda connection: links.connected(connection, connect(1)))
     gone = LostFact(cloudlet=BERLIN, said=CrmDisconnect(notify_id=1), at=NOON)
-    await scene.database.run(lambda connection: links.lost(connection, gone))
-    again = await scene.database.run(lambda connection: links.connected(connection, connect(1)))
-    assert (again.standing, again.why) == (Standing.REFUSED, "notify-id 1 is not newer than 1")
+    await driver.database.run(lambda connection: links.lost(connection, gone))
+    again = await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+    assert (again.standing, again.why) == (ConnectionStanding.REFUSED, "notify-id 1 is not newer than 1")
 
 
-async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(scene: Scene) -> None:
-    grant = await scene.grant(BERLIN, "create", spec={})
-    await scene.database.run(lambda connection: links.connected(connection, connect(1)))
-    await scene.finish(grant)
+async def test_an_app_that_has_lost_its_cluster_can_still_be_deleted(driver: StoreDriver) -> None:
+    grant = await driver.grant(BERLIN, "create", spec={})
+    await driver.database.run(lambda connection: links.connected(connection, connect(1)))
+    await driver.finish(grant)
     cluster, app = f"{BERLIN}:cluster:c1", f"{BERLIN}:cluster:c1:app:shop"
     for path in (cluster, app):
-        await scene.finish(await scene.grant(path, "create", spec={}))
-    await scene.database.run(lambda connection: connection.execute(sa.delete(objects).where(objects.c.path == cluster)))
-    assert "there is no such ClusterInst" in (await scene.refusal(app, "update", spec={"replicas": 2})).message
-    await scene.finish(await scene.grant(app, "delete"))
-    assert await scene.inventory.list_objects("app", BERLIN, "", 10) == []
+        await driver.finish(await driver.grant(path, "create", spec={}))
+    await driver.database.run(
+        lambda connection: connection.execute(sa.delete(objects).where(objects.c.path == cluster))
+    )
+    assert "there is no such ClusterInst" in (await driver.refusal(app, "update", spec={"replicas": 2})).message
+    await driver.finish(await driver.grant(app, "delete"))
+    assert await driver.inventory.list_objects("app", BERLIN, "", 10) == []

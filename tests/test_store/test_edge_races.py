@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import pytest
 import sqlalchemy as sa
 
-from domain.edge.facts import AnswerFact, ConnectFact, LostFact, Standing
+from domain.edge.facts import AnswerFact, ConnectFact, ConnectionStanding, LostFact
 from domain.edge.messages import CrmConnect, CrmDisconnect, CrmResponse
 from domain.model import Ending, Grant, Move, Result
-from store import claims, endings
+from store import begin as claims
+from store import finish
 from store.edge import links
-from tests.test_store.scene import NOON, Scene, claim
+from tests.test_store.driver import NOON, StoreDriver, claim
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -25,14 +26,14 @@ CLUSTER = f"{BERLIN}:cluster:c1"
 
 
 @pytest.fixture
-def pair(emptied_postgres_url: str) -> Iterator[tuple[Scene, Scene]]:
-    scenes = (Scene(emptied_postgres_url), Scene(emptied_postgres_url))
+def pair(emptied_postgres_url: str) -> Iterator[tuple[StoreDriver, StoreDriver]]:
+    scenes = (StoreDriver(emptied_postgres_url), StoreDriver(emptied_postgres_url))
     yield scenes
-    for scene in scenes:
-        scene.close()
+    for driver in scenes:
+        driver.close()
 
 
-async def overtaken(pair: tuple[Scene, Scene], first: Work[Any], second: Work[T]) -> T:
+async def overtaken(pair: tuple[StoreDriver, StoreDriver], first: Work[Any], second: Work[T]) -> T:
     """`second` starts while `first` has decided but not committed, and is seen to wait for it."""
     one, two = pair
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -44,11 +45,11 @@ async def overtaken(pair: tuple[Scene, Scene], first: Work[Any], second: Work[T]
     return await late
 
 
-async def site(scene: Scene) -> None:
+async def site(driver: StoreDriver) -> None:
     """A cloudlet that is Ready, with its CRM connected as number 1."""
-    grant = await scene.grant(BERLIN, "create", spec={})
-    await scene.database.run(connects(1))
-    await scene.finish(grant)
+    grant = await driver.grant(BERLIN, "create", spec={})
+    await driver.database.run(connects(1))
+    await driver.finish(grant)
 
 
 def connects(notify_id: int, version: str = "v1") -> Work[Any]:
@@ -67,20 +68,20 @@ def says(state: str, notify_id: int) -> Work[Any]:
 
 def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:
     ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, **more)
-    return partial(endings.finish, ending=ending)
+    return partial(finish.finish, ending=ending)
 
 
-async def upgraded(scene: Scene) -> Work[Any]:
+async def upgraded(driver: StoreDriver) -> Work[Any]:
     """An upgrade whose new CRM is connected as number 2, about to end well."""
-    grant = await scene.grant(BERLIN, "upgrade", spec={"version": "v2"})
-    await scene.database.run(connects(2, "v2"))
-    spec = {**(await scene.inventory.get(BERLIN)).spec, "version": "v2"}
+    grant = await driver.grant(BERLIN, "upgrade", spec={"version": "v2"})
+    await driver.database.run(connects(2, "v2"))
+    spec = {**(await driver.inventory.get(BERLIN)).spec, "version": "v2"}
     ready = [Move(path=BERLIN, to=to, actor=actor) for to, actor in (("Updating", "CRMv1"), ("Ready", "CRMv2"))]
     return ends(grant, moves=[ready[0], ready[1].model_copy(update={"spec": spec})])
 
 
 async def test_a_goodbye_that_waited_for_the_end_of_an_upgrade_leaves_what_the_end_wrote(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     await site(pair[0])
     await overtaken(pair, await upgraded(pair[0]), leaves(1))
@@ -88,7 +89,9 @@ async def test_a_goodbye_that_waited_for_the_end_of_an_upgrade_leaves_what_the_e
     assert (view.status, view.info["crm"]["version"], view.info["crm"]["connected"]) == ("Ready", "v2", True)
 
 
-async def test_an_upgrade_that_waited_for_its_new_crms_goodbye_ends_offline(pair: tuple[Scene, Scene]) -> None:
+async def test_an_upgrade_that_waited_for_its_new_crms_goodbye_ends_offline(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
     await site(pair[0])
     end = await upgraded(pair[0])
     assert (await overtaken(pair, leaves(2), end)).status == "Offline"
@@ -97,7 +100,7 @@ async def test_an_upgrade_that_waited_for_its_new_crms_goodbye_ends_offline(pair
 
 
 async def test_a_goodbye_that_waited_for_the_end_of_the_last_action_takes_the_cloudlet_offline(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
@@ -105,21 +108,25 @@ async def test_a_goodbye_that_waited_for_the_end_of_the_last_action_takes_the_cl
     assert (told.owner, await pair[0].status(BERLIN)) == ("", "Offline")
 
 
-async def test_an_end_that_waited_for_a_goodbye_takes_the_cloudlet_offline(pair: tuple[Scene, Scene]) -> None:
+async def test_an_end_that_waited_for_a_goodbye_takes_the_cloudlet_offline(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "maintenance-start", spec={})
     assert (await overtaken(pair, leaves(1), ends(grant, Result.FAILED))).status == "Offline"
 
 
-async def test_a_connection_that_waited_for_the_end_of_its_cloudlet_is_refused(pair: tuple[Scene, Scene]) -> None:
+async def test_a_connection_that_waited_for_the_end_of_its_cloudlet_is_refused(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "delete")
     found = await overtaken(pair, ends(grant), connects(2))
-    assert (found.standing, found.why) == (Standing.REFUSED, f"there is no such Cloudlet: {BERLIN}")
+    assert (found.standing, found.why) == (ConnectionStanding.REFUSED, f"there is no such Cloudlet: {BERLIN}")
 
 
 async def test_a_rekey_that_waited_for_a_connection_does_not_bring_the_older_one_back(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "rekey", spec={"key": ""})
@@ -128,7 +135,7 @@ async def test_a_rekey_that_waited_for_a_connection_does_not_bring_the_older_one
 
 
 async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that_is_over(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     await site(pair[0])
     grant = await pair[0].grant(BERLIN, "upgrade", spec={"version": "v2"})
@@ -138,31 +145,31 @@ async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that
     assert await pair[0].status(BERLIN) == "UpdateError"
 
 
-async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[Scene, Scene]) -> None:
+async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     admission = await overtaken(pair, leaves(1), partial(claims.begin, claim=claim(CLUSTER, "create", spec={})))
     assert admission.refusal
     assert "it is Offline" in admission.refusal.message
 
 
-async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[Scene, Scene]) -> None:
+async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     found = await overtaken(pair, partial(claims.begin, claim=claim(CLUSTER, "create", spec={})), connects(2))
     assert found.running == [CLUSTER]
 
 
 async def test_a_connection_that_waited_for_the_end_of_an_update_keeps_what_it_wrote(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
-    scene = pair[0]
-    await site(scene)
-    await scene.finish(await scene.grant(CLUSTER, "create", spec={}))
-    grant = await scene.grant(CLUSTER, "update", spec={"nodes": 2})
+    driver = pair[0]
+    await site(driver)
+    await driver.finish(await driver.grant(CLUSTER, "create", spec={}))
+    grant = await driver.grant(CLUSTER, "update", spec={"nodes": 2})
     await overtaken(pair, ends(grant, info={"runtime": {"endpoint": "x"}}), connects(2))
-    assert (await scene.inventory.get(CLUSTER)).info["runtime"] == {"endpoint": "x"}
+    assert (await driver.inventory.get(CLUSTER)).info["runtime"] == {"endpoint": "x"}
 
 
-async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[Scene, Scene]) -> None:
+async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
     begin = partial(claims.begin, claim=claim(CLUSTER, "create", spec={}))
     admission = await overtaken(pair, begin, partial(claims.begin, claim=claim(BERLIN, "delete")))

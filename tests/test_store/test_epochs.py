@@ -9,104 +9,108 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.model import Done, Ending, Result
-from store.endings import UNKNOWN
+from store.finish import UNKNOWN
 from store.schema import actions, metadata
-from tests.test_store.scene import FRONT_1, NOON, WEB, Scene, claim, group
+from tests.test_store.driver import FRONT_1, NOON, WEB, StoreDriver, claim, group
 from tests.test_store.test_races import beginning, granted, together
 
 SAFE_IN_JSON = 2**53  # beyond it a program that reads numbers as floats confuses two of them
 MANY = 20
 
 
-async def forget(scene: Scene, epoch: int) -> None:
+async def forget(driver: StoreDriver, epoch: int) -> None:
     """The store is as it was before this action, like one that was restored."""
-    await scene.database.run(lambda connection: connection.execute(sa.delete(actions).where(actions.c.epoch >= epoch)))
+    await driver.database.run(lambda connection: connection.execute(sa.delete(actions).where(actions.c.epoch >= epoch)))
 
 
-async def test_an_epoch_is_at_least_the_clock_and_safe_in_json(scene: Scene) -> None:
+async def test_an_epoch_is_at_least_the_clock_and_safe_in_json(driver: StoreDriver) -> None:
     before = time.time_ns() // 1_000
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
     assert before - 1_000 <= grant.epoch < SAFE_IN_JSON // 4  # systems double it
 
 
-async def test_an_action_that_the_store_forgot_has_a_number_that_is_not_used_again(scene: Scene) -> None:
-    await scene.make()
-    lost = await scene.grant(FRONT_1, "suspend")
-    await forget(scene, lost.epoch)
-    await scene.database.run(lambda connection: connection.execute(sa.text("DELETE FROM locks")))
-    await scene.database.run(lambda connection: connection.execute(sa.text("UPDATE objects SET status = 'Running'")))
-    again = await scene.grant(FRONT_1, "suspend")
+async def test_an_action_that_the_store_forgot_has_a_number_that_is_not_used_again(driver: StoreDriver) -> None:
+    await driver.make()
+    lost = await driver.grant(FRONT_1, "suspend")
+    await forget(driver, lost.epoch)
+    await driver.database.run(lambda connection: connection.execute(sa.text("DELETE FROM locks")))
+    await driver.database.run(lambda connection: connection.execute(sa.text("UPDATE objects SET status = 'Running'")))
+    again = await driver.grant(FRONT_1, "suspend")
     assert again.epoch > lost.epoch
 
 
-async def test_a_clock_that_was_set_back_does_not_take_the_numbers_along(scene: Scene, rival: Scene) -> None:
-    await scene.make(WEB, group(size=MANY))
+async def test_a_clock_that_was_set_back_does_not_take_the_numbers_along(
+    driver: StoreDriver, rival: StoreDriver
+) -> None:
+    await driver.make(WEB, group(size=MANY))
     ahead = sa.update(actions).values(
         epoch=time.time_ns() // 1_000 + 3_600_000_000
     )  # as by a clock of an hour from now
-    await scene.database.run(lambda connection: connection.execute(ahead))
-    last = (await scene.dump())["actions"][-1][0]
+    await driver.database.run(lambda connection: connection.execute(ahead))
+    last = (await driver.dump())["actions"][-1][0]
     asked = [claim(f"{WEB}:vm:front-{n + 1}", "suspend") for n in range(MANY)]
-    numbers = sorted(grant.epoch for grant in granted(together([scene, rival], [beginning(each) for each in asked])))
+    numbers = sorted(grant.epoch for grant in granted(together([driver, rival], [beginning(each) for each in asked])))
     assert numbers == list(range(last + 1, last + 1 + MANY))
 
 
 async def test_a_begin_that_comes_after_anothers_has_a_higher_number_whatever_the_object(
-    scene: Scene, rival: Scene
+    driver: StoreDriver, rival: StoreDriver
 ) -> None:
     numbers = [
         (await each.grant(f"{WEB}-{n}", "create", spec={"subGroups": [group()]})).epoch
         for n in range(10)
-        for each in (scene, rival)
-        if n % 2 == (each is scene)
+        for each in (driver, rival)
+        if n % 2 == (each is driver)
     ]
     assert numbers == sorted(set(numbers))
 
 
-async def test_finish_ends_no_other_action_that_has_its_number(scene: Scene) -> None:
+async def test_finish_ends_no_other_action_that_has_its_number(driver: StoreDriver) -> None:
     """Whatever the number, run and path must be the grant's."""
-    await scene.make()
-    grant = await scene.grant(FRONT_1, "suspend")
-    before = await scene.inventory.holds()
+    await driver.make()
+    grant = await driver.grant(FRONT_1, "suspend")
+    before = await driver.inventory.holds()
     for wrong in ({"run": "of-another-store"}, {"path": f"{WEB}:vm:front-2"}):
         foreign = grant.model_copy(update=wrong)
-        outcome = await scene.inventory.finish(Ending.of(foreign, Result.SUCCEEDED, Done(), NOON))
+        outcome = await driver.inventory.finish(Ending.of(foreign, Result.SUCCEEDED, Done(), NOON))
         assert (outcome.result, outcome.message) == (Result.FAILED, UNKNOWN)
-    assert await scene.inventory.holds() == before
-    assert await scene.status(FRONT_1) == "Suspending"
-    assert (await scene.finish(grant)).path == FRONT_1
+    assert await driver.inventory.holds() == before
+    assert await driver.status(FRONT_1) == "Suspending"
+    assert (await driver.finish(grant)).path == FRONT_1
 
 
-async def test_a_run_whose_record_is_gone_ends_with_a_clear_failure_that_is_kept_as_ignored(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
-    await forget(scene, grant.epoch)
-    outcome = await scene.finish(grant)
+async def test_a_run_whose_record_is_gone_ends_with_a_clear_failure_that_is_kept_as_ignored(
+    driver: StoreDriver,
+) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
+    await forget(driver, grant.epoch)
+    outcome = await driver.finish(grant)
     assert (outcome.result, outcome.message) == (Result.FAILED, UNKNOWN)
-    assert (await scene.last(WEB)).message == f"ignored: {UNKNOWN}"
+    assert (await driver.last(WEB)).message == f"ignored: {UNKNOWN}"
 
 
-async def test_a_late_begin_of_a_dead_run_does_not_bury_the_run_that_started_later(scene: Scene) -> None:
-    await scene.make()
+async def test_a_late_begin_of_a_dead_run_does_not_bury_the_run_that_started_later(driver: StoreDriver) -> None:
+    await driver.make()
     early = claim(WEB, "suspend", run="r1", started=NOON)
     late = claim(WEB, "reboot", run="r2", started=NOON + timedelta(seconds=1))
-    alive = (await scene.inventory.begin(late)).grant
+    alive = (await driver.inventory.begin(late)).grant
     assert alive
-    admission = await scene.inventory.begin(early)
+    admission = await driver.inventory.begin(early)
     assert admission.refusal
     assert admission.refusal.category is Category.CONFLICT
     assert [holder.run for holder in admission.refusal.holders] == ["r2"]
-    assert {hold.run for hold in await scene.inventory.holds()} == {"r2"}
-    assert (await scene.inventory.get(WEB)).epoch == alive.epoch
+    assert {hold.run for hold in await driver.inventory.holds()} == {"r2"}
+    assert (await driver.inventory.get(WEB)).epoch == alive.epoch
 
 
-async def test_a_run_that_started_later_buries_the_one_before(scene: Scene) -> None:
-    await scene.make()
-    await scene.inventory.begin(claim(WEB, "suspend", run="r1", started=NOON))
-    admission = await scene.inventory.begin(claim(WEB, "reboot", run="r2", started=NOON + timedelta(seconds=1)))
+async def test_a_run_that_started_later_buries_the_one_before(driver: StoreDriver) -> None:
+    await driver.make()
+    await driver.inventory.begin(claim(WEB, "suspend", run="r1", started=NOON))
+    admission = await driver.inventory.begin(claim(WEB, "reboot", run="r2", started=NOON + timedelta(seconds=1)))
     assert admission.grant
-    assert {hold.run for hold in await scene.inventory.holds()} == {"r2"}
+    assert {hold.run for hold in await driver.inventory.holds()} == {"r2"}
 
 
 def test_every_column_that_keeps_an_epoch_is_wide_enough() -> None:

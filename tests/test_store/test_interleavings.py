@@ -18,13 +18,13 @@ import sqlalchemy as sa
 from domain import wire
 from domain.healing import Suspect
 from domain.locks import Mode
-from domain.mci.messages import Correction, Known
-from domain.model import Done, Ending, Grant, Landing, LineOrder, Move, Result, Step
-from store import claims, endings, healing, landings, lines, steps, takeover
+from domain.mci.messages import Correction, SurveyedVm
+from domain.model import Done, Ending, Grant, Landing, Move, QueueCommand, Result, Step
+from store import begin, finish, healing, land, recovery, steps, waitqueue
 from store.mci import surveys
-from tests.test_store.scene import NOON, NS, Scene, blocked, claim, group
+from tests.test_store.driver import NOON, NS, StoreDriver, blocked, claim, group
 
-Pair = tuple[Scene, Scene]
+Pair = tuple[StoreDriver, StoreDriver]
 Work = Callable[[sa.Connection], Any]
 SIZE = 5
 
@@ -56,7 +56,7 @@ def interleave(pair: Pair, first: Work, second: Work, hold: int) -> tuple[Any, A
 class Case:
     """One MCI of five VMs, and what is done to it."""
 
-    scene: Scene
+    driver: StoreDriver
     path: str
     grant: Grant | None = None
 
@@ -65,14 +65,14 @@ class Case:
         return [f"{self.path}:vm:front-{n + 1}" for n in range(SIZE)]
 
     def begin(self, action: str, path: str = "", run: str = "", **more: Any) -> Work:
-        return partial(claims.begin, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more))
+        return partial(begin.begin, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more))
 
     def correct(self, path: str, status: str = "Running", to: str = "Terminated") -> Work:
         """A cloud says something else of a VM at rest."""
-        with self.scene.database.engine.connect() as connection:
+        with self.driver.database.engine.connect() as connection:
             epoch = connection.execute(sa.text("SELECT epoch FROM objects WHERE path = :p"), {"p": path}).scalar_one()
-        known = Known(path, status, int(epoch), "None", {})
-        return partial(surveys.correct, corrections=[Correction(known, to, {}, "seen")], at=NOON)
+        known = SurveyedVm(path, status, int(epoch), "None", {})
+        return partial(surveys.apply_corrections, corrections=[Correction(known, to, {}, "seen")], at=NOON)
 
     @property
     def granted(self) -> Grant:
@@ -81,15 +81,15 @@ class Case:
 
     def land(self, to: str, some: slice = slice(None)) -> Work:
         landed = [Landing(vm, to) for vm in self.vms[some]]
-        return partial(landings.land, chunk=self.granted.chunks[0], landings=landed, at=NOON)
+        return partial(land.land, chunk=self.granted.chunks[0], landings=landed, at=NOON)
 
     def finish(self) -> Work:
         ending = Ending.of(self.granted, Result.SUCCEEDED, Done(), NOON)
-        return partial(endings.finish, ending=ending)
+        return partial(finish.finish, ending=ending)
 
-    def bury(self) -> Work:
+    def abandon(self) -> Work:
         run = f"{self.path} {self.granted.action}"
-        return partial(takeover.bury, owner=self.path, run=run, at=NOON, message="gone")
+        return partial(recovery.abandon, owner=self.path, run=run, at=NOON, message="gone")
 
 
 Prepare = Callable[[Case], Awaitable[tuple[Work, Work]]]
@@ -100,7 +100,7 @@ async def _group_and_survey(case: Case) -> tuple[Work, Work]:
 
 
 async def _group_and_survey_that_makes_one_eligible(case: Case) -> tuple[Work, Work]:
-    await case.scene.database.run(case.correct(case.vms[0], "Running", "Suspended"))
+    await case.driver.database.run(case.correct(case.vms[0], "Running", "Suspended"))
     return case.begin("suspend"), case.correct(case.vms[0], "Suspended", "Running")
 
 
@@ -113,17 +113,17 @@ async def _member_and_group(case: Case) -> tuple[Work, Work]:
 
 
 async def _under_way(case: Case, action: str = "suspend") -> None:
-    case.grant = (await case.scene.database.run(case.begin(action))).grant
+    case.grant = (await case.driver.database.run(case.begin(action))).grant
 
 
 async def _landing_and_burial(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    return case.land("Suspended"), case.bury()
+    return case.land("Suspended"), case.abandon()
 
 
 async def _burial_and_landing(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    return case.bury(), case.land("Suspended")
+    return case.abandon(), case.land("Suspended")
 
 
 async def _landing_and_takeover(case: Case) -> tuple[Work, Work]:
@@ -148,17 +148,17 @@ async def _landing_and_end(case: Case) -> tuple[Work, Work]:
 
 async def _end_and_burial(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    return case.finish(), case.bury()
+    return case.finish(), case.abandon()
 
 
 async def _burial_and_end(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    return case.bury(), case.finish()
+    return case.abandon(), case.finish()
 
 
 async def _end_and_survey(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
-    await case.scene.database.run(case.land("Suspended", slice(0, 4)))
+    await case.driver.database.run(case.land("Suspended", slice(0, 4)))
     return case.finish(), case.correct(case.vms[0], "Suspended", "Running")
 
 
@@ -171,7 +171,7 @@ async def _step_and_burial(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     move = Move(path=case.vms[0], to="Suspended", action="suspend", actor="Cloud")
     step = Step(path=case.path, epoch=case.granted.epoch, at=NOON, moves=[move])
-    return partial(steps.take, step=step), case.bury()
+    return partial(steps.apply_step, step=step), case.abandon()
 
 
 async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
@@ -179,7 +179,7 @@ async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     wrong = "UPDATE actions SET ended_at = began_at, outcome = '{}' WHERE epoch = :e"
     told = {"e": case.granted.epoch}
-    await case.scene.database.run(lambda connection: connection.execute(sa.text(wrong), told))
+    await case.driver.database.run(lambda connection: connection.execute(sa.text(wrong), told))
     path, epoch = case.vms[0], case.granted.epoch
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
     return partial(healing.heal, suspect=left, at=NOON, message="gone"), case.land("Suspended", slice(0, 1))
@@ -220,9 +220,9 @@ async def test_whatever_comes_between_two_statements_the_end_is_one_of_the_two_o
     raise AssertionError("it never ends")
 
 
-async def _case(scene: Scene, name: str) -> Case:
-    case = Case(scene, f"{NS}:mci:{name}")
-    await scene.make(case.path, group(size=SIZE))
+async def _case(driver: StoreDriver, name: str) -> Case:
+    case = Case(driver, f"{NS}:mci:{name}")
+    await driver.make(case.path, group(size=SIZE))
     return case
 
 
@@ -237,33 +237,33 @@ async def _end(pair: Pair, prepare: Prepare, name: str, order: str) -> object:
 
 async def _seen(case: Case) -> object:
     """Statuses, locks, open and ended actions and the grants kept, without what differs from try to try; all legal."""
-    scene = case.scene
-    kept = await scene.inventory.kept(case.path)
+    driver = case.driver
+    kept = await driver.inventory.kept(case.path)
     assert not kept.findings, kept.findings
     held = sorted((hold.path.removeprefix(case.path), hold.mode, hold.action) for hold in await _held(case))
-    actions = await _rows(scene, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")
+    actions = await _rows(driver, "SELECT * FROM actions WHERE path LIKE :p ORDER BY epoch", p=f"{case.path}%")
     ends = [
         (row.action, row.grant["targets"], row.grant["skipped"], row.outcome and row.outcome.get("result"))
         for row in actions
     ]
     done = [row.outcome and (row.outcome.get("done"), row.outcome.get("failed")) for row in actions]
-    return await scene.statuses(case.path), held, sorted(map(repr, ends)), sorted(map(repr, done))
+    return await driver.statuses(case.path), held, sorted(map(repr, ends)), sorted(map(repr, done))
 
 
 async def _held(case: Case) -> list[Any]:
-    return [hold for hold in await case.scene.inventory.holds(case.path) if hold.path.startswith(case.path)]
+    return [hold for hold in await case.driver.inventory.holds(case.path) if hold.path.startswith(case.path)]
 
 
-async def _rows(scene: Scene, query: str, **which: Any) -> Any:
-    return await scene.database.run(lambda connection: connection.execute(sa.text(query), which).all())
+async def _rows(driver: StoreDriver, query: str, **which: Any) -> Any:
+    return await driver.database.run(lambda connection: connection.execute(sa.text(query), which).all())
 
 
 async def test_a_line_that_is_closed_while_somebody_joins_it_knows_of_them(pair: Pair) -> None:
     """Whoever is not among those waited for is refused: nobody is in the line and unknown."""
     for hold in range(1, 20):
         case = await _case(pair[0], f"line-{hold}")
-        order = LineOrder(path=case.path, run=f"drain-{hold}", at=NOON)
-        done = interleave(pair, partial(lines.close, order=order), case.begin("suspend"), hold)
+        order = QueueCommand(path=case.path, run=f"drain-{hold}", at=NOON)
+        done = interleave(pair, partial(waitqueue.close_queue, order=order), case.begin("suspend"), hold)
         if done is None:
             assert hold > 2
             return

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.machine import Actor
 from domain.model import Grant, Landing, Move, Step
-from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Dump, Scene, group
+from domain.statetable import Actor
+from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, Dump, StoreDriver, group
 
 
 def kept(dump: Dump) -> Dump:
@@ -19,99 +19,101 @@ def kept(dump: Dump) -> Dump:
     return {name: rows for name, rows in dump.items() if name != "history"}
 
 
-async def test_targets_land_where_the_cloud_brought_them(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
-    assert await scene.land(grant, "Suspended") == 2
-    view = await scene.inventory.get(WEB, members=True)
+async def test_targets_land_where_the_cloud_brought_them(driver: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
+    assert await driver.land(grant, "Suspended") == 2
+    view = await driver.inventory.get(WEB, members=True)
     for vm in view.members:
         assert (vm.status, vm.target_action, vm.target_status) == ("Suspended", "None", "None")
         assert (vm.previous_status, vm.error) == ("Running", "")
-        line = await scene.last(vm.path)
+        line = await driver.last(vm.path)
         assert (line.actor, line.action, line.source, line.to) == ("Cloud", "suspend", "Suspending", "Suspended")
     assert view.phase == "Suspending"  # the group's own action goes on until it is finished
 
 
-async def test_a_landing_can_tell_what_is_known_now_and_what_went_wrong(scene: Scene) -> None:
-    grant = await scene.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
+async def test_a_landing_can_tell_what_is_known_now_and_what_went_wrong(driver: StoreDriver) -> None:
+    grant = await driver.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
     landings = [
         Landing(FRONT_1, "Running", info={"generation": grant.epoch, "cloudId": "i-1"}),
         Landing(FRONT_2, "Failed", error="no\nroom"),
         Landing(f"{WEB}:vm:front-3", "Failed", info={"seen": True}, error="x" * 5_000),
     ]
-    assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == 3
-    one, two, three = (await scene.inventory.get(WEB, members=True)).members
+    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 3
+    one, two, three = (await driver.inventory.get(WEB, members=True)).members
     assert (one.status, one.info, one.error) == ("Running", {"generation": grant.epoch, "cloudId": "i-1"}, "")
     assert (two.status, two.info, two.error) == ("Failed", {"generation": grant.epoch}, "no room")
     assert (three.status, three.info, len(three.error)) == ("Failed", {"seen": True}, 500)
-    assert (await scene.last(FRONT_2)).message == "no room"
+    assert (await driver.last(FRONT_2)).message == "no room"
 
 
-async def test_a_retry_finds_only_what_is_left_to_do(scene: Scene) -> None:
-    grant = await scene.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
+async def test_a_retry_finds_only_what_is_left_to_do(driver: StoreDriver) -> None:
+    grant = await driver.grant(WEB, "create", spec={"subGroups": [group(size=3)]})
     [chunk] = grant.chunks
-    await scene.inventory.land(chunk, [Landing(FRONT_2, "Running")], scene.now())
-    left = [target.path for target in await scene.inventory.targets(chunk)]
+    await driver.inventory.land(chunk, [Landing(FRONT_2, "Running")], driver.now())
+    left = [target.path for target in await driver.inventory.targets(chunk)]
     assert left == [FRONT_1, f"{WEB}:vm:front-3"]
 
 
 @pytest.mark.parametrize("told", [{}, {"info": {"cloudId": "i-1"}}], ids=["plain", "telling"])
-async def test_landing_twice_is_landing_once(scene: Scene, told: dict[str, Any]) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
+async def test_landing_twice_is_landing_once(driver: StoreDriver, told: dict[str, Any]) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
     landings = [Landing(path, "Suspended", **told) for path in (FRONT_1, FRONT_2)]
-    assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == 2
-    before = await scene.dump()
-    assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == 0
-    assert await scene.dump() == before
+    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 2
+    before = await driver.dump()
+    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 0
+    assert await driver.dump() == before
 
 
 @pytest.mark.parametrize("to", ["Resuming", "Terminating", "Sleepwalking", "None", ""])
 @pytest.mark.parametrize("told", [{}, {"error": "why"}, {"info": {}}], ids=["plain", "error", "info"])
 async def test_a_landing_where_no_row_leads_is_ignored_and_recorded(
-    scene: Scene, to: str, told: dict[str, Any]
+    driver: StoreDriver, to: str, told: dict[str, Any]
 ) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
-    before = await scene.dump()
-    assert await scene.inventory.land(grant.chunks[0], [Landing(FRONT_1, to, **told)], scene.now()) == 0
-    assert kept(await scene.dump()) == kept(before)
-    line = await scene.last(FRONT_1)
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
+    before = await driver.dump()
+    assert await driver.inventory.land(grant.chunks[0], [Landing(FRONT_1, to, **told)], driver.now()) == 0
+    assert kept(await driver.dump()) == kept(before)
+    line = await driver.last(FRONT_1)
     assert (line.source, line.to, line.message) == ("Suspending", to, "ignored: no row leads there")
 
 
 @pytest.mark.parametrize("told", [{}, {"error": "why"}, {"info": {}}], ids=["plain", "error", "info"])
-async def test_a_stale_epoch_lands_nothing_and_is_recorded_as_ignored(scene: Scene, told: dict[str, Any]) -> None:
-    await scene.make()
-    stale = await scene.grant(WEB, "suspend", run="r1")
-    fresh = await scene.grant(WEB, "reboot", run="r2")
-    before = await scene.dump()
-    assert await scene.inventory.land(stale.chunks[0], [Landing(FRONT_1, "Suspended", **told)], scene.now()) == 0
-    assert kept(await scene.dump()) == kept(before)
-    line = await scene.last(FRONT_1)
+async def test_a_stale_epoch_lands_nothing_and_is_recorded_as_ignored(
+    driver: StoreDriver, told: dict[str, Any]
+) -> None:
+    await driver.make()
+    stale = await driver.grant(WEB, "suspend", run="r1")
+    fresh = await driver.grant(WEB, "reboot", run="r2")
+    before = await driver.dump()
+    assert await driver.inventory.land(stale.chunks[0], [Landing(FRONT_1, "Suspended", **told)], driver.now()) == 0
+    assert kept(await driver.dump()) == kept(before)
+    line = await driver.last(FRONT_1)
     assert (line.action, line.to, line.message) == (
         "suspend",
         "Suspended",
         "ignored: the action no longer owns the object",
     )
     assert line.run == "r1"
-    assert await scene.land(fresh, "Running") == 2
+    assert await driver.land(fresh, "Running") == 2
 
 
-async def test_the_targets_of_a_stale_action_are_gone(scene: Scene) -> None:
-    await scene.make()
-    stale = await scene.grant(WEB, "suspend")
-    fresh = await scene.grant(WEB, "reboot")
-    assert await scene.inventory.targets(stale.chunks[0]) == []
-    assert len(await scene.inventory.targets(fresh.chunks[0])) == 2
+async def test_the_targets_of_a_stale_action_are_gone(driver: StoreDriver) -> None:
+    await driver.make()
+    stale = await driver.grant(WEB, "suspend")
+    fresh = await driver.grant(WEB, "reboot")
+    assert await driver.inventory.targets(stale.chunks[0]) == []
+    assert len(await driver.inventory.targets(fresh.chunks[0])) == 2
 
 
-async def test_landing_what_does_not_exist_is_ignored_and_recorded(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
+async def test_landing_what_does_not_exist_is_ignored_and_recorded(driver: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
     landings = [Landing(FRONT_1, "Suspended"), Landing(f"{WEB}:vm:ghost", "Suspended")]
-    assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == 1
-    assert (await scene.last(f"{WEB}:vm:ghost")).message == "ignored: the action no longer owns the object"
+    assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == 1
+    assert (await driver.last(f"{WEB}:vm:ghost")).message == "ignored: the action no longer owns the object"
 
 
 # Steps.
@@ -123,30 +125,30 @@ def step(grant: Grant, to: str, actor: str = Actor.CLOUD, **changes: Any) -> Ste
     return Step(path=path, epoch=changes.get("epoch", grant.epoch), at=NOON, moves=moves)
 
 
-async def test_a_step_that_a_row_allows_is_made_and_recorded(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(FRONT_1, "suspend")
-    assert (await scene.inventory.advance(step(grant, "Undefined"))).made
-    assert await scene.status(FRONT_1) == "Undefined"
-    line = await scene.last(FRONT_1)
+async def test_a_step_that_a_row_allows_is_made_and_recorded(driver: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(FRONT_1, "suspend")
+    assert (await driver.inventory.advance(step(grant, "Undefined"))).made
+    assert await driver.status(FRONT_1) == "Undefined"
+    line = await driver.last(FRONT_1)
     assert (line.actor, line.source, line.to, line.message) == ("Cloud", "Suspending", "Undefined", "seen")
 
 
-async def test_a_step_made_twice_is_made_once(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(FRONT_1, "suspend")
-    await scene.inventory.advance(step(grant, "Running"))
-    before = await scene.dump()
-    assert (await scene.inventory.advance(step(grant, "Running"))).made
-    assert await scene.dump() == before
+async def test_a_step_made_twice_is_made_once(driver: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(FRONT_1, "suspend")
+    await driver.inventory.advance(step(grant, "Running"))
+    before = await driver.dump()
+    assert (await driver.inventory.advance(step(grant, "Running"))).made
+    assert await driver.dump() == before
 
 
-async def test_an_action_whose_object_came_to_rest_by_a_step_can_end(scene: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(FRONT_1, "suspend")
-    await scene.inventory.advance(step(grant, "Running"))
-    outcome = await scene.finish(grant)
-    view = await scene.inventory.get(FRONT_1)
+async def test_an_action_whose_object_came_to_rest_by_a_step_can_end(driver: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(FRONT_1, "suspend")
+    await driver.inventory.advance(step(grant, "Running"))
+    outcome = await driver.finish(grant)
+    view = await driver.inventory.get(FRONT_1)
     assert (view.status, view.target_action, view.target_status) == ("Running", "None", "None")
     assert outcome.status == "Running"
 
@@ -165,15 +167,15 @@ async def test_an_action_whose_object_came_to_rest_by_a_step_can_end(scene: Scen
     ],
 )
 async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded(
-    scene: Scene, to: str, actor: str, changes: dict[str, Any], why: str
+    driver: StoreDriver, to: str, actor: str, changes: dict[str, Any], why: str
 ) -> None:
-    await scene.make()
-    grant = await scene.grant(FRONT_1, "suspend")
-    before = await scene.dump()
+    await driver.make()
+    grant = await driver.grant(FRONT_1, "suspend")
+    before = await driver.dump()
     forbidden = step(grant, to, actor, **changes)
-    assert not (await scene.inventory.advance(forbidden)).made
-    assert kept(await scene.dump()) == kept(before)
-    line = await scene.last(forbidden.path)
+    assert not (await driver.inventory.advance(forbidden)).made
+    assert kept(await driver.dump()) == kept(before)
+    line = await driver.last(forbidden.path)
     assert (line.actor, line.to, line.message) == (actor, to, f"ignored: {why}; seen")
 
 
@@ -181,45 +183,45 @@ async def test_a_step_that_is_forbidden_or_stale_changes_nothing_and_is_recorded
 
 
 @contextmanager
-def counted(scene: Scene) -> Iterator[list[str]]:
+def counted(driver: StoreDriver) -> Iterator[list[str]]:
     """The statements that are sent to the database meanwhile; one for many rows counts once."""
     sent: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
         sent.append(statement)
 
-    sa.event.listen(scene.database.engine, "before_cursor_execute", note)
+    sa.event.listen(driver.database.engine, "before_cursor_execute", note)
     yield sent
-    sa.event.remove(scene.database.engine, "before_cursor_execute", note)
+    sa.event.remove(driver.database.engine, "before_cursor_execute", note)
 
 
-async def statements_for(scene: Scene, name: str, size: int) -> tuple[int, int, int, int]:
+async def statements_for(driver: StoreDriver, name: str, size: int) -> tuple[int, int, int, int]:
     """How many statements it takes to begin, land (alike and telling) and finish an action on so many VMs."""
     path = f"ns:default:mci:{name}"
     spec = {"subGroups": [group(size=size)]}
-    with counted(scene) as create:
-        grant = await scene.grant(path, "create", spec=spec)
+    with counted(driver) as create:
+        grant = await driver.grant(path, "create", spec=spec)
     landings = [
         Landing(target.path, "Running", info={"cloudId": target.path})
         for chunk in grant.chunks
-        for target in await scene.inventory.targets(chunk)
+        for target in await driver.inventory.targets(chunk)
     ]
-    with counted(scene) as telling:
-        assert await scene.inventory.land(grant.chunks[0], landings, scene.now()) == size
-    await scene.finish(grant)
-    grant = await scene.grant(path, "suspend")
+    with counted(driver) as telling:
+        assert await driver.inventory.land(grant.chunks[0], landings, driver.now()) == size
+    await driver.finish(grant)
+    grant = await driver.grant(path, "suspend")
     alike = [Landing(landing.path, "Suspended") for landing in landings]
-    with counted(scene) as landing:
-        assert await scene.inventory.land(grant.chunks[0], alike, scene.now()) == size
-    with counted(scene) as finish:
-        outcome = await scene.finish(grant)
+    with counted(driver) as landing:
+        assert await driver.inventory.land(grant.chunks[0], alike, driver.now()) == size
+    with counted(driver) as finish:
+        outcome = await driver.finish(grant)
     assert (outcome.done, outcome.failed) == (size, 0)
     return len(create), len(telling), len(landing), len(finish)
 
 
-async def test_five_thousand_vms_take_no_more_statements_than_five(scene: Scene) -> None:
-    few = await statements_for(scene, "few", 5)
-    many = await statements_for(scene, "many", 5_000)
+async def test_five_thousand_vms_take_no_more_statements_than_five(driver: StoreDriver) -> None:
+    few = await statements_for(driver, "few", 5)
+    many = await statements_for(driver, "many", 5_000)
     # A creation has the most: begin and enrol. Two of its statements came with the lock on the place, which whoever
     # comes to it takes first: it is read, made if it is new, and read again, for each place and not for each VM.
     assert max(few) <= 20

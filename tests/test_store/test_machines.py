@@ -11,20 +11,22 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from domain.machine import NONE
-from domain.machines.model import BinEntry, BinQuery
+from domain.machines.messages import BinEntry, BinQuery
 from domain.machines.rules import stamp
 from domain.model import Admission, Ending, Grant, Request, Result
-from providers.machines import books
+from domain.statetable import NONE
+from providers.machines import state
 from providers.machines.tables import things
 from providers.simulated.tables import metadata as simulated
-from store import bins, endings, machines
-from store.riders import RIDERS, Found
+from store import finish
+from store.hooks import HOOKS, MaybeRow
+from store.machines import hooks as machines
+from store.machines import queries
 from store.schema import objects
-from tests.test_store.scene import NOON, Scene, claim
+from tests.test_store.driver import NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
 
-Pair = tuple[Scene, Scene]
+Pair = tuple[StoreDriver, StoreDriver]
 ACME, DEV = "account:acme", "account:acme:cloudspace:dev"
 DB, WEB = f"{DEV}:machine:db", f"{DEV}:machine:web"
 IMAGE, FIRST, SECOND = "image:ubuntu", "node:n1", "node:n2"
@@ -33,15 +35,15 @@ IMAGE, FIRST, SECOND = "image:ubuntu", "node:n1", "node:n2"
 def ending(grant: Grant, **info: Any) -> Callable[[sa.Connection], object]:
     told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path}
     end = Ending(**told, result=Result.SUCCEEDED, at=NOON, info=info or None)
-    return partial(endings.finish, ending=end)
+    return partial(finish.finish, ending=end)
 
 
 async def make(
-    scene: Scene, path: str, action: str = "create", left: dict[str, Any] | None = None, **spec: Any
+    driver: StoreDriver, path: str, action: str = "create", left: dict[str, Any] | None = None, **spec: Any
 ) -> None:
     """A whole action in which everything goes well."""
-    grant = await scene.grant(path, action, spec=spec or None)
-    await scene.database.run(ending(grant, **(left or {})))
+    grant = await driver.grant(path, action, spec=spec or None)
+    await driver.database.run(ending(grant, **(left or {})))
 
 
 @pytest.fixture
@@ -103,17 +105,17 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], obje
     """Let something happen between the reading of what else is to be locked and the reading of the locks."""
 
     def put(kind: str, what: Callable[[], object]) -> None:
-        rider, todo = RIDERS[kind], [what]
+        rider, todo = HOOKS[kind], [what]
         assert rider.locks
         read = rider.locks
 
-        def locks(connection: sa.Connection, request: Request, found: Found) -> Sequence[str]:
+        def locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
             paths = read(connection, request, found)
             if todo:
                 todo.pop()()
             return paths
 
-        monkeypatch.setitem(RIDERS, kind, replace(rider, locks=locks))
+        monkeypatch.setitem(HOOKS, kind, replace(rider, locks=locks))
 
     return put
 
@@ -137,7 +139,7 @@ async def test_a_delete_that_begins_while_an_attach_ends_holds_both_the_disk_and
 # Both databases.
 
 
-async def filled(scene: Scene, number: int) -> None:
+async def filled(driver: StoreDriver, number: int) -> None:
     """So many machines, ten to a node and each tenth in the bin, and nobody asked the database to count them."""
 
     def row(n: int) -> dict[str, Any]:
@@ -156,7 +158,7 @@ async def filled(scene: Scene, number: int) -> None:
         }
 
     rows = [row(n) for n in range(number)]
-    await scene.database.run(lambda connection: connection.execute(sa.insert(objects), rows))
+    await driver.database.run(lambda connection: connection.execute(sa.insert(objects), rows))
 
 
 def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]) -> str:
@@ -166,22 +168,22 @@ def plan(connection: sa.Connection, query: sa.Select[Any], asked: dict[str, Any]
     return "\n".join(" ".join(map(str, row)) for row in connection.execute(sa.text(f"{explain} {said}")))
 
 
-async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(scene: Scene) -> None:
-    await filled(scene, 5_000)
+async def test_the_room_of_a_node_is_reckoned_from_its_own_machines_alone(driver: StoreDriver) -> None:
+    await filled(driver, 5_000)
     asked = {"node": "n7", "statuses": list(map(str, machines._USING_MEMORY))}
-    assert await scene.database.run(lambda connection: connection.execute(machines._USED, asked).scalar_one()) == 18
+    assert await driver.database.run(lambda connection: connection.execute(machines._USED, asked).scalar_one()) == 18
 
 
-async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_put_off(scene: Scene) -> None:
-    await make(scene, ACME)
-    await make(scene, DEV)
-    await make(scene, IMAGE)
-    await make(scene, DEV, "delete", {"bin": 7}, retention_days=1)
-    await make(scene, IMAGE, "delete", {"bin": 8}, retention_days=1)
+async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_put_off(driver: StoreDriver) -> None:
+    await make(driver, ACME)
+    await make(driver, DEV)
+    await make(driver, IMAGE)
+    await make(driver, DEV, "delete", {"bin": 7}, retention_days=1)
+    await make(driver, IMAGE, "delete", {"bin": 8}, retention_days=1)
 
     def seen(days: float, **more: Any) -> tuple[list[BinEntry], bool, bool]:
         query = BinQuery(tenant=ACME, at=NOON + timedelta(days=days), limit=10, **more)
-        found = scene.database.run_here(partial(bins.due, query=query))
+        found = driver.database.run_here(partial(queries.due, query=query))
         return found.due, found.waiting, found.next is not None
 
     entry = BinEntry(path=DEV, number=7)
@@ -189,15 +191,15 @@ async def test_the_bin_tells_what_is_due_and_leaves_out_what_goes_along_or_is_pu
     assert seen(2) == ([entry], False, False)
     assert seen(2, busy=[ACME]) == seen(2, busy=[DEV]) == seen(2, later=[DEV]) == ([], False, False)
     assert seen(2, later=[ACME]) == ([entry], False, False)
-    await scene.grant(ACME, "delete", spec={"retention_days": 1, "cascade": True})
+    await driver.grant(ACME, "delete", spec={"retention_days": 1, "cascade": True})
     assert seen(2) == ([entry], True, False)  # the account is on its way into the bin
-    assert scene.database.run_here(bins.tenants) == [ACME, "image"]
+    assert driver.database.run_here(queries.tenants) == [ACME, "image"]
 
 
 @pytest.fixture
-def hypervisors(scene: Scene) -> Iterator[sa.Connection]:
+def hypervisors(driver: StoreDriver) -> Iterator[sa.Connection]:
     """The simulated hypervisor's tables beside ours, until the test ends."""
-    with scene.database.engine.connect() as connection, connection.begin() as transaction:
+    with driver.database.engine.connect() as connection, connection.begin() as transaction:
         simulated.create_all(connection)
         yield connection
         transaction.rollback()
@@ -210,6 +212,6 @@ def test_the_hypervisor_reckons_the_room_of_a_node_from_what_runs_there(hypervis
         for n in range(5_000)
     ]
     hypervisors.execute(sa.insert(things), rows)
-    assert books._used(hypervisors, "n7") == 10
-    asked = {"node": "n7", "states": list(books.USING_MEMORY)}
-    assert "sim_things_on_node" in plan(hypervisors, books._USED, asked)
+    assert state._used(hypervisors, "n7") == 10
+    asked = {"node": "n7", "states": list(state.USING_MEMORY)}
+    assert "sim_things_on_node" in plan(hypervisors, state._USED, asked)

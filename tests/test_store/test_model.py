@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from domain.errors import Category
-from domain.locks import wanted
-from domain.machine import NONE, Row, Ruling, StateTable, Verdict
+from domain.locks import locks_for
 from domain.mci import MCI, VM
 from domain.mci.messages import Enrol
 from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, Request, Result
 from domain.paths import parent_of
-from store import claims, endings, landings, takeover
+from domain.statetable import NONE, Row, Ruling, StateTable, Verdict
+from store import begin, finish, land, recovery
 from store.engine import Database
 from store.mci import enrolment
 from store.schema import history, locks, objects
-from tests.test_store.scene import NOON, dumped, group
+from tests.test_store.driver import NOON, dumped, group
 
 A, B = "ns:default:mci:a", "ns:default:mci:b"
 VMS = {A: [f"{A}:vm:front-1", f"{A}:vm:front-2"], B: [f"{B}:vm:front-1"]}
@@ -118,7 +118,7 @@ class Lives(RuleBasedStateMachine):
         return self.database.run_here(dumped)
 
     def ask(self, claim: Claim) -> Admission:
-        return self.database.run_here(partial(claims.begin, claim=claim))
+        return self.database.run_here(partial(begin.begin, claim=claim))
 
     @initialize()
     def create(self) -> None:
@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
             return
         names = [path for path in deed.touched if path not in VMS][: which % 3 or None]
         told = [Landing(name, to, error=error) for name in names]
-        landed = self.database.run_here(partial(landings.land, chunk=deed.grant.chunks[0], landings=told, at=NOON))
+        landed = self.database.run_here(partial(land.land, chunk=deed.grant.chunks[0], landings=told, at=NOON))
         expected = 0
         for name in names:
             thing = self.world.things[name]
@@ -211,7 +211,7 @@ class Lives(RuleBasedStateMachine):
 
     def leads(self, thing: Thing, to: str) -> bool:
         assert thing.row
-        ends = (thing.row.success(thing.came_from), thing.row.failure(thing.came_from))
+        ends = (thing.row.success_status(thing.came_from), thing.row.failure(thing.came_from))
         return to in (*ends, "Running", "Suspended", "Terminated", "Undefined")
 
     @rule(which=st.integers(0, 50), result=st.sampled_from([Result.SUCCEEDED, Result.FAILED, Result.CANCELLED]))
@@ -221,7 +221,7 @@ class Lives(RuleBasedStateMachine):
             return
         ending = Ending(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
         before = self.dump()
-        outcome = self.database.run_here(partial(endings.finish, ending=ending))
+        outcome = self.database.run_here(partial(finish.finish, ending=ending))
         if deed.ended:
             assert deed.outcome in (None, outcome)
             assert self.dump() == before
@@ -239,16 +239,16 @@ class Lives(RuleBasedStateMachine):
         own = self.world.things[deed.grant.path]
         if own.row:
             good = outcome.result in (Result.SUCCEEDED, Result.PARTIAL)
-            own.status = own.row.success(own.came_from) if good else own.row.failure(own.came_from)
+            own.status = own.row.success_status(own.came_from) if good else own.row.failure(own.came_from)
             own.row = None
 
     @rule(which=st.integers(0, 50))
-    def bury(self, which: int) -> None:
+    def abandon(self, which: int) -> None:
         deed = self.pick(which)
         if not deed:
             return
         left = 0 if deed.ended else len(self.world.owned(deed))
-        work = partial(takeover.bury, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone")
+        work = partial(recovery.abandon, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone")
         assert self.database.run_here(work) == left
         if not deed.ended:
             self.world.abandon(deed)
@@ -278,7 +278,7 @@ class Lives(RuleBasedStateMachine):
         assert held == {
             (path, mode.value, owner, deed.claim.run)
             for owner, deed in self.world.running().items()
-            for path, mode in wanted([owner]).items()
+            for path, mode in locks_for([owner]).items()
         }
 
     @invariant()
@@ -310,10 +310,10 @@ def legal_history(connection: sa.Connection) -> None:
             assert (verdict.ruling, verdict.row.during) == (Ruling.GO, to)
             came_from, doing = source, action
         elif action == "heal":
-            assert to == table.abandoned(doing, came_from)
+            assert to == table.recovery_status(doing, came_from)
         else:
             stepped = table.step(source, to, line["actor"]).ruling is Ruling.GO
-            assert stepped or table.lands(action, source, came_from, to)
+            assert stepped or table.may_land(action, source, came_from, to)
         at[line["path"]] = (to, came_from, line["epoch"], doing)
     now = {row.path: row.status for row in connection.execute(sa.select(objects.c.path, objects.c.status))}
     assert now == {path: status for path, (status, *_) in at.items()}

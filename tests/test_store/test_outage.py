@@ -11,29 +11,29 @@ import sqlalchemy as sa
 
 from domain.errors import StoreUnavailable
 from domain.model import Admission
-from store import claims, engine
+from store import begin, engine
 from store.engine import Database
-from tests.test_store.scene import FRONT_1, WEB, Scene, claim
+from tests.test_store.driver import FRONT_1, WEB, StoreDriver, claim
 
 
 @pytest.fixture
-def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def impatient(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreDriver]:
     """SQLite, waiting for others no longer than a test can."""
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
-    scene = Scene(sqlite_url)
-    yield scene
-    scene.close()
+    driver = StoreDriver(sqlite_url)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture
-def remote(emptied_postgres_url: str) -> Iterator[Scene]:
+def remote(emptied_postgres_url: str) -> Iterator[StoreDriver]:
     """PostgreSQL only."""
-    scene = Scene(emptied_postgres_url)
-    yield scene
-    scene.close()
+    driver = StoreDriver(emptied_postgres_url)
+    yield driver
+    driver.close()
 
 
-async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -> None:
+async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: StoreDriver) -> None:
     await impatient.make()
     before = await impatient.dump()
     other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
@@ -48,7 +48,7 @@ async def test_a_locked_file_is_unavailable_until_it_is_free(impatient: Scene) -
     assert (await impatient.begin(WEB, "suspend")).grant
 
 
-async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: Scene) -> None:
+async def test_a_full_disk_is_unavailable_and_loses_nothing(impatient: StoreDriver) -> None:
     spec = {"subGroups": [{"name": "big", "subGroupSize": 2_000, "csp": "aws", "region": "eu-1"}]}
     grant = (await impatient.begin("ns:default:mci:big", "create", spec=spec)).grant
     assert grant
@@ -108,7 +108,7 @@ def admit(doors: tuple[sa.Engine, str], anybody: bool) -> None:
 
 
 async def test_a_database_that_went_away_is_unavailable_until_it_is_back(
-    doors: tuple[sa.Engine, str], remote: Scene
+    doors: tuple[sa.Engine, str], remote: StoreDriver
 ) -> None:
     await remote.make()
     before = await remote.dump()
@@ -123,21 +123,21 @@ async def test_a_database_that_went_away_is_unavailable_until_it_is_back(
     assert (await remote.begin(WEB, "suspend")).grant
 
 
-async def test_connections_that_died_meanwhile_are_not_used(doors: tuple[sa.Engine, str], remote: Scene) -> None:
+async def test_connections_that_died_meanwhile_are_not_used(doors: tuple[sa.Engine, str], remote: StoreDriver) -> None:
     await remote.make()
     cut(doors)
     assert (await remote.begin(WEB, "suspend")).grant
 
 
 async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
-    doors: tuple[sa.Engine, str], remote: Scene
+    doors: tuple[sa.Engine, str], remote: StoreDriver
 ) -> None:
     await remote.make()
     before = await remote.dump()
     asked = claim(FRONT_1, "suspend", run="r1")
 
     def dying(connection: sa.Connection) -> Admission:
-        admission = claims.begin(connection, asked)
+        admission = begin.begin(connection, asked)
         cut(doors)
         return admission
 
@@ -147,7 +147,7 @@ async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
     assert (await remote.inventory.begin(asked)).grant  # the retry of the same run
 
 
-async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: Scene) -> None:
+async def test_the_reason_tells_nothing_of_what_was_being_written(impatient: StoreDriver) -> None:
     secret = claim(WEB, "suspend", reason="hunter2")
     other = sqlite3.connect(str(impatient.database.engine.url.database), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -8,24 +8,30 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from domain.permits import Limits, Terms, Wish
+from domain.permits import PermitLimits, PermitRequest, PermitTerms
 from store import permits
 from store.schema import permits as shares
-from tests.test_store.scene import Scene
+from tests.test_store.driver import StoreDriver
 from tests.test_store.test_races import together
 
-LIMITS = Limits(2, lambda _region: 6)
+LIMITS = PermitLimits(2, lambda _region: 6)
 
 
-def leasing(worker: int) -> Callable[[sa.Connection], Terms]:
-    wishes = [Wish(f"r{worker % 3}", 0, 4), Wish("r0", 0, 4)] if worker % 3 else [Wish("r0", 0, 4)]
+def leasing(worker: int) -> Callable[[sa.Connection], PermitTerms]:
+    wishes = (
+        [PermitRequest(f"r{worker % 3}", 0, 4), PermitRequest("r0", 0, 4)]
+        if worker % 3
+        else [PermitRequest("r0", 0, 4)]
+    )
     return partial(permits.exchange, cloud="aws", worker=f"w{worker}", wishes=wishes, limits=LIMITS)
 
 
-async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_caps(scene: Scene, rival: Scene) -> None:
+async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_caps(
+    driver: StoreDriver, rival: StoreDriver
+) -> None:
     for _ in range(2):  # the second time they have shares already
-        together([scene, rival], [leasing(worker) for worker in range(12)])
-        rows = await scene.database.run(lambda connection: connection.execute(sa.select(shares)).mappings().all())
+        together([driver, rival], [leasing(worker) for worker in range(12)])
+        rows = await driver.database.run(lambda connection: connection.execute(sa.select(shares)).mappings().all())
         amounts: Counter[str] = Counter()
         for row in rows:
             amounts[row["region"]] += row["amount"]
@@ -33,9 +39,9 @@ async def test_workers_that_lease_in_the_same_moment_never_get_more_than_the_cap
         assert 1 <= len(+amounts) <= 2
 
 
-async def test_a_worker_that_names_nothing_gives_everything_back(scene: Scene) -> None:
-    await scene.database.run(leasing(1))
+async def test_a_worker_that_names_nothing_gives_everything_back(driver: StoreDriver) -> None:
+    await driver.database.run(leasing(1))
     nothing = partial(permits.exchange, cloud="aws", worker="w1", wishes=[], limits=LIMITS)
-    await scene.database.run(nothing)
+    await driver.database.run(nothing)
     left = sa.select(shares.c.worker).where(shares.c.worker != "")
-    assert await scene.database.run(lambda connection: connection.execute(left).all()) == []
+    assert await driver.database.run(lambda connection: connection.execute(left).all()) == []

@@ -16,13 +16,14 @@ import sqlalchemy as sa
 
 from domain.errors import Refused
 from domain.healing import Suspect
-from domain.invariants import Reached
-from domain.model import Done, Ending, Grant, Holder, Landing, LineOrder, Move, Result, Step
-from store import claims, endings, healing, landings, lines, reading, retention, steps, takeover
+from domain.invariants import WalkPosition
+from domain.model import Done, Ending, Grant, Holder, Landing, Move, QueueCommand, Result, Step
+from store import begin as claims
+from store import finish, healing, land, queries, recovery, retention, steps, waitqueue
 from store.engine import Database
 from store.schema import pruned
 from tests.test_store.crowd import GROUPS, MEMBERS, Sent
-from tests.test_store.scene import NOON, NS, claim
+from tests.test_store.driver import NOON, NS, claim
 
 Work = Callable[[sa.Connection], Any]
 
@@ -47,23 +48,23 @@ def reads() -> dict[str, Work]:
     vm = f"{mci(7)}:vm:front-1"
     holders = [Holder(owner=vm, action="suspend", run="old-7", since=NOON)]
     return {
-        "one object": partial(reading.get, path=vm, members=False),
-        "a group": partial(reading.get, path=mci(7), members=True),
-        "a tree": partial(reading.tree, path=mci(7), troubles=10),
-        "a list": partial(reading.list_objects, kind="vm", prefix="", after=vm, limit=100),
-        "a list of one group": partial(reading.list_objects, kind="vm", prefix=mci(7), after="", limit=100),
-        "history": partial(reading.read_history, path=vm, limit=100),
-        "locks of one group": partial(reading.holds, prefix=mci(7)),
-        "is it open": partial(reading.is_open, path=vm, epoch=7),
+        "one object": partial(queries.get, path=vm, members=False),
+        "a group": partial(queries.get, path=mci(7), members=True),
+        "a tree": partial(queries.tree, path=mci(7), troubles=10),
+        "a list": partial(queries.list_objects, kind="vm", prefix="", after=vm, limit=100),
+        "a list of one group": partial(queries.list_objects, kind="vm", prefix=mci(7), after="", limit=100),
+        "history": partial(queries.read_history, path=vm, limit=100),
+        "locks of one group": partial(queries.holds, prefix=mci(7)),
+        "is it open": partial(queries.is_open, path=vm, epoch=7),
         "outcome of a run": partial(_outcome, run="run-nobody"),
-        "who is still ahead": partial(lines.still_held, holders=holders),
+        "who is still ahead": partial(waitqueue.still_held, holders=holders),
         "leftovers": healing.leftovers,
     }
 
 
 def _outcome(connection: sa.Connection, run: str) -> object:
     with pytest.raises(Refused):
-        return reading.outcome(connection, run)
+        return queries.outcome(connection, run)
     return None
 
 
@@ -82,12 +83,12 @@ def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded:
     found, admission = scans(crowded, begin(mci(1), "suspend", "asks", request_id="q-nobody"))
     assert found == []
     assert admission.grant
-    crowded.run_here(partial(takeover.bury, owner=mci(1), run="asks", at=NOON, message="over"))
+    crowded.run_here(partial(recovery.abandon, owner=mci(1), run="asks", at=NOON, message="over"))
 
 
 def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database) -> None:
     first = GROUPS * MEMBERS // 2
-    begins = Reached(status="Running", came_from="Running")._asdict()
+    begins = WalkPosition(status="Running", came_from="Running")._asdict()
     paths = [f"{mci(first // MEMBERS)}:vm:front-{n + 1}" for n in range(MEMBERS)]
 
     def pruning(connection: sa.Connection) -> int:
@@ -104,7 +105,7 @@ def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database
 
 
 def finishing(grant: Grant) -> Work:
-    return partial(endings.finish, ending=Ending.of(grant, Result.SUCCEEDED, Done(), NOON))
+    return partial(finish.finish, ending=Ending.of(grant, Result.SUCCEEDED, Done(), NOON))
 
 
 @pytest.mark.parametrize("path", [mci(11), f"{mci(12)}:vm:front-1"], ids=["group", "member"])
@@ -112,14 +113,14 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
     found, admission = scans(crowded, begin(path, "suspend", path))
     grant = admission.grant
     chunk = grant.chunks[0]
-    targets, landed = scans(crowded, partial(landings.targets, chunk=chunk))
+    targets, landed = scans(crowded, partial(land.targets, chunk=chunk))
     some = [Landing(each.path, "Suspended") for each in landed]
     one = [Landing(some[-1].path, "Suspended", error="told")]
     move = Move(path=path, to="Suspended", action="suspend", actor="Cloud")
     works: Sequence[Work] = (
-        partial(landings.land, chunk=chunk, landings=some[:-1], at=NOON),
-        partial(landings.land, chunk=chunk, landings=one, at=NOON),
-        partial(steps.take, step=Step(path=path, epoch=grant.epoch, at=NOON, moves=[move])),
+        partial(land.land, chunk=chunk, landings=some[:-1], at=NOON),
+        partial(land.land, chunk=chunk, landings=one, at=NOON),
+        partial(steps.apply_step, step=Step(path=path, epoch=grant.epoch, at=NOON, moves=[move])),
         finishing(grant),
     )
     found += targets + [each for work in works for each in scans(crowded, work)[0]]
@@ -131,9 +132,9 @@ def test_burying_uses_indexes(crowded: Database) -> None:
     crowded.run_here(begin(path, "suspend", path))
     late = partial(claims.begin, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1)))
     assert scans(crowded, late)[0] == []
-    assert scans(crowded, partial(takeover.bury, owner=path, run="later", at=NOON, message="gone"))[0] == []
+    assert scans(crowded, partial(recovery.abandon, owner=path, run="later", at=NOON, message="gone"))[0] == []
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
     assert scans(crowded, partial(healing.heal, suspect=left, at=NOON, message="gone"))[0] == []
-    order = LineOrder(path=path, run="drain", at=NOON)
-    assert scans(crowded, partial(lines.close, order=order))[0] == []
-    assert scans(crowded, partial(lines.open_again, order=order))[0] == []
+    order = QueueCommand(path=path, run="drain", at=NOON)
+    assert scans(crowded, partial(waitqueue.close_queue, order=order))[0] == []
+    assert scans(crowded, partial(waitqueue.open_queue, order=order))[0] == []

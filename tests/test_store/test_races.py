@@ -15,21 +15,21 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import Mode
-from domain.mci.messages import Correction, Enrol, Hold, Leave, Survey, Wants
-from domain.model import Admission, Claim, Ending, Grant, Landing, LineOrder, Outcome, Result
+from domain.mci.messages import ConnectionHold, Correction, Enrol, LeaveResult, PlaceNeeds, Survey
+from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, QueueCommand, Result
 from domain.ports import SHARED
-from store import claims, endings, landings, lines, takeover
+from store import begin, finish, land, recovery, waitqueue
 from store.mci import connections, enrolment, surveys
 from store.migrate import migrate
 from store.schema import actions
-from tests.test_store.scene import FRONT_1, FRONT_2, NOON, WEB, Scene, blocked, claim, group
+from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
 
 MANY = 50
 
 
-def together(scenes: list[Scene], works: list[Callable[[sa.Connection], T]]) -> list[T]:
+def together(scenes: list[StoreDriver], works: list[Callable[[sa.Connection], T]]) -> list[T]:
     """Run transactions at the same moment, each in a thread of its own, the scenes taking turns."""
     gate = Barrier(len(works))
 
@@ -42,65 +42,69 @@ def together(scenes: list[Scene], works: list[Callable[[sa.Connection], T]]) -> 
 
 
 def beginning(asked: Claim) -> Callable[[sa.Connection], Admission]:
-    return partial(claims.begin, claim=asked)
+    return partial(begin.begin, claim=asked)
 
 
 def granted(admissions: list[Admission]) -> list[Grant]:
     return [admission.grant for admission in admissions if admission.grant]
 
 
-async def test_fifty_runs_on_one_free_object_leave_one_holder_and_one_open_action(scene: Scene, rival: Scene) -> None:
+async def test_fifty_runs_on_one_free_object_leave_one_holder_and_one_open_action(
+    driver: StoreDriver, rival: StoreDriver
+) -> None:
     """Each run is the only open one when it begins, as Temporal has it: a later one knows the earlier to be dead."""
-    await scene.make()
+    await driver.make()
     works = [beginning(claim(FRONT_1, "suspend", run=f"r{n}")) for n in range(MANY)]
-    grants = granted(together([scene, rival], works))
+    grants = granted(together([driver, rival], works))
     assert len({grant.epoch for grant in grants}) == MANY
     last = max(grants, key=lambda grant: grant.epoch)
-    dump = await scene.dump()
+    dump = await driver.dump()
     assert len(dump["locks"]) == 3
     ended_at = list(actions.c.keys()).index("ended_at")
     assert [row for row in dump["actions"] if row[ended_at] is None] == [dump["actions"][-1]]  # all others have ended
-    assert (await scene.inventory.get(FRONT_1)).epoch == last.epoch
-    told = await scene.told(FRONT_1)
+    assert (await driver.inventory.get(FRONT_1)).epoch == last.epoch
+    told = await driver.told(FRONT_1)
     assert told[2:] == [("suspend", "Running", "Suspending"), ("heal", "Suspending", "Running")] * (MANY - 1) + [
         ("suspend", "Running", "Suspending")
     ]
 
 
-async def test_the_same_run_asked_fifty_times_at_once_is_granted_once(scene: Scene, rival: Scene) -> None:
-    await scene.make()
+async def test_the_same_run_asked_fifty_times_at_once_is_granted_once(driver: StoreDriver, rival: StoreDriver) -> None:
+    await driver.make()
     asked = claim(WEB, "suspend", run="r1", request_id="q1")
-    grants = granted(together([scene, rival], [beginning(asked)] * MANY))
+    grants = granted(together([driver, rival], [beginning(asked)] * MANY))
     assert len(grants) == MANY
     assert all(grant == grants[0] for grant in grants)
-    assert len((await scene.dump())["actions"]) == 2
-    assert len(await scene.told(FRONT_1)) == 3
+    assert len((await driver.dump())["actions"]) == 2
+    assert len(await driver.told(FRONT_1)) == 3
 
 
-async def test_fifty_siblings_all_go_through(scene: Scene, rival: Scene) -> None:
-    await scene.make(WEB, group(size=MANY))
+async def test_fifty_siblings_all_go_through(driver: StoreDriver, rival: StoreDriver) -> None:
+    await driver.make(WEB, group(size=MANY))
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(MANY)]
-    admissions = together([scene, rival], [beginning(claim(path, "suspend")) for path in paths])
+    admissions = together([driver, rival], [beginning(claim(path, "suspend")) for path in paths])
     assert len(granted(admissions)) == MANY
-    held = await scene.inventory.holds(WEB)
+    held = await driver.inventory.holds(WEB)
     assert {hold.path for hold in held if hold.mode is Mode.X} == set(paths)
     assert sum(hold.path == WEB and hold.mode is Mode.IX for hold in held) == MANY
 
 
-async def test_fifty_creations_in_one_namespace_all_go_through(scene: Scene, rival: Scene) -> None:
+async def test_fifty_creations_in_one_namespace_all_go_through(driver: StoreDriver, rival: StoreDriver) -> None:
     spec = {"subGroups": [group()]}
     works = [beginning(claim(f"ns:default:mci:m{n}", "create", spec=spec)) for n in range(MANY)]
-    assert len(granted(together([scene, rival], works))) == MANY
-    assert len(await scene.inventory.list_objects("mci", limit=1_000)) == MANY
+    assert len(granted(together([driver, rival], works))) == MANY
+    assert len(await driver.inventory.list_objects("mci", limit=1_000)) == MANY
 
 
 @pytest.mark.parametrize("attempt", range(3))
-async def test_a_group_against_its_members_lets_exactly_one_side_win(scene: Scene, rival: Scene, attempt: int) -> None:
-    await scene.make(WEB, group(size=20))
+async def test_a_group_against_its_members_lets_exactly_one_side_win(
+    driver: StoreDriver, rival: StoreDriver, attempt: int
+) -> None:
+    await driver.make(WEB, group(size=20))
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(20)]
     paths.insert(7 * attempt, WEB)
     asked = [claim(path, "suspend", run=path) for path in paths]
-    admissions = dict(zip(paths, together([scene, rival], [beginning(each) for each in asked]), strict=True))
+    admissions = dict(zip(paths, together([driver, rival], [beginning(each) for each in asked]), strict=True))
     group_won = admissions[WEB].grant is not None
     members = [path for path in paths if path != WEB]
     winners = {path for path in members if admissions[path].grant}
@@ -113,63 +117,65 @@ async def test_a_group_against_its_members_lets_exactly_one_side_win(scene: Scen
         named = {holder.owner for holder in admission.refusal.holders}
         assert named == {WEB} if path != WEB else named and named <= winners
     expected = {WEB} if group_won else winners
-    assert {hold.owner for hold in await scene.inventory.holds()} == expected
-    assert set((await scene.statuses()).values()) == {"Suspending"}
+    assert {hold.owner for hold in await driver.inventory.holds()} == expected
+    assert set((await driver.statuses()).values()) == {"Suspending"}
 
 
-async def test_finishing_fifty_times_at_once_ends_the_action_once(scene: Scene, rival: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
+async def test_finishing_fifty_times_at_once_ends_the_action_once(driver: StoreDriver, rival: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
     endings_ = [
         Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.FAILED, message=f"by {n}", at=NOON)
         for n in range(MANY)
     ]
-    outcomes = together([scene, rival], [partial(endings.finish, ending=ending) for ending in endings_])
+    outcomes = together([driver, rival], [partial(finish.finish, ending=ending) for ending in endings_])
     assert all(outcome == outcomes[0] for outcome in outcomes)
-    assert len(await scene.told(FRONT_1)) == 4
+    assert len(await driver.told(FRONT_1)) == 4
 
 
-async def test_landing_the_same_twenty_times_at_once_lands_it_once(scene: Scene, rival: Scene) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
+async def test_landing_the_same_twenty_times_at_once_lands_it_once(driver: StoreDriver, rival: StoreDriver) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
     alike = [Landing(FRONT_1, "Suspended"), Landing(FRONT_2, "Suspended")]
-    work = partial(landings.land, chunk=grant.chunks[0], landings=alike, at=NOON)
-    assert sorted(together([scene, rival], [work] * 20)) == [0] * 19 + [2]
-    assert len(await scene.told(FRONT_1)) == 4
+    work = partial(land.land, chunk=grant.chunks[0], landings=alike, at=NOON)
+    assert sorted(together([driver, rival], [work] * 20)) == [0] * 19 + [2]
+    assert len(await driver.told(FRONT_1)) == 4
 
 
-async def test_ending_against_burying_gives_one_end(scene: Scene, rival: Scene) -> None:
-    await scene.make(WEB, group(size=10))
+async def test_ending_against_burying_gives_one_end(driver: StoreDriver, rival: StoreDriver) -> None:
+    await driver.make(WEB, group(size=10))
     for n in range(10):
         path = f"{WEB}:vm:front-{n + 1}"
-        grant = await scene.grant(path, "suspend", run=f"r{n}")
+        grant = await driver.grant(path, "suspend", run=f"r{n}")
         ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=NOON)
         works: list[Callable[[sa.Connection], Outcome | int]] = [
-            partial(endings.finish, ending=ending),
-            partial(takeover.bury, owner=path, run=f"r{n}", at=NOON, message="gone"),
+            partial(finish.finish, ending=ending),
+            partial(recovery.abandon, owner=path, run=f"r{n}", at=NOON, message="gone"),
         ]
-        outcome, healed = together([scene, rival], works)
+        outcome, healed = together([driver, rival], works)
         assert isinstance(outcome, Outcome)
-        assert await scene.finish(grant) == outcome  # what was answered is what is kept
+        assert await driver.finish(grant) == outcome  # what was answered is what is kept
         end = ("heal", "Suspending", "Running") if healed else ("suspend", "Suspending", "Failed")
-        assert (await scene.told(path))[3:] == [end]
+        assert (await driver.told(path))[3:] == [end]
 
 
-async def test_many_tasks_of_one_process_share_one_inventory(scene: Scene) -> None:
+async def test_many_tasks_of_one_process_share_one_inventory(driver: StoreDriver) -> None:
     """The same through the async methods, as activities call them."""
-    await scene.make(WEB, group(size=MANY))
+    await driver.make(WEB, group(size=MANY))
     paths = [f"{WEB}:vm:front-{n + 1}" for n in range(MANY)]
-    outcomes = await asyncio.gather(*(scene.act(path, "suspend", "Suspended") for path in paths))
+    outcomes = await asyncio.gather(*(driver.act(path, "suspend", "Suspended") for path in paths))
     assert {outcome.status for outcome in outcomes} == {"Suspended"}
-    assert await scene.inventory.holds() == []
-    assert await scene.status(WEB) == f"Suspended:{MANY} (R:0/{MANY})"
+    assert await driver.inventory.holds() == []
+    assert await driver.status(WEB) == f"Suspended:{MANY} (R:0/{MANY})"
 
 
 # PostgreSQL only: there a transaction can be in the middle of another one. Both orders are forced, not hoped for.
 
 
 async def overtaken(
-    pair: tuple[Scene, Scene], first: Callable[[sa.Connection], object], second: Callable[[sa.Connection], T]
+    pair: tuple[StoreDriver, StoreDriver],
+    first: Callable[[sa.Connection], object],
+    second: Callable[[sa.Connection], T],
 ) -> T:
     """`second` starts while `first` is done but not committed, and is seen to wait for it."""
     one, two = pair
@@ -181,46 +187,46 @@ async def overtaken(
     return await late
 
 
-async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
-    old = await scene.grant(WEB, "suspend", run="r1")
+async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    driver = pair[0]
+    await driver.make()
+    old = await driver.grant(WEB, "suspend", run="r1")
     alike = [Landing(FRONT_1, "Suspended"), Landing(FRONT_2, "Suspended")]
     landed = await overtaken(
         pair,
         beginning(claim(WEB, "reboot", run="r2")),
-        partial(landings.land, chunk=old.chunks[0], landings=alike, at=NOON),
+        partial(land.land, chunk=old.chunks[0], landings=alike, at=NOON),
     )
     assert landed == 0
-    assert await scene.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
-    assert (await scene.told(FRONT_1))[2:] == [
+    assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
+    assert (await driver.told(FRONT_1))[2:] == [
         ("suspend", "Running", "Suspending"),
         ("heal", "Suspending", "Running"),
         ("reboot", "Running", "Rebooting"),
         ("suspend", "None", "Suspended"),
     ]
-    assert (await scene.last(FRONT_1)).message == "ignored: the action no longer owns the object"
+    assert (await driver.last(FRONT_1)).message == "ignored: the action no longer owns the object"
 
 
-async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend", run="r1")
-    await scene.land(grant, "Suspended")
+async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    driver = pair[0]
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend", run="r1")
+    await driver.land(grant, "Suspended")
     ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=NOON)
     healed = await overtaken(
         pair,
-        partial(endings.finish, ending=ending),
-        partial(takeover.bury, owner=WEB, run="r1", at=NOON, message="gone"),
+        partial(finish.finish, ending=ending),
+        partial(recovery.abandon, owner=WEB, run="r1", at=NOON, message="gone"),
     )
     assert healed == 0
-    assert (await scene.finish(grant)).result is Result.SUCCEEDED
-    assert (await scene.told(WEB))[-1] == ("suspend", "Suspending", "Running")
+    assert (await driver.finish(grant)).result is Result.SUCCEEDED
+    assert (await driver.told(WEB))[-1] == ("suspend", "Suspending", "Running")
 
 
-async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
+async def test_a_begin_that_waited_for_one_above_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    driver = pair[0]
+    await driver.make()
     admission = await overtaken(
         pair, beginning(claim(WEB, "suspend", run="r1")), beginning(claim(FRONT_1, "reboot", run="r2"))
     )
@@ -232,148 +238,158 @@ PLACE = "aws/eu-1"
 LASTS = timedelta(seconds=30)
 
 
-def wish(holder: str) -> Hold:
-    return Hold(PLACE, holder, LASTS, 7)
+def wish(holder: str) -> ConnectionHold:
+    return ConnectionHold(PLACE, holder, LASTS, 7)
 
 
-async def prepared(scene: Scene, path: str) -> None:
+async def prepared(driver: StoreDriver, path: str) -> None:
     """An MCI without VMs that uses a prepared place."""
-    assert (await scene.begin(path, "create", spec={"subGroups": [group()]})).grant
-    held = await scene.book.hold(wish("a"))
+    assert (await driver.begin(path, "create", spec={"subGroups": [group()]})).grant
+    held = await driver.book.hold(wish("a"))
     assert held
     for what in SHARED:
-        assert await scene.book.keep(held, LASTS, what, f"id-{what}")
-    await scene.book.let_go(held)
+        assert await driver.book.keep(held, LASTS, what, f"id-{what}")
+    await driver.book.let_go(held)
 
 
 async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its_network(
-    pair: tuple[Scene, Scene],
+    pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     other = f"{WEB}-2"
     await prepared(pair[0], WEB)
     admission = await overtaken(
         pair,
-        partial(connections.leave, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("b"), path=WEB),
         beginning(claim(other, "create", spec={"subGroups": [group()]})),
     )
     assert admission.grant
     assert admission.grant.details["prepare"] == [PLACE]
 
 
-async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[Scene, Scene]) -> None:
+async def test_one_that_leaves_while_another_comes_is_not_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
     other = f"{WEB}-2"
     await prepared(pair[0], WEB)
     leaving = await overtaken(
         pair,
         beginning(claim(other, "create", spec={"subGroups": [group()]})),
-        partial(connections.leave, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("b"), path=WEB),
     )
-    assert leaving is Leave.SHARED
+    assert leaving is LeaveResult.SHARED
 
 
-async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[Scene, Scene]) -> None:
+async def test_of_two_that_leave_at_once_one_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
     other = f"{WEB}-2"
     await prepared(pair[0], WEB)
     await pair[0].begin(other, "create", spec={"subGroups": [group()]})
     leaving = await overtaken(
         pair,
-        partial(connections.leave, wish=wish("b"), path=WEB),
-        partial(connections.leave, wish=wish("c"), path=other),
+        partial(connections.leave_place, wish=wish("b"), path=WEB),
+        partial(connections.leave_place, wish=wish("c"), path=other),
     )
-    assert leaving is Leave.LAST
+    assert leaving is LeaveResult.LAST
 
 
-async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[Scene, Scene]) -> None:
+async def test_one_that_leaves_while_the_other_is_forgotten_is_the_last(pair: tuple[StoreDriver, StoreDriver]) -> None:
     other = f"{WEB}-2"
     await prepared(pair[0], WEB)
     await pair[0].begin(other, "create", spec={"subGroups": [group()]})
     leaving = await overtaken(
-        pair, partial(connections.forget, path=other), partial(connections.leave, wish=wish("b"), path=WEB)
+        pair, partial(connections.forget, path=other), partial(connections.leave_place, wish=wish("b"), path=WEB)
     )
-    assert leaving is Leave.LAST
+    assert leaving is LeaveResult.LAST
 
 
-async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    held = await scene.book.hold(wish("a"))
+async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver = pair[0]
+    held = await driver.book.hold(wish("a"))
     assert held
     kept = await overtaken(
         pair,
-        partial(connections.hold, wish=wish("a")),  # another worker has the same work
-        partial(connections.keep, held=held, lasts=LASTS, what="vnet", cloud_id="v-1"),
+        partial(connections.acquire_hold, wish=wish("a")),  # another worker has the same work
+        partial(connections.record_resource, held=held, lasts=LASTS, what="vnet", cloud_id="v-1"),
     )
     assert kept is False
 
 
-async def test_what_clouds_offer_is_remembered_of_two_at_once(pair: tuple[Scene, Scene]) -> None:
-    small, large = (Wants(place=PLACE, specs=[spec], images=[]) for spec in ("small", "large"))
+async def test_what_clouds_offer_is_remembered_of_two_at_once(pair: tuple[StoreDriver, StoreDriver]) -> None:
+    small, large = (PlaceNeeds(place=PLACE, specs=[spec], images=[]) for spec in ("small", "large"))
     await overtaken(
         pair,
-        partial(connections.remember, wanted=small, at=NOON),
-        partial(connections.remember, wanted=large, at=NOON),
+        partial(connections.mark_verified, wanted=small, at=NOON),
+        partial(connections.mark_verified, wanted=large, at=NOON),
     )
-    assert await pair[0].book.unchecked([small, large], NOON) == []
+    assert await pair[0].book.unverified([small, large], NOON) == []
 
 
-async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
-    await scene.act(FRONT_1, "suspend", "Suspended")
-    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver = pair[0]
+    await driver.make()
+    await driver.act(FRONT_1, "suspend", "Suspended")
+    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
     told = [Correction(each, "Running", each.info) for each in known]
     made = await overtaken(
-        pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.correct, corrections=told, at=NOON)
+        pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.apply_corrections, corrections=told, at=NOON)
     )
     assert made == []
-    assert await scene.statuses() == {"front-1": "Suspended", "front-2": "Rebooting"}
+    assert await driver.statuses() == {"front-1": "Suspended", "front-2": "Rebooting"}
 
 
-async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
-    await scene.act(FRONT_1, "suspend", "Suspended")
-    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver = pair[0]
+    await driver.make()
+    await driver.act(FRONT_1, "suspend", "Suspended")
+    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
     told = [Correction(each, "Running", each.info) for each in known]
     admission = await overtaken(
-        pair, partial(surveys.correct, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
+        pair, partial(surveys.apply_corrections, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
     )
     assert admission.grant
     assert admission.grant.targets == 2
-    assert await scene.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
+    assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
 
 
-async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(pair: tuple[Scene, Scene]) -> None:
-    scene = pair[0]
-    await scene.make()
-    known = await scene.book.seen((await scene.book.plan(Survey(path=WEB))).chunks[0], ["Running"])
+async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
+    pair: tuple[StoreDriver, StoreDriver],
+) -> None:
+    driver = pair[0]
+    await driver.make()
+    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB))).chunks[0], ["Running"])
     told = [Correction(each, "Suspended", each.info) for each in known]
-    grant = await scene.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
+    grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
     order = Enrol(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
     made = await overtaken(
-        pair, partial(enrolment.enrol, order=order), partial(surveys.correct, corrections=told, at=NOON)
+        pair, partial(enrolment.enrol, order=order), partial(surveys.apply_corrections, corrections=told, at=NOON)
     )
     assert made == []
-    assert await scene.statuses() == {"front-1": "Running", "front-2": "Terminating"}
+    assert await driver.statuses() == {"front-1": "Running", "front-2": "Terminating"}
 
 
 @pytest.fixture
-def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[Scene, Scene]]:
+def strict_pair(empty_postgres: Callable[[], str]) -> Iterator[tuple[StoreDriver, StoreDriver]]:
     """On a server whose transactions see nothing that was committed after they began, unless told otherwise."""
     url = empty_postgres()
-    scenes = (Scene(url), Scene(url))
+    scenes = (StoreDriver(url), StoreDriver(url))
     migrate(scenes[0].database)
     name = sa.make_url(url).database
     stricter = sa.text(f"ALTER DATABASE {name} SET default_transaction_isolation TO 'repeatable read'")
     scenes[0].database.run_here(lambda connection: connection.execute(stricter))
     scenes[0].database.engine.dispose()  # the next connections have the new default
     yield scenes
-    for scene in scenes:
-        scene.close()
+    for driver in scenes:
+        driver.close()
 
 
-async def test_the_servers_default_isolation_does_not_matter(strict_pair: tuple[Scene, Scene]) -> None:
+async def test_the_servers_default_isolation_does_not_matter(strict_pair: tuple[StoreDriver, StoreDriver]) -> None:
     """Who waited decides on what is now, not on what was when its transaction began."""
     await strict_pair[0].make()
-    order = LineOrder(path=WEB, run="r2", at=NOON)
-    ahead = await overtaken(strict_pair, beginning(claim(WEB, "suspend", run="r1")), partial(lines.close, order=order))
+    order = QueueCommand(path=WEB, run="r2", at=NOON)
+    ahead = await overtaken(
+        strict_pair, beginning(claim(WEB, "suspend", run="r1")), partial(waitqueue.close_queue, order=order)
+    )
     assert [holder.run for holder in ahead] == ["r1"]

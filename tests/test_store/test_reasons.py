@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from domain.model import Result
-from store.endings import _reason
+from store.finish import _reason
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.model import Landing, Result
-from store.endings import UNKNOWN
 from store.engine import Database
-from store.identity import RESTORED, Identity, identity, restored
+from store.finish import UNKNOWN
+from store.identity import RESTORED, Identity, identity, mark_restored
 from store.migrate import migrate
-from tests.test_store.scene import FRONT_1, WEB, Scene, claim
+from tests.test_store.driver import FRONT_1, WEB, StoreDriver, claim
 
 WEB_2 = f"{WEB}-2"
 
@@ -27,7 +27,7 @@ WEB_2 = f"{WEB}-2"
 class Site:
     """A store, the way to copy it, and the way to put the copy in its place."""
 
-    scene: Scene
+    driver: StoreDriver
     copy: Callable[[], None]
     restore: Callable[[], None]
 
@@ -36,21 +36,21 @@ class Site:
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     made = _sqlite(tmp_path) if request.param == "sqlite" else _postgres(request.getfixturevalue("empty_postgres")())
     yield made
-    made.scene.close()
+    made.driver.close()
 
 
-def _scene(url: str) -> Scene:
-    scene = Scene(url)
-    migrate(scene.database)
-    return scene
+def _scene(url: str) -> StoreDriver:
+    driver = StoreDriver(url)
+    migrate(driver.database)
+    return driver
 
 
 def _sqlite(folder: Path) -> Site:
     file, backup = folder / "inventory.db", folder / "backup.db"
-    scene = _scene(f"sqlite:///{file}")
+    driver = _scene(f"sqlite:///{file}")
 
     def copy() -> None:
-        scene.database.run_here(lambda connection: connection.execute(sa.text("SELECT 1")))
+        driver.database.run_here(lambda connection: connection.execute(sa.text("SELECT 1")))
         other = Database(f"sqlite:///{file}")
         with other.engine.connect() as connection:  # as `.backup` does it: the log included
             connection.exec_driver_sql("COMMIT")
@@ -59,20 +59,20 @@ def _sqlite(folder: Path) -> Site:
         other.close()
 
     def restore() -> None:
-        scene.database.engine.dispose()
+        driver.database.engine.dispose()
         for log in ("-wal", "-shm"):
             (folder / f"inventory.db{log}").unlink(missing_ok=True)
         shutil.copy(backup, file)
 
-    return Site(scene, copy, restore)
+    return Site(driver, copy, restore)
 
 
 def _postgres(url: str) -> Site:
     """The server copies a database that nobody uses as a template for another one."""
-    scene, name = _scene(url), sa.make_url(url).database
+    driver, name = _scene(url), sa.make_url(url).database
 
     def swap(*statements: str) -> None:
-        scene.database.engine.dispose()
+        driver.database.engine.dispose()
         server = sa.make_url(url).set(drivername="postgresql+psycopg", database="postgres")
         engine = sa.create_engine(server, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
@@ -80,57 +80,57 @@ def _postgres(url: str) -> Site:
                 connection.exec_driver_sql(statement)
 
     again = partial(swap, f"DROP DATABASE {name}", f"CREATE DATABASE {name} TEMPLATE {name}_backup")
-    return Site(scene, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
+    return Site(driver, partial(swap, f"CREATE DATABASE {name}_backup TEMPLATE {name}"), again)
 
 
 async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site) -> None:
-    scene = site.scene
-    await scene.make()
-    await scene.make(WEB_2)
-    before = await scene.database.run(identity)
-    opened = await scene.grant(WEB, "suspend", run="open-in-the-backup")
+    driver = site.driver
+    await driver.make()
+    await driver.make(WEB_2)
+    before = await driver.database.run(identity)
+    opened = await driver.grant(WEB, "suspend", run="open-in-the-backup")
     site.copy()
-    await scene.land(opened, "Suspended")
-    await scene.finish(opened)
-    lost = await scene.grant(WEB_2, "suspend", run="lost")
-    started = (await scene.inventory.get(WEB_2)).changed_at
+    await driver.land(opened, "Suspended")
+    await driver.finish(opened)
+    lost = await driver.grant(WEB_2, "suspend", run="lost")
+    started = (await driver.inventory.get(WEB_2)).changed_at
     site.restore()
 
-    after, ended = await scene.database.run(restored)
+    after, ended = await driver.database.run(mark_restored)
     assert (after.id, after.incarnation, ended) == (before.id, before.incarnation + 1, 1)
-    assert await scene.inventory.holds() == []
-    assert set((await scene.statuses(WEB)).values()) == {"Running"}
-    assert (await scene.last(FRONT_1)).message == RESTORED
+    assert await driver.inventory.holds() == []
+    assert set((await driver.statuses(WEB)).values()) == {"Running"}
+    assert (await driver.last(FRONT_1)).message == RESTORED
 
     # What was open in the backup is told so when it comes back, and changes nothing.
-    outcome = await scene.finish(opened)
+    outcome = await driver.finish(opened)
     assert (outcome.result, outcome.message) == (Result.FAILED, f"abandoned: {RESTORED}")
-    assert await scene.inventory.land(opened.chunks[0], [Landing(FRONT_1, "Suspended")], scene.now()) == 0
-    again = await scene.begin(WEB, "suspend", run="open-in-the-backup")
+    assert await driver.inventory.land(opened.chunks[0], [Landing(FRONT_1, "Suspended")], driver.now()) == 0
+    again = await driver.begin(WEB, "suspend", run="open-in-the-backup")
     assert again.outcome
     assert again.outcome.message == f"abandoned: {RESTORED}"
 
     # What began after the backup is unknown: it lands nowhere, and ends with a failure that says why.
     vm = f"{WEB_2}:vm:front-1"
-    assert await scene.inventory.land(lost.chunks[0], [Landing(vm, "Suspended")], scene.now()) == 0
-    assert await scene.status(vm) == "Running"
-    unknown = await scene.finish(lost)
+    assert await driver.inventory.land(lost.chunks[0], [Landing(vm, "Suspended")], driver.now()) == 0
+    assert await driver.status(vm) == "Running"
+    unknown = await driver.finish(lost)
     assert (unknown.result, unknown.message) == (Result.FAILED, UNKNOWN)
-    late = await scene.inventory.begin(claim(WEB_2, "reboot", run="waited", started=started))
+    late = await driver.inventory.begin(claim(WEB_2, "reboot", run="waited", started=started))
     assert late.refusal
     assert late.refusal.category is Category.CONFLICT
     assert "restored from a backup" in late.refusal.message
 
     # New runs act as ever, under numbers, and so with tokens, that were never used.
-    new = await scene.inventory.begin(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))
+    new = await driver.inventory.begin(claim(WEB_2, "suspend", started=after.since + timedelta(seconds=1)))
     assert new.grant
     assert new.grant.epoch > max(lost.epoch, opened.epoch)
 
 
 async def test_a_store_keeps_its_id_and_another_one_has_another(site: Site, tmp_path: Path) -> None:
-    first: Identity = await site.scene.database.run(identity)
-    migrate(site.scene.database)
-    assert await site.scene.database.run(identity) == first
+    first: Identity = await site.driver.database.run(identity)
+    migrate(site.driver.database)
+    assert await site.driver.database.run(identity) == first
     other = _scene(f"sqlite:///{tmp_path}/other.db")
     assert (await other.database.run(identity)).id != first.id
     other.close()

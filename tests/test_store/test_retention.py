@@ -17,7 +17,7 @@ from domain.mci.messages import Enrol
 from domain.model import Result
 from store import retention
 from store.schema import actions, history, locks
-from tests.test_store.scene import FRONT_1, FRONT_2, NS, WEB, Scene, group
+from tests.test_store.driver import FRONT_1, FRONT_2, NS, WEB, StoreDriver, group
 
 SOON = datetime.now(UTC) + timedelta(days=1)  # everything has ended before
 
@@ -40,11 +40,13 @@ def shelf() -> Shelf:
     return Shelf()
 
 
-async def prune(scene: Scene, shelf: Shelf, before: datetime = SOON, busy: frozenset[str] = frozenset()) -> Pruned:
-    return await scene.inventory.prune(before, 0, busy, shelf)
+async def prune(
+    driver: StoreDriver, shelf: Shelf, before: datetime = SOON, busy: frozenset[str] = frozenset()
+) -> Pruned:
+    return await driver.inventory.prune(before, 0, busy, shelf)
 
 
-async def kept(scene: Scene) -> dict[str, list[int]]:
+async def kept(driver: StoreDriver) -> dict[str, list[int]]:
     """The epochs of what is there, by table."""
 
     def epochs(connection: sa.Connection) -> dict[str, list[int]]:
@@ -53,227 +55,235 @@ async def kept(scene: Scene) -> dict[str, list[int]]:
             for table in (actions, history)
         }
 
-    return await scene.database.run(epochs)
+    return await driver.database.run(epochs)
 
 
-async def wrong(scene: Scene) -> list[tuple[str, str]]:
-    return [(each.invariant, each.path) for each in (await scene.inventory.kept("")).findings]
+async def wrong(driver: StoreDriver) -> list[tuple[str, str]]:
+    return [(each.invariant, each.path) for each in (await driver.inventory.kept("")).findings]
 
 
-async def cycle(scene: Scene, path: str = WEB, times: int = 1) -> None:
+async def cycle(driver: StoreDriver, path: str = WEB, times: int = 1) -> None:
     for _ in range(times):
-        await scene.act(path, "suspend", "Suspended")
-        await scene.act(path, "resume", "Running")
+        await driver.act(path, "suspend", "Suspended")
+        await driver.act(path, "resume", "Running")
 
 
-async def scale(scene: Scene, action: str, to: str) -> None:
+async def scale(driver: StoreDriver, action: str, to: str) -> None:
     """By one VM."""
-    grant = await scene.grant(WEB, action, spec={"subGroup": "front", "count": 1})
-    order = Enrol(path=WEB, epoch=grant.epoch, action=action, at=scene.now(), group="front", count=1)
-    enrolled = await scene.book.enrol(order)
-    await scene.land(grant.model_copy(update={"chunks": enrolled.chunks}), to)
-    await scene.finish(grant)
+    grant = await driver.grant(WEB, action, spec={"subGroup": "front", "count": 1})
+    order = Enrol(path=WEB, epoch=grant.epoch, action=action, at=driver.now(), group="front", count=1)
+    enrolled = await driver.book.enrol(order)
+    await driver.land(grant.model_copy(update={"chunks": enrolled.chunks}), to)
+    await driver.finish(grant)
 
 
-async def test_the_oldest_actions_go_with_their_lines_and_the_current_one_stays(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene, times=2)
-    before = await kept(scene)
-    found = await prune(scene, shelf)
+async def test_the_oldest_actions_go_with_their_lines_and_the_current_one_stays(
+    driver: StoreDriver, shelf: Shelf
+) -> None:
+    await driver.make()
+    await cycle(driver, times=2)
+    before = await kept(driver)
+    found = await prune(driver, shelf)
     assert (found.actions, found.lines) == (4, len(shelf.of("history", "seq")))
-    assert (await kept(scene)) == {"actions": before["actions"][-1:], "history": before["actions"][-1:]}
+    assert (await kept(driver)) == {"actions": before["actions"][-1:], "history": before["actions"][-1:]}
     assert shelf.of("actions", "epoch") == before["actions"][:-1]
-    assert await wrong(scene) == []
-    await cycle(scene)
-    assert await wrong(scene) == []
-    assert (await prune(scene, shelf)).actions == 2
-    assert await wrong(scene) == []
-    assert await scene.statuses() == {"front-1": "Running", "front-2": "Running"}
+    assert await wrong(driver) == []
+    await cycle(driver)
+    assert await wrong(driver) == []
+    assert (await prune(driver, shelf)).actions == 2
+    assert await wrong(driver) == []
+    assert await driver.statuses() == {"front-1": "Running", "front-2": "Running"}
 
 
-async def test_what_is_younger_than_the_retention_stays(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene, times=2)
-    (_, second, *_rest) = (await kept(scene))["actions"]
+async def test_what_is_younger_than_the_retention_stays(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await cycle(driver, times=2)
+    (_, second, *_rest) = (await kept(driver))["actions"]
     young = sa.update(actions).where(actions.c.epoch > second).values(ended_at=SOON + timedelta(days=1))
-    await scene.database.run(lambda connection: connection.execute(young).rowcount)
-    assert (await prune(scene, shelf)).actions == 2
-    assert min((await kept(scene))["history"]) > second
-    assert await wrong(scene) == []
+    await driver.database.run(lambda connection: connection.execute(young).rowcount)
+    assert (await prune(driver, shelf)).actions == 2
+    assert min((await kept(driver))["history"]) > second
+    assert await wrong(driver) == []
 
 
 async def test_a_member_that_lives_its_own_life_loses_its_lines_of_a_group_action_that_others_still_need(
-    scene: Scene, shelf: Shelf
+    driver: StoreDriver, shelf: Shelf
 ) -> None:
-    await scene.make()
-    await cycle(scene, FRONT_1, times=2)
-    created, *middle, last = (await kept(scene))["actions"]
-    found = await prune(scene, shelf)
+    await driver.make()
+    await cycle(driver, FRONT_1, times=2)
+    created, *middle, last = (await kept(driver))["actions"]
+    found = await prune(driver, shelf)
     assert found.actions == len(middle)
-    assert (await kept(scene))["actions"] == [created, last]
-    assert {action for action, *_ in await scene.told(FRONT_1)} == {"resume"}
-    assert {action for action, *_ in await scene.told(FRONT_2)} == {"create"}
-    assert await wrong(scene) == []
+    assert (await kept(driver))["actions"] == [created, last]
+    assert {action for action, *_ in await driver.told(FRONT_1)} == {"resume"}
+    assert {action for action, *_ in await driver.told(FRONT_2)} == {"create"}
+    assert await wrong(driver) == []
 
 
-async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene, times=2)
-    await scene.grant(WEB, "suspend")
-    before = await scene.dump()
-    assert (await prune(scene, shelf, busy=frozenset({WEB}))) == Pruned()
-    assert (await scene.dump(), shelf.rows) == (before, [])
-    epochs = (await kept(scene))["actions"]
-    await prune(scene, shelf)
-    assert (await kept(scene))["actions"] == epochs[-1:]  # the objects belong to the open one
-    assert await wrong(scene) == []
+async def test_an_open_action_its_lock_and_whoever_is_busy_keep_theirs(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await cycle(driver, times=2)
+    await driver.grant(WEB, "suspend")
+    before = await driver.dump()
+    assert (await prune(driver, shelf, busy=frozenset({WEB}))) == Pruned()
+    assert (await driver.dump(), shelf.rows) == (before, [])
+    epochs = (await kept(driver))["actions"]
+    await prune(driver, shelf)
+    assert (await kept(driver))["actions"] == epochs[-1:]  # the objects belong to the open one
+    assert await wrong(driver) == []
 
 
-async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene, times=2)
-    created, *rest = (await kept(scene))["actions"]
+async def test_an_action_that_still_has_a_lock_stays_with_all_that_came_after(
+    driver: StoreDriver, shelf: Shelf
+) -> None:
+    await driver.make()
+    await cycle(driver, times=2)
+    created, *rest = (await kept(driver))["actions"]
 
     def lock(connection: sa.Connection) -> None:
         run = connection.execute(sa.select(actions.c.run).where(actions.c.epoch == rest[0])).scalar_one()
-        left = {"path": WEB, "owner": WEB, "mode": "X", "run": run, "action": "suspend", "since": scene.now()}
+        left = {"path": WEB, "owner": WEB, "mode": "X", "run": run, "action": "suspend", "since": driver.now()}
         connection.execute(sa.insert(locks).values(left))
 
-    await scene.database.run(lock)
-    await prune(scene, shelf)
-    assert (await kept(scene)) == {"actions": rest, "history": rest}
+    await driver.database.run(lock)
+    await prune(driver, shelf)
+    assert (await kept(driver)) == {"actions": rest, "history": rest}
     assert shelf.of("actions", "epoch") == [created]
 
 
-async def test_of_what_is_gone_nothing_is_left_but_the_last_number(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await scene.act(WEB, "terminate", "Terminated")
-    await scene.act(WEB, "delete", "None")
-    await scene.make(f"{NS}:mci:other")
-    last = (await kept(scene))["actions"][-1]
-    assert (await prune(scene, shelf)).actions == 3
-    assert await kept(scene) == {"actions": [last], "history": [last]}
-    assert (await scene.dump())["pruned"] == []
-    assert await wrong(scene) == []
-    await scene.make()
-    assert await wrong(scene) == []
+async def test_of_what_is_gone_nothing_is_left_but_the_last_number(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await driver.act(WEB, "terminate", "Terminated")
+    await driver.act(WEB, "delete", "None")
+    await driver.make(f"{NS}:mci:other")
+    last = (await kept(driver))["actions"][-1]
+    assert (await prune(driver, shelf)).actions == 3
+    assert await kept(driver) == {"actions": [last], "history": [last]}
+    assert (await driver.dump())["pruned"] == []
+    assert await wrong(driver) == []
+    await driver.make()
+    assert await wrong(driver) == []
 
 
-async def test_the_number_of_a_vm_that_is_gone_is_not_given_again(scene: Scene, shelf: Shelf) -> None:
-    await scene.make(WEB, group(size=2))
-    await scale(scene, "scale-in", "None")
-    await cycle(scene)
-    assert list(await scene.statuses()) == ["front-1"]
-    await prune(scene, shelf)
-    assert await scene.told(FRONT_2) == []
-    await scale(scene, "scale-out", "Running")
-    assert sorted(await scene.statuses()) == ["front-1", "front-3"]
-    assert await wrong(scene) == []
+async def test_the_number_of_a_vm_that_is_gone_is_not_given_again(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make(WEB, group(size=2))
+    await scale(driver, "scale-in", "None")
+    await cycle(driver)
+    assert list(await driver.statuses()) == ["front-1"]
+    await prune(driver, shelf)
+    assert await driver.told(FRONT_2) == []
+    await scale(driver, "scale-out", "Running")
+    assert sorted(await driver.statuses()) == ["front-1", "front-3"]
+    assert await wrong(driver) == []
 
 
-async def test_a_leftover_stays_until_it_is_looked_for_outside(scene: Scene, shelf: Shelf) -> None:
-    grant = await scene.grant("node:n1", "create", spec={"memory": 10})
-    await scene.finish(grant, Result.FAILED, "cut off")
-    await scene.make()
-    [left] = await scene.inventory.leftovers()
-    await prune(scene, shelf)
-    assert await scene.inventory.leftovers() == [left]
+async def test_a_leftover_stays_until_it_is_looked_for_outside(driver: StoreDriver, shelf: Shelf) -> None:
+    grant = await driver.grant("node:n1", "create", spec={"memory": 10})
+    await driver.finish(grant, Result.FAILED, "cut off")
+    await driver.make()
+    [left] = await driver.inventory.leftovers()
+    await prune(driver, shelf)
+    assert await driver.inventory.leftovers() == [left]
 
 
-async def test_an_ignored_line_of_no_action_goes_by_its_age(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
+async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
     told = {"path": WEB, "actor": "CRM", "action": "response", "source": "None", "to": "None", "message": "ignored: x"}
-    lines = [{**told, "epoch": 0, "at": scene.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
-    await scene.database.run(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
-    assert (await prune(scene, shelf)) == Pruned(lines=1)
-    assert await wrong(scene) == []
+    lines = [{**told, "epoch": 0, "at": driver.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
+    await driver.database.run(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
+    assert (await prune(driver, shelf)) == Pruned(lines=1)
+    assert await wrong(driver) == []
 
 
-async def test_a_gap_that_nobody_pruned_is_found(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene)
-    await prune(scene, shelf)
-    await cycle(scene)
-    assert await wrong(scene) == []
-    (_, suspended, _) = (await kept(scene))["actions"]
+async def test_a_gap_that_nobody_pruned_is_found(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await cycle(driver)
+    await prune(driver, shelf)
+    await cycle(driver)
+    assert await wrong(driver) == []
+    (_, suspended, _) = (await kept(driver))["actions"]
     lost = sa.delete(history).where(history.c.path == FRONT_1, history.c.epoch == suspended)
-    await scene.database.run(lambda connection: connection.execute(lost).rowcount)
-    assert ("I4", FRONT_1) in await wrong(scene)
+    await driver.database.run(lambda connection: connection.execute(lost).rowcount)
+    assert ("I4", FRONT_1) in await wrong(driver)
 
 
-async def test_lost_lines_at_the_beginning_are_found_where_nothing_was_pruned(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene)
-    first = (await kept(scene))["actions"][0]
+async def test_lost_lines_at_the_beginning_are_found_where_nothing_was_pruned(
+    driver: StoreDriver, shelf: Shelf
+) -> None:
+    await driver.make()
+    await cycle(driver)
+    first = (await kept(driver))["actions"][0]
     lost = sa.delete(history).where(history.c.path == FRONT_1, history.c.epoch == first)
-    await scene.database.run(lambda connection: connection.execute(lost).rowcount)
-    assert await wrong(scene) == [("I4", FRONT_1)]
-    await prune(scene, shelf)  # and are not hidden: what is wrong stays
-    assert await wrong(scene) == [("I4", FRONT_1)]
+    await driver.database.run(lambda connection: connection.execute(lost).rowcount)
+    assert await wrong(driver) == [("I4", FRONT_1)]
+    await prune(driver, shelf)  # and are not hidden: what is wrong stays
+    assert await wrong(driver) == [("I4", FRONT_1)]
 
 
-async def test_a_request_id_that_went_can_be_used_anew(scene: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await scene.act(WEB, "suspend", "Suspended", request_id="r1")
-    await scene.act(WEB, "resume", "Running")
-    await prune(scene, shelf)
-    admission = await scene.begin(WEB, "reboot", request_id="r1")
+async def test_a_request_id_that_went_can_be_used_anew(driver: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await driver.act(WEB, "suspend", "Suspended", request_id="r1")
+    await driver.act(WEB, "resume", "Running")
+    await prune(driver, shelf)
+    admission = await driver.begin(WEB, "reboot", request_id="r1")
     assert admission.grant
 
 
 async def test_batches_go_on_where_the_last_one_stopped(
-    scene: Scene, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    driver: StoreDriver, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "ACTIONS", 2)
-    await scene.make()
-    await cycle(scene, times=2)
-    epochs = (await kept(scene))["actions"]
-    first = await prune(scene, shelf)
+    await driver.make()
+    await cycle(driver, times=2)
+    epochs = (await kept(driver))["actions"]
+    first = await prune(driver, shelf)
     assert (first.actions, first.after) == (2, epochs[1])
-    second = await scene.inventory.prune(SOON, first.after, frozenset(), shelf)
+    second = await driver.inventory.prune(SOON, first.after, frozenset(), shelf)
     assert (second.actions, second.after) == (2, epochs[3])
-    assert await scene.inventory.prune(SOON, second.after, frozenset(), shelf) == Pruned()
+    assert await driver.inventory.prune(SOON, second.after, frozenset(), shelf) == Pruned()
     assert shelf.of("actions", "epoch") == epochs[:4]
 
 
-async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again(scene: Scene, tmp_path: Path) -> None:
-    await scene.make()
-    await cycle(scene, times=2)
-    before, archive = await scene.dump(), Archive(tmp_path / "archive")
+async def test_a_crash_between_export_and_commit_loses_nothing_and_exports_again(
+    driver: StoreDriver, tmp_path: Path
+) -> None:
+    await driver.make()
+    await cycle(driver, times=2)
+    before, archive = await driver.dump(), Archive(tmp_path / "archive")
 
     def crash(connection: sa.Connection) -> None:
         retention.prune(connection, SOON, 0, frozenset(), archive.append)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scene.database.run_here(crash)
-    assert await scene.dump() == before
+        driver.database.run_here(crash)
+    assert await driver.dump() == before
     [file] = (tmp_path / "archive").iterdir()
     with file.open("a") as torn:
         torn.write('{"table": "hist')
-    await scene.inventory.prune(SOON, 0, frozenset(), archive.append)
+    await driver.inventory.prune(SOON, 0, frozenset(), archive.append)
     assert file.stat().st_mode & 0o777 == 0o600
     rows = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]
-    after = await scene.dump()
+    after = await driver.dump()
     for name, key in (("actions", "epoch"), ("history", "seq")):
         exported = [row[key] for row in rows if row["table"] == name]
         gone = {row[0] for row in before[name]} - {row[0] for row in after[name]}
         assert (len(exported), set(exported)) == (2 * len(gone), gone)
 
 
-async def test_an_archive_that_cannot_be_written_keeps_everything(scene: Scene, tmp_path: Path) -> None:
-    await scene.make()
-    await cycle(scene)
-    before = await scene.dump()
+async def test_an_archive_that_cannot_be_written_keeps_everything(driver: StoreDriver, tmp_path: Path) -> None:
+    await driver.make()
+    await cycle(driver)
+    before = await driver.dump()
     (tmp_path / "archive").write_text("no folder")
     with pytest.raises(FileExistsError):
-        await scene.inventory.prune(SOON, 0, frozenset(), Archive(tmp_path / "archive").append)
-    assert await scene.dump() == before
+        await driver.inventory.prune(SOON, 0, frozenset(), Archive(tmp_path / "archive").append)
+    assert await driver.dump() == before
 
 
-async def test_two_sweeps_at_once_remove_each_row_once(scene: Scene, rival: Scene, shelf: Shelf) -> None:
-    await scene.make()
-    await cycle(scene, times=5)
-    found = await asyncio.gather(*(prune(each, shelf) for each in (scene, rival)))
+async def test_two_sweeps_at_once_remove_each_row_once(driver: StoreDriver, rival: StoreDriver, shelf: Shelf) -> None:
+    await driver.make()
+    await cycle(driver, times=5)
+    found = await asyncio.gather(*(prune(each, shelf) for each in (driver, rival)))
     assert sum(each.actions for each in found) == 10
-    assert await wrong(scene) == []
+    assert await wrong(driver) == []

@@ -17,7 +17,7 @@ import store
 from store.engine import Database
 from store.schema import Moment
 from tests.test_store.crowd import STORE, Sent
-from tests.test_store.scene import NOON, Scene
+from tests.test_store.driver import NOON, StoreDriver
 from tests.test_store.tour import STORIES
 
 # Who sends it, and why it may.
@@ -77,11 +77,11 @@ def sent(crowded: Database) -> Sent:
     sent = Sent()
 
     async def tell() -> None:
-        scene = Scene(crowded.engine.url.render_as_string(hide_password=False))
-        with sent.noted(scene.database.engine):
+        driver = StoreDriver(crowded.engine.url.render_as_string(hide_password=False))
+        with sent.noted(driver.database.engine):
             for story in STORIES:
-                await story(scene)
-        scene.close()
+                await story(driver)
+        driver.close()
 
     asyncio.run(tell())
     for name, statement in constants():

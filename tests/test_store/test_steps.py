@@ -12,67 +12,67 @@ from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
-from domain.machine import NONE, Row
 from domain.model import Claim, Ending, Grant, Move, NewObject, Outcome, Request, Result, Step, Stepped
-from store import facts
-from store.riders import RIDERS, Extra, Found, Rider
-from tests.test_store.scene import FRONT_1, FRONT_2, WEB, Scene, group
+from domain.statetable import NONE, Row
+from store import audit
+from store.hooks import HOOKS, Admitted, Hooks, MaybeRow
+from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, group
 
 GUEST = f"{WEB}:vm:guest"
 OTHER = "ns:default:mci:other"
 
 
-async def take(scene: Scene, grant: Grant, *moves: Move) -> Stepped:
-    step = Step(path=grant.path, epoch=grant.epoch, at=scene.now(), moves=list(moves))
-    return await scene.inventory.advance(step)
+async def take(driver: StoreDriver, grant: Grant, *moves: Move) -> Stepped:
+    step = Step(path=grant.path, epoch=grant.epoch, at=driver.now(), moves=list(moves))
+    return await driver.inventory.advance(step)
 
 
-async def refining(scene: Scene, run: str = "") -> Grant:
+async def refining(driver: StoreDriver, run: str = "") -> Grant:
     """An action on the group that has begun, but not for the two VMs that run."""
     broken = f"{WEB}:vm:broken-1"
-    await scene.make(WEB, group(), group("broken", 1))
-    stopping = await scene.grant(broken, "suspend")
-    await scene.land(stopping, "", {broken: ("Failed", "no answer")})
-    await scene.finish(stopping)
-    return await scene.grant(WEB, "refine", run)
+    await driver.make(WEB, group(), group("broken", 1))
+    stopping = await driver.grant(broken, "suspend")
+    await driver.land(stopping, "", {broken: ("Failed", "no answer")})
+    await driver.finish(stopping)
+    return await driver.grant(WEB, "refine", run)
 
 
 def suspending(path: str, **more: Any) -> Move:
     return Move(path=path, to="Suspending", action="suspend", **more)
 
 
-async def test_an_action_takes_what_is_below_it_along_by_the_rows_of_its_own_table(scene: Scene) -> None:
-    grant = await refining(scene)
-    assert (await take(scene, grant, suspending(FRONT_1), suspending(FRONT_2))).made
-    view = await scene.inventory.get(FRONT_1)
+async def test_an_action_takes_what_is_below_it_along_by_the_rows_of_its_own_table(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    assert (await take(driver, grant, suspending(FRONT_1), suspending(FRONT_2))).made
+    view = await driver.inventory.get(FRONT_1)
     assert (view.status, view.previous_status) == ("Suspending", "Running")
     assert (view.target_action, view.target_status, view.epoch) == ("suspend", "Suspended", grant.epoch)
-    assert (await take(scene, grant, Move(path=FRONT_1, to="Suspended", action="suspend"))).made
-    view = await scene.inventory.get(FRONT_1)
+    assert (await take(driver, grant, Move(path=FRONT_1, to="Suspended", action="suspend"))).made
+    view = await driver.inventory.get(FRONT_1)
     assert (view.status, view.target_action) == ("Suspended", NONE)
 
 
-async def test_moves_are_made_all_or_none(scene: Scene) -> None:
-    grant = await refining(scene)
-    stepped = await take(scene, grant, suspending(FRONT_1), Move(path=FRONT_2, to="Resuming", action="resume"))
+async def test_moves_are_made_all_or_none(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    stepped = await take(driver, grant, suspending(FRONT_1), Move(path=FRONT_2, to="Resuming", action="resume"))
     assert not stepped.made
     assert stepped.refusals == [f"{FRONT_2} to Resuming: ignored: no row leads there"]
-    assert {await scene.status(FRONT_1), await scene.status(FRONT_2)} == {"Running"}
-    assert (await scene.last(FRONT_2)).message == "ignored: no row leads there"
+    assert {await driver.status(FRONT_1), await driver.status(FRONT_2)} == {"Running"}
+    assert (await driver.last(FRONT_2)).message == "ignored: no row leads there"
 
 
-async def test_a_step_taken_twice_is_found_made(scene: Scene) -> None:
-    grant = await refining(scene)
-    await take(scene, grant, suspending(FRONT_1, info={"why": "asked"}))
-    before = (await scene.told(FRONT_1), await scene.inventory.get(FRONT_1))
-    assert (await take(scene, grant, suspending(FRONT_1, info={"why": "asked"}))).made
-    again = await scene.inventory.get(FRONT_1)
-    assert (await scene.told(FRONT_1), again.model_copy(update={"changed_at": before[1].changed_at})) == before
+async def test_a_step_taken_twice_is_found_made(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    await take(driver, grant, suspending(FRONT_1, info={"why": "asked"}))
+    before = (await driver.told(FRONT_1), await driver.inventory.get(FRONT_1))
+    assert (await take(driver, grant, suspending(FRONT_1, info={"why": "asked"}))).made
+    again = await driver.inventory.get(FRONT_1)
+    assert (await driver.told(FRONT_1), again.model_copy(update={"changed_at": before[1].changed_at})) == before
 
 
 @pytest.mark.parametrize("last", ["Suspended", "Terminating", NONE])
-async def test_a_step_of_several_moves_of_one_object_taken_twice_is_found_made(scene: Scene, last: str) -> None:
-    grant = await refining(scene)
+async def test_a_step_of_several_moves_of_one_object_taken_twice_is_found_made(driver: StoreDriver, last: str) -> None:
+    grant = await refining(driver)
     moves = [suspending(FRONT_1), Move(path=FRONT_1, to="Suspended", action="suspend", info={"why": "asked"})]
     if last != "Suspended":
         moves.append(Move(path=FRONT_1, to="Terminating", action="terminate"))
@@ -81,29 +81,29 @@ async def test_a_step_of_several_moves_of_one_object_taken_twice_is_found_made(s
             Move(path=FRONT_1, to=to, action=action)
             for action, to in (("terminate", "Failed"), ("refine", "Terminating"), ("refine", NONE))
         ]
-    first = await take(scene, grant, *moves)
+    first = await take(driver, grant, *moves)
     assert first.made, first.refusals
-    before = await scene.told(FRONT_1)
-    again = await take(scene, grant, *moves)
+    before = await driver.told(FRONT_1)
+    again = await take(driver, grant, *moves)
     assert again.made, again.refusals
-    assert await scene.told(FRONT_1) == before
-    assert (await scene.statuses()).get("front-1", NONE) == last
+    assert await driver.told(FRONT_1) == before
+    assert (await driver.statuses()).get("front-1", NONE) == last
 
 
-async def test_an_object_may_come_into_being_and_go_by_moves(scene: Scene) -> None:
-    grant = await refining(scene)
+async def test_an_object_may_come_into_being_and_go_by_moves(driver: StoreDriver) -> None:
+    grant = await refining(driver)
     born = Move(path=GUEST, to="Creating", action="create", info={"a": 1, "b": 2}, spec={"size": "small"})
-    assert (await take(scene, grant, born)).made
-    view = await scene.inventory.get(GUEST)
+    assert (await take(driver, grant, born)).made
+    view = await driver.inventory.get(GUEST)
     assert (view.status, view.kind, view.info, view.spec) == ("Creating", "vm", {"a": 1, "b": 2}, {"size": "small"})
-    assert (await take(scene, grant, Move(path=GUEST, to="Failed", action="create", error="no luck"))).made
-    assert (await scene.inventory.get(GUEST)).error == "no luck"
+    assert (await take(driver, grant, Move(path=GUEST, to="Failed", action="create", error="no luck"))).made
+    assert (await driver.inventory.get(GUEST)).error == "no luck"
     entered = Move(path=GUEST, to="Terminating", action="refine", info={"a": None})
-    assert (await take(scene, grant, entered)).made
-    assert (await scene.inventory.get(GUEST)).info == {"b": 2}
-    assert (await take(scene, grant, Move(path=GUEST, to=NONE, action="refine"))).made
-    assert "guest" not in await scene.statuses()
-    assert (await scene.told(GUEST))[-1] == ("refine", "Terminating", NONE)
+    assert (await take(driver, grant, entered)).made
+    assert (await driver.inventory.get(GUEST)).info == {"b": 2}
+    assert (await take(driver, grant, Move(path=GUEST, to=NONE, action="refine"))).made
+    assert "guest" not in await driver.statuses()
+    assert (await driver.told(GUEST))[-1] == ("refine", "Terminating", NONE)
 
 
 BELOW_AN_ACCOUNT = {"cloudspace": "cloudspace:dev", "machine": "cloudspace:dev:machine:db", "disk": "disk:d1"}
@@ -125,182 +125,184 @@ def test_every_kind_that_leaves_its_name_behind_is_tried_below() -> None:
 
 @pytest.mark.parametrize(("kind", "vacant", "action", "during"), list(births()))
 async def test_a_step_creates_what_has_the_name_of_something_that_is_gone_for_good(
-    scene: Scene, kind: str, vacant: str, action: str, during: str
+    driver: StoreDriver, kind: str, vacant: str, action: str, during: str
 ) -> None:
     account, path = "account:a", f"account:a:{BELOW_AN_ACCOUNT[kind]}"
-    await scene.act(account, "create", "")
-    grant = await scene.grant(account, "disable")
+    await driver.act(account, "create", "")
+    grant = await driver.grant(account, "disable")
     created = Move(path=path, to=during, action=action, spec={"size": 1}, info={"old": True})
     [birth] = [row for row in registry.kind(kind).table.rows if (row.action, row.source) == (action, NONE)]
     destroyed = [(birth.then, action), ("DESTROYING", "destroy"), (vacant, "destroy")]
     ways = [created, *(Move(path=path, to=to, action=by) for to, by in destroyed)]
     for way in ways:
-        assert (await take(scene, grant, way)).made
-    old = await scene.inventory.get(path)
+        assert (await take(driver, grant, way)).made
+    old = await driver.inventory.get(path)
     again = Move(path=path, to=during, action=action, spec={"size": 2})
     for _ in "twice":
-        assert (await take(scene, grant, again)).made
-    new = await scene.inventory.get(path)
+        assert (await take(driver, grant, again)).made
+    new = await driver.inventory.get(path)
     assert (new.status, new.previous_status, new.spec, new.info) == (during, NONE, {"size": 2}, {})
     assert new.created_at > old.created_at
-    assert (await scene.told(path))[-2:] == [("destroy", "DESTROYING", vacant), (action, NONE, during)]
-    assert (await scene.database.run(lambda connection: facts.kept(connection, account))).findings == []
+    assert (await driver.told(path))[-2:] == [("destroy", "DESTROYING", vacant), (action, NONE, during)]
+    assert (await driver.database.run(lambda connection: audit.check_kept(connection, account))).findings == []
 
 
-async def test_what_is_gone_for_good_is_neither_discarded_nor_anything_else_by_a_step(scene: Scene) -> None:
-    await scene.act("account:a", "create", "")
-    grant, disk = await scene.grant("account:a", "disable"), "account:a:disk:d1"
+async def test_what_is_gone_for_good_is_neither_discarded_nor_anything_else_by_a_step(driver: StoreDriver) -> None:
+    await driver.act("account:a", "create", "")
+    grant, disk = await driver.grant("account:a", "disable"), "account:a:disk:d1"
     for by, ways in (("assign", ("ASSIGNING", "ASSIGNED")), ("destroy", ("DESTROYING", "DESTROYED"))):
         for to in ways:
-            assert (await take(scene, grant, Move(path=disk, to=to, action=by))).made
+            assert (await take(driver, grant, Move(path=disk, to=to, action=by))).made
     for to, by in (("DESTROYING", "discard"), ("ASSIGNED", "assign"), ("ATTACHING", "attach")):
-        assert not (await take(scene, grant, Move(path=disk, to=to, action=by))).made
-        assert (await scene.inventory.get(disk)).status == "DESTROYED"
+        assert not (await take(driver, grant, Move(path=disk, to=to, action=by))).made
+        assert (await driver.inventory.get(disk)).status == "DESTROYED"
 
 
-async def test_what_the_action_has_not_locked_is_not_moved(scene: Scene) -> None:
-    await scene.make(OTHER)
-    grant = await refining(scene)
+async def test_what_the_action_has_not_locked_is_not_moved(driver: StoreDriver) -> None:
+    await driver.make(OTHER)
+    grant = await refining(driver)
     stranger = f"{OTHER}:vm:front-1"
-    stepped = await take(scene, grant, suspending(FRONT_1), suspending(stranger))
+    stepped = await take(driver, grant, suspending(FRONT_1), suspending(stranger))
     assert stepped.refusals == [f"{stranger} to Suspending: ignored: the action no longer owns the object"]
-    assert await scene.status(FRONT_1) == "Running"
+    assert await driver.status(FRONT_1) == "Running"
 
 
-async def test_an_action_that_has_ended_moves_nothing(scene: Scene) -> None:
-    grant = await refining(scene)
-    await scene.finish(grant)
-    assert not (await take(scene, grant, suspending(FRONT_1))).made
-    assert await scene.status(FRONT_1) == "Running"
+async def test_an_action_that_has_ended_moves_nothing(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    await driver.finish(grant)
+    assert not (await take(driver, grant, suspending(FRONT_1))).made
+    assert await driver.status(FRONT_1) == "Running"
 
 
-async def test_what_a_cut_off_action_took_along_is_brought_back(scene: Scene) -> None:
-    grant = await refining(scene, "cut-off")
-    await take(scene, grant, suspending(FRONT_1))
-    await scene.inventory.bury(WEB, "cut-off", scene.now(), "killed")
-    assert await scene.status(FRONT_1) == "Running"
-    assert (await scene.last(FRONT_1)).action == "heal"
+async def test_what_a_cut_off_action_took_along_is_brought_back(driver: StoreDriver) -> None:
+    grant = await refining(driver, "cut-off")
+    await take(driver, grant, suspending(FRONT_1))
+    await driver.inventory.abandon(WEB, "cut-off", driver.now(), "killed")
+    assert await driver.status(FRONT_1) == "Running"
+    assert (await driver.last(FRONT_1)).action == "heal"
 
 
-async def test_finish_makes_its_last_moves_and_keeps_what_the_action_leaves(scene: Scene) -> None:
-    grant = await refining(scene)
+async def test_finish_makes_its_last_moves_and_keeps_what_the_action_leaves(driver: StoreDriver) -> None:
+    grant = await refining(driver)
     ending = Ending(
         epoch=grant.epoch,
         run=grant.run,
         path=WEB,
         result=Result.SUCCEEDED,
-        at=scene.now(),
+        at=driver.now(),
         info={"seen": True},
         spec={"new": 1},
         moves=[Move(path=GUEST, to="Creating", action="create"), Move(path=GUEST, to="Failed", action="create")],
     )
-    await scene.inventory.finish(ending)
-    view = await scene.inventory.get(WEB)
+    await driver.inventory.finish(ending)
+    view = await driver.inventory.get(WEB)
     assert (view.info["seen"], view.spec, view.target_action) == (True, {"new": 1}, NONE)
-    assert (await scene.statuses())["guest"] == "Failed"
+    assert (await driver.statuses())["guest"] == "Failed"
 
 
-async def test_an_end_that_no_row_allows_is_not_taken(scene: Scene) -> None:
-    grant = await refining(scene)
-    ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=scene.now(), to="Flying")
-    await scene.inventory.finish(ending)
-    assert (await scene.inventory.get(WEB)).phase == "Running"
-    assert "no row leads there: Flying" in (await scene.last(WEB)).message
+async def test_an_end_that_no_row_allows_is_not_taken(driver: StoreDriver) -> None:
+    grant = await refining(driver)
+    ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=driver.now(), to="Flying")
+    await driver.inventory.finish(ending)
+    assert (await driver.inventory.get(WEB)).phase == "Running"
+    assert "no row leads there: Flying" in (await driver.last(WEB)).message
 
 
 # Riders.
 
 
 @pytest.fixture
-def riding() -> Iterator[dict[str, Rider]]:
+def riding() -> Iterator[dict[str, Hooks]]:
     """Riders of this test, gone after it."""
-    before = dict(RIDERS)
-    yield RIDERS
-    RIDERS.clear()
-    RIDERS.update(before)
+    before = dict(HOOKS)
+    yield HOOKS
+    HOOKS.clear()
+    HOOKS.update(before)
 
 
-def admit(found: list[Found]) -> Any:
-    def decide(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
+def admit(found: list[MaybeRow]) -> Any:
+    def decide(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
         found.append(thing)
         if claim.request.reason == "no":
             raise Refused(Category.QUOTA, "the family says no", "ask again")
-        return Extra(details={"row": row.action}, info={"ridden": True})
+        return Admitted(details={"row": row.action}, info={"ridden": True})
 
     return decide
 
 
-async def test_a_rider_may_refuse_and_then_nothing_is_written(scene: Scene, riding: dict[str, Rider]) -> None:
-    await scene.make()
-    riding["mci"] = Rider(admit=admit([]))
-    before = await scene.dump()
-    refusal = await scene.refusal(WEB, "suspend", reason="no")
+async def test_a_rider_may_refuse_and_then_nothing_is_written(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+    await driver.make()
+    riding["mci"] = Hooks(admit=admit([]))
+    before = await driver.dump()
+    refusal = await driver.refusal(WEB, "suspend", reason="no")
     assert (refusal.category, refusal.message, refusal.hint) == (Category.QUOTA, "the family says no", "ask again")
-    assert await scene.dump() == before
+    assert await driver.dump() == before
 
 
-async def test_a_rider_tells_the_workflow_and_keeps_facts(scene: Scene, riding: dict[str, Rider]) -> None:
-    await scene.make()
-    seen: list[Found] = []
-    riding["mci"] = Rider(admit=admit(seen))
-    grant = await scene.grant(WEB, "suspend", "the-run")
+async def test_a_rider_tells_the_workflow_and_keeps_facts(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+    await driver.make()
+    seen: list[MaybeRow] = []
+    riding["mci"] = Hooks(admit=admit(seen))
+    grant = await driver.grant(WEB, "suspend", "the-run")
     assert grant.details == {"row": "suspend"}
     assert seen[0] is not None
     assert seen[0]["path"] == WEB
-    assert (await scene.inventory.get(WEB)).info["ridden"] is True
-    assert (await scene.grant(WEB, "suspend", "the-run")).details == {"row": "suspend"}  # asked again: the same
+    assert (await driver.inventory.get(WEB)).info["ridden"] is True
+    assert (await driver.grant(WEB, "suspend", "the-run")).details == {"row": "suspend"}  # asked again: the same
 
 
-async def test_a_rider_may_lock_more_and_a_conflict_there_refuses(scene: Scene, riding: dict[str, Rider]) -> None:
-    def locks(connection: sa.Connection, request: Request, thing: Found) -> Sequence[str]:
+async def test_a_rider_may_lock_more_and_a_conflict_there_refuses(
+    driver: StoreDriver, riding: dict[str, Hooks]
+) -> None:
+    def locks(connection: sa.Connection, request: Request, thing: MaybeRow) -> Sequence[str]:
         return [OTHER]
 
-    await scene.make()
-    await scene.make(OTHER)
-    riding["vm"] = Rider(locks=locks)
-    grant = await scene.grant(FRONT_1, "suspend")
-    held = {(hold.path, hold.mode.value) for hold in await scene.inventory.holds("")}
+    await driver.make()
+    await driver.make(OTHER)
+    riding["vm"] = Hooks(locks=locks)
+    grant = await driver.grant(FRONT_1, "suspend")
+    held = {(hold.path, hold.mode.value) for hold in await driver.inventory.holds("")}
     assert held == {("ns:default", "IX"), (WEB, "IX"), (FRONT_1, "X"), (OTHER, "X")}
-    refusal = await scene.refusal(OTHER, "suspend")
+    refusal = await driver.refusal(OTHER, "suspend")
     assert FRONT_1 in refusal.message
-    assert FRONT_1 in (await scene.refusal(FRONT_2, "suspend")).message
-    moved = await take(scene, grant, suspending(f"{OTHER}:vm:front-1"))
+    assert FRONT_1 in (await driver.refusal(FRONT_2, "suspend")).message
+    moved = await take(driver, grant, suspending(f"{OTHER}:vm:front-1"))
     assert moved.made
-    await scene.finish(grant)
-    assert await scene.inventory.holds("") == []
-    assert await scene.status(f"{OTHER}:vm:front-1") == "Running"  # left under way: brought back
+    await driver.finish(grant)
+    assert await driver.inventory.holds("") == []
+    assert await driver.status(f"{OTHER}:vm:front-1") == "Running"  # left under way: brought back
 
 
-async def test_a_rider_bears_objects_of_other_kinds(scene: Scene, riding: dict[str, Rider]) -> None:
-    def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
-        return Extra(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
+async def test_a_rider_bears_objects_of_other_kinds(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+    def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
+        return Admitted(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
 
-    riding["mci"] = Rider(admit=bear)
-    await scene.make()
-    view = await scene.inventory.get(GUEST)
+    riding["mci"] = Hooks(admit=bear)
+    await driver.make()
+    view = await driver.inventory.get(GUEST)
     assert view.spec == {"born": "with it"}
-    assert (await scene.told(GUEST))[0] == ("create", NONE, "Creating")
+    assert (await driver.told(GUEST))[0] == ("create", NONE, "Creating")
 
 
 async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
-    scene: Scene, riding: dict[str, Rider]
+    driver: StoreDriver, riding: dict[str, Hooks]
 ) -> None:
     """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
 
-    def place(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: Found, row: Row) -> Extra:
-        return Extra(placement="store/cellar", spec={})
+    def place(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
+        return Admitted(placement="store/cellar", spec={})
 
-    riding["disk"] = Rider(admit=place)
+    riding["disk"] = Hooks(admit=place)
     for action, to in (("create", "CREATED"), ("delete", "DELETED")):
-        grant = await scene.grant("account:acme:disk:d1", action)
+        grant = await driver.grant("account:acme:disk:d1", action)
         assert (grant.targets, grant.chunks) == (0, [])
-        outcome = await scene.finish(grant)
+        outcome = await driver.finish(grant)
         assert (outcome.result, outcome.status, outcome.done) == (Result.SUCCEEDED, to, 0)
-    assert (await scene.inventory.get("account:acme:disk:d1")).placement == "store/cellar"
+    assert (await driver.inventory.get("account:acme:disk:d1")).placement == "store/cellar"
 
 
 async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
-    scene: Scene, riding: dict[str, Rider]
+    driver: StoreDriver, riding: dict[str, Hooks]
 ) -> None:
     heard: list[str] = []
 
@@ -312,12 +314,12 @@ async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
     def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
         heard.append(f"{grant.path} {outcome.result}")
 
-    grant = await refining(scene, "first")
-    riding["mci"] = Rider(moved=moved, ended=ended)
-    await take(scene, grant, suspending(FRONT_1))
-    taken_back = await take(scene, grant, suspending(FRONT_2, message="bad"))
+    grant = await refining(driver, "first")
+    riding["mci"] = Hooks(moved=moved, ended=ended)
+    await take(driver, grant, suspending(FRONT_1))
+    taken_back = await take(driver, grant, suspending(FRONT_2, message="bad"))
     assert taken_back == Stepped(made=False, refusals=["the parts do not fit"])
-    assert await scene.status(FRONT_2) == "Running"
-    await scene.inventory.bury(WEB, "first", scene.now(), "killed")
-    await scene.finish(await scene.grant(WEB, "suspend"))
+    assert await driver.status(FRONT_2) == "Running"
+    await driver.inventory.abandon(WEB, "first", driver.now(), "killed")
+    await driver.finish(await driver.grant(WEB, "suspend"))
     assert [heard[0], *heard[-2:]] == [f"{FRONT_1} Suspending", f"{WEB} failed", f"{WEB} failed"]

@@ -8,44 +8,46 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from domain.mci.messages import Correction, Known
+from domain.mci.messages import Correction, SurveyedVm
 from domain.model import WHEN_WRITTEN, Grant, Landing, Move, Step
-from store import landings, steps, takeover
+from store import land, recovery, steps
 from store.clock import now
 from store.mci import surveys
-from tests.test_store.scene import FRONT_1, WEB, Scene
+from tests.test_store.driver import FRONT_1, WEB, StoreDriver
 
 Work = Callable[[sa.Connection], object]
 
 
 def landing(grant: Grant) -> Work:
     alike = [Landing(FRONT_1, "Suspended")]
-    return partial(landings.land, chunk=grant.chunks[0], landings=alike, at=WHEN_WRITTEN)
+    return partial(land.land, chunk=grant.chunks[0], landings=alike, at=WHEN_WRITTEN)
 
 
 def step(grant: Grant) -> Work:
     move = Move(path=FRONT_1, to="Suspended", action="suspend", actor="Cloud")
-    return partial(steps.take, step=Step(path=WEB, epoch=grant.epoch, at=WHEN_WRITTEN, moves=[move]))
+    return partial(steps.apply_step, step=Step(path=WEB, epoch=grant.epoch, at=WHEN_WRITTEN, moves=[move]))
 
 
 def burial(grant: Grant) -> Work:
-    return partial(takeover.bury, owner=WEB, run=grant.run, at=WHEN_WRITTEN, message="gone")
+    return partial(recovery.abandon, owner=WEB, run=grant.run, at=WHEN_WRITTEN, message="gone")
 
 
 @pytest.mark.parametrize("work", [landing, step, burial], ids=lambda each: each.__name__)
-async def test_what_an_activity_writes_has_the_databases_time(scene: Scene, work: Callable[[Grant], Work]) -> None:
-    await scene.make()
-    grant = await scene.grant(WEB, "suspend")
-    before = await scene.database.run(now)
-    await scene.database.run(work(grant))
-    assert before <= (await scene.last(FRONT_1)).at <= await scene.database.run(now)
+async def test_what_an_activity_writes_has_the_databases_time(
+    driver: StoreDriver, work: Callable[[Grant], Work]
+) -> None:
+    await driver.make()
+    grant = await driver.grant(WEB, "suspend")
+    before = await driver.database.run(now)
+    await driver.database.run(work(grant))
+    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run(now)
 
 
-async def test_what_a_survey_writes_has_the_databases_time(scene: Scene) -> None:
-    await scene.make()
-    view = await scene.inventory.get(FRONT_1)
-    known = Known(FRONT_1, view.status, view.epoch, view.target_action, view.info)
-    before = await scene.database.run(now)
+async def test_what_a_survey_writes_has_the_databases_time(driver: StoreDriver) -> None:
+    await driver.make()
+    view = await driver.inventory.get(FRONT_1)
+    known = SurveyedVm(FRONT_1, view.status, view.epoch, view.target_action, view.info)
+    before = await driver.database.run(now)
     corrections = [Correction(known, "Suspended", view.info)]
-    assert await scene.database.run(partial(surveys.correct, corrections=corrections, at=WHEN_WRITTEN))
-    assert before <= (await scene.last(FRONT_1)).at <= await scene.database.run(now)
+    assert await driver.database.run(partial(surveys.apply_corrections, corrections=corrections, at=WHEN_WRITTEN))
+    assert before <= (await driver.last(FRONT_1)).at <= await driver.database.run(now)

@@ -34,4 +34,4 @@ async def real(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[S
     await found.all_promises_are_kept()
     if await found.states():
         assert (await found.do("/", "delete")).status == "None"
-    assert [unit for unit in await found.keeper.ledger.units() if unit.path.startswith(found.path)] == []
+    assert [unit for unit in await found.supervisor.ledger.units() if unit.path.startswith(found.path)] == []

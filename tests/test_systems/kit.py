@@ -11,12 +11,12 @@ from client.actions import ActionClient, Ticket
 from domain import wire
 from domain.model import ObjectView, Outcome, Query, Request, Verification
 from domain.systems.rules import at, tree_path
-from providers.systems.keeper import Keeper
-from providers.systems.ledger import Unit
 from providers.systems.simulated import SimulatedRunner
+from providers.systems.state import ServiceInstance
+from providers.systems.supervisor import Supervisor
 from tests.patience import PATIENCE
 from workers.service import Service
-from workers.systems import keepers
+from workers.systems import supervisors
 
 RUN: dict[str, Any] = {"command": ["run"], "health": {"command": ["check"], "interval": 0.05}}
 
@@ -39,13 +39,13 @@ class Shop:
     backend: str = "simulated"
 
     @property
-    def keeper(self) -> Keeper:
-        return keepers(self.service.parts)[self.backend]
+    def supervisor(self) -> Supervisor:
+        return supervisors(self.service.parts)[self.backend]
 
     @property
     def runner(self) -> SimulatedRunner:
-        assert isinstance(self.keeper.runner, SimulatedRunner)
-        return self.keeper.runner
+        assert isinstance(self.supervisor.runner, SimulatedRunner)
+        return self.supervisor.runner
 
     def at(self, tree: str) -> str:
         return at(self.path, tree)
@@ -124,8 +124,8 @@ class Shop:
 
         await self.until(reached)
 
-    async def units(self, tree: str) -> list[Unit]:
-        return [unit for unit in await self.keeper.ledger.units() if unit.path == self.at(tree)]
+    async def units(self, tree: str) -> list[ServiceInstance]:
+        return [unit for unit in await self.supervisor.ledger.units() if unit.path == self.at(tree)]
 
     def hold(self, *trees: str) -> None:
         """These neither get well nor end until they are let go."""

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from domain.errors import Category, Refused
-from domain.fields import explain
-from domain.systems.definition import MAX_PARTS, CreateSystem, DeployPart, Node, flatten, is_service, kept
-from domain.systems.rules import Kept, at, check_fits, tree_path
+from domain.fields import describe_errors
+from domain.systems.rules import StoredPart, at, check_fits, tree_path
+from domain.systems.specs import MAX_PARTS, DeploySpec, Node, SystemSpec, flatten, is_service, stored_spec
 
 RUN = {"command": ["run"]}
 SHOP: dict[str, Any] = {
@@ -23,14 +23,14 @@ SHOP: dict[str, Any] = {
 def test_a_tree_is_flattened_with_its_paths() -> None:
     found = dict(flatten("system:shop", Node.model_validate(SHOP)))
     assert list(found) == ["system:shop", "system:shop:web", "system:shop:db", "system:shop:in", "system:shop:in:x"]
-    assert [is_service(kept(node)) for node in found.values()] == [False, True, True, False, True]
+    assert [is_service(stored_spec(node)) for node in found.values()] == [False, True, True, False, True]
 
 
 def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> None:
     node = Node.model_validate({"name": "web", **RUN, "instances": 3, "health": {"tcp": True}, "port": 8_080})
-    assert kept(node) == {"command": ["run"], "instances": 3, "health": {"tcp": True}, "port": 8_080}
-    assert kept(Node.model_validate(kept(node))) == kept(node)
-    assert kept(Node.model_validate(SHOP)) == {"parts": []}
+    assert stored_spec(node) == {"command": ["run"], "instances": 3, "health": {"tcp": True}, "port": 8_080}
+    assert stored_spec(Node.model_validate(stored_spec(node))) == stored_spec(node)
+    assert stored_spec(Node.model_validate(SHOP)) == {"parts": []}
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
 )  # fmt: skip
 def test_a_bad_definition_says_what_is_wrong(definition: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        DeployPart.model_validate({"definition": definition})
-    assert complaint in explain(caught.value)
+        DeploySpec.model_validate({"definition": definition})
+    assert complaint in describe_errors(caught.value)
 
 
 def test_a_port_is_taken_by_one_service_only() -> None:
@@ -75,26 +75,26 @@ def test_a_port_is_taken_by_one_service_only() -> None:
         "parts": [{"name": "a", **RUN, "port": 8_080}, {"name": "b", "parts": [{"name": "c", **RUN, "port": 8_080}]}]
     }
     with pytest.raises(ValidationError, match="port 8080"):
-        DeployPart.model_validate({"definition": twice})
+        DeploySpec.model_validate({"definition": twice})
 
 
 def test_a_deploy_is_bounded() -> None:
     wide = {"parts": [{"name": f"p{n}", **RUN} for n in range(MAX_PARTS)]}
     with pytest.raises(ValidationError, match="too many"):
-        DeployPart.model_validate({"definition": wide})
+        DeploySpec.model_validate({"definition": wide})
     deep: dict[str, Any] = {"name": "x", **RUN}
     for _ in range(13):
         deep = {"name": "x", "parts": [deep]}
     with pytest.raises(ValidationError, match="deeper"):
-        DeployPart.model_validate({"definition": deep})
+        DeploySpec.model_validate({"definition": deep})
     with pytest.raises(ValidationError):
-        DeployPart.model_validate({"definition": RUN, "deadline": 0})
+        DeploySpec.model_validate({"definition": RUN, "deadline": 0})
 
 
 def test_only_backends_that_there_are_can_be_named() -> None:
-    assert CreateSystem().backend == "simulated"
+    assert SystemSpec().backend == "simulated"
     with pytest.raises(ValidationError):
-        CreateSystem.model_validate({"backend": "cloud"})
+        SystemSpec.model_validate({"backend": "cloud"})
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_malformed_tree_path_is_refused(text: str, rule: str) -> None:
 
 
 SERVICE, SYSTEM = Node.model_validate(RUN), Node.model_validate(SHOP)
-INNER = Kept("system:shop:in", "stable", {"parts": []})
+INNER = StoredPart("system:shop:in", "stable", {"parts": []})
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ INNER = Kept("system:shop:in", "stable", {"parts": []})
     [
         ("system:shop", SERVICE, "simulated", None, True, "must be a system"),
         ("system:shop:no:x", SERVICE, "simulated", None, False, "there is no system:shop:no"),
-        ("system:shop:a:x", SERVICE, "simulated", Kept("system:shop:a", "stable", RUN), False, "is a service"),
+        ("system:shop:a:x", SERVICE, "simulated", StoredPart("system:shop:a", "stable", RUN), False, "is a service"),
         ("system:shop:in:x", SERVICE.model_copy(update={"name": "y"}), "simulated", INNER, False, "named y"),
         ("system:shop:in:x", Node(image="nginx"), "process", INNER, False, "not images: system:shop:in:x"),
     ],
 )
 def test_a_definition_that_does_not_fit_its_place_is_refused(
-    path: str, node: Node, backend: str, parent: Kept | None, at_root: bool, complaint: str
+    path: str, node: Node, backend: str, parent: StoredPart | None, at_root: bool, complaint: str
 ) -> None:
     with pytest.raises(Refused, match=complaint) as caught:
         check_fits(path, node, backend, parent, at_root)
@@ -169,8 +169,8 @@ JOBS = [{"name": "migrate", "command": ["migrate"], "environment": {"A": "1"}}]
 
 def test_jobs_of_a_system_can_be_written_and_are_kept() -> None:
     node = Node.model_validate({"parts": [{"name": "web", **RUN}], "jobs": JOBS})
-    assert kept(node) == {"parts": [], "jobs": JOBS}
-    assert Node.model_validate(kept(node)).jobs == node.jobs
+    assert stored_spec(node) == {"parts": [], "jobs": JOBS}
+    assert Node.model_validate(stored_spec(node)).jobs == node.jobs
 
 
 @pytest.mark.parametrize(

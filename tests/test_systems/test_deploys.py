@@ -40,7 +40,7 @@ async def test_a_deploy_replaces_exactly_its_subtree(shop: Shop) -> None:
     await shop.deploy("/a", system(service("b", instances=2), service("new")))
     assert sorted(await shop.states()) == ["/", "/a", "/a/b", "/a/new", "/web"]
     assert await shop.see("/web") == before["/web"]
-    assert {facts.path: facts.wanted for facts in await shop.keeper.facts(shop.path)} == {
+    assert {facts.path: facts.wanted for facts in await shop.supervisor.facts(shop.path)} == {
         shop.at("/a/b"): 2,
         shop.at("/a/new"): 1,
         shop.at("/web"): 1,
@@ -53,7 +53,7 @@ async def test_a_new_part_can_be_put_into_a_system_and_a_service_can_become_a_sy
     assert (await shop.states())["/a/d/x"] == "stable"
     await shop.deploy("/web", system(service("front"), service("back")))
     assert {"/web", "/web/front", "/web/back"} <= set(await shop.states())
-    assert shop.at("/web") not in {facts.path for facts in await shop.keeper.facts(shop.path)}
+    assert shop.at("/web") not in {facts.path for facts in await shop.supervisor.facts(shop.path)}
     await shop.deploy("/web", RUN)
     assert not {"/web/front", "/web/back"} & set(await shop.states())
 
@@ -134,7 +134,7 @@ async def test_a_teardown_excludes_everything_and_leaves_an_empty_system(shop: S
     shop.let_go()
     assert (await shop.asking.outcome(ticket.path, ticket.run)).result is Result.SUCCEEDED
     assert await shop.states() == {"/": "stable"}
-    assert await shop.keeper.facts(shop.path) == []
+    assert await shop.supervisor.facts(shop.path) == []
     assert await shop.way(f"{shop.path}::teardown:t1") == ["pending", "accepted", "in progress", "succeeded"]
     assert (await shop.deploy("/", TREE)).result is Result.SUCCEEDED
 
@@ -161,7 +161,7 @@ async def test_crashes_of_the_former_definition_do_not_fail_the_deploy_that_mend
         return len(await shop.units("/bad")) == 2
 
     await shop.until(both)
-    [facts] = await shop.keeper.facts(shop.path)
+    [facts] = await shop.supervisor.facts(shop.path)
     assert not facts.failing(facts.generation)
     shop.let_go()
     assert (await mending).result is Result.SUCCEEDED
@@ -220,7 +220,7 @@ async def test_delete_takes_over_from_whatever_runs_and_leaves_nothing(shop: Sho
     assert (outcome.result, outcome.status) == (Result.SUCCEEDED, "None")
     assert {(await running).result for running in below} == {Result.CANCELLED}
     assert (await shop.states(), await shop.records(), await shop.locks()) == ({}, {}, set())
-    assert await shop.keeper.facts(shop.path) == []
+    assert await shop.supervisor.facts(shop.path) == []
     await shop.create()
     assert (await shop.deploy("/", TREE)).message.startswith("d1: ")
 

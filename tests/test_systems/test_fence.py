@@ -13,15 +13,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
-from activities.systems import BackendWork
+from activities.systems.backend import BackendActivities
 from domain.errors import Superseded
 from domain.model import Grant
-from domain.systems.backend import Acceptance, Backend, Listener, Reversal, ServiceOrder, Work
-from domain.systems.rules import Facts
+from domain.systems.ports import AcceptDeploy, Backend, ChangeListener, RevertDeploy, ServiceOrder, SystemWork
+from domain.systems.rules import ServiceFacts
 from providers.systems.process import MADE_BY, ProcessRunner
-from store.systems import SqlSystems
+from store.systems.hooks import SqlSystems
 from tests.test_leases.tenant import soon
-from tests.test_store.scene import claim
+from tests.test_store.driver import claim
 from tests.test_systems.kit import RUN, Shop, service, system
 
 SLEEP: dict[str, Any] = {"command": ["sleep", "1000"]}
@@ -58,11 +58,11 @@ class Held:
         await self._here("dispose")
         await self.backend.dispose(system, generation)
 
-    async def facts(self, prefix: str = "") -> list[Facts]:
+    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
         await self._here("facts")
         return await self.backend.facts(prefix)
 
-    def listen(self, prefix: str) -> Listener:
+    def listen(self, prefix: str) -> ChangeListener:
         return self.backend.listen(prefix)
 
 
@@ -70,22 +70,22 @@ async def _heard() -> bool:
     return True
 
 
-def _work(shop: Shop, held: Held) -> BackendWork:
+def _work(shop: Shop, held: Held) -> BackendActivities:
     inventory = shop.service.inventory
-    return BackendWork(held, SqlSystems(shop.service.database), inventory, Fence(inventory, _heard))
+    return BackendActivities(held, SqlSystems(shop.service.database), inventory, Fence(inventory, _heard))
 
 
-async def _begun(shop: Shop, tree: str, action: str, spec: dict[str, Any] | None = None) -> tuple[Grant, Work]:
+async def _begun(shop: Shop, tree: str, action: str, spec: dict[str, Any] | None = None) -> tuple[Grant, SystemWork]:
     """An action whose workflow is somewhere else: only the worker that holds its orders is seen here."""
     admission = await shop.service.inventory.begin(claim(shop.at(tree), action, at=soon(), spec=spec))
     assert admission.grant, admission.refusal
     grant, store = admission.grant, SqlSystems(shop.service.database)
     record = str(grant.details.get("record", ""))
-    work = Work(path=grant.path, epoch=grant.epoch, backend=shop.backend, record=record)
+    work = SystemWork(path=grant.path, epoch=grant.epoch, backend=shop.backend, record=record)
     if action == "deploy":
-        taken = await store.accept(Acceptance(work=work, definition=(spec or {})["definition"], at=soon()))
+        taken = await store.accept(AcceptDeploy(work=work, definition=(spec or {})["definition"], at=soon()))
     else:
-        taken = await store.accept_removal(Reversal(work=work, at=soon()))
+        taken = await store.accept_removal(RevertDeploy(work=work, at=soon()))
     assert taken.made, taken
     return grant, work
 
@@ -100,7 +100,7 @@ async def _stale(stale: asyncio.Task[Any], held: Held) -> None:
 async def test_a_stale_dispose_does_not_remove_the_folder_of_a_system_that_was_made_anew(
     real: Shop, home: Path, where: str
 ) -> None:
-    held = Held(real.keeper, where)
+    held = Held(real.supervisor, where)
     _, work = await _begun(real, "/", "delete")
     stale = asyncio.create_task(ActivityEnvironment().run(_work(real, held).remove_parts, work))
     await held.reached.wait()
@@ -117,7 +117,7 @@ async def test_a_stale_dispose_does_not_remove_the_folder_of_a_system_that_was_m
 @pytest.mark.parametrize("where", ["remove", "facts"])
 async def test_a_stale_teardown_stops_nothing_that_was_deployed_since(shop: Shop, where: str) -> None:
     await shop.deploy("/", system(service("web"), service("db")))
-    held = Held(shop.keeper, where)
+    held = Held(shop.supervisor, where)
     _, work = await _begun(shop, "/", "teardown")
     stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).remove_parts, work))
     await held.reached.wait()
@@ -131,7 +131,7 @@ async def test_a_stale_teardown_stops_nothing_that_was_deployed_since(shop: Shop
 
 async def test_a_stale_deploy_does_not_come_back_over_a_later_one(shop: Shop) -> None:
     await shop.deploy("/", system(service("web")))
-    held = Held(shop.keeper, "apply")
+    held = Held(shop.supervisor, "apply")
     old = {"definition": {**RUN, "environment": {"V": "old"}, "instances": 3}}
     _, work = await _begun(shop, "/web", "deploy", old)
     stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
@@ -143,18 +143,18 @@ async def test_a_stale_deploy_does_not_come_back_over_a_later_one(shop: Shop) ->
 
 
 async def test_a_stale_deploy_starts_nothing_in_a_system_that_is_gone(shop: Shop) -> None:
-    held = Held(shop.keeper, "apply")
+    held = Held(shop.supervisor, "apply")
     _, work = await _begun(shop, "/", "deploy", {"definition": system(service("web"))})
     stale = asyncio.create_task(ActivityEnvironment().run(_work(shop, held).roll_out, work))
     await held.reached.wait()
     await shop.do("/", "delete")
     await _stale(stale, held)
-    assert await shop.keeper.facts(shop.path) == []
+    assert await shop.supervisor.facts(shop.path) == []
 
 
 async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_other(shop: Shop) -> None:
     """Of two deploys side by side the later one may well order first."""
-    ledger, run, path = shop.keeper.ledger, {"command": ["run"], "instances": 0}, f"{shop.path}-other"
+    ledger, run, path = shop.supervisor.ledger, {"command": ["run"], "instances": 0}, f"{shop.path}-other"
     await ledger.order([ServiceOrder(f"{path}:a:b", 90, run)])
     await ledger.order([ServiceOrder(f"{path}:a:c", 80, run)])
     with pytest.raises(Superseded):

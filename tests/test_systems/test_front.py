@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from providers.systems.proxy import Front, Routes
+from providers.systems.proxy import Routes, ServiceProxy
 from tests.patience import PATIENCE
 
 HERE = "127.0.0.1"
@@ -24,7 +24,7 @@ async def test_when_one_side_is_gone_the_other_does_not_wait_for_it(tmp_path: Pa
     instance = await asyncio.start_server(lambda *ends: taken.put_nowait(ends), HERE, 0)
     routes = tmp_path / "routes"
     routes.write_text(json.dumps([instance.sockets[0].getsockname()[1]]))
-    front = Front(Routes(routes))
+    front = ServiceProxy(Routes(routes))
     server = await asyncio.start_server(front.handle, HERE, 0)
     async with asyncio.timeout(PATIENCE):
         near = await asyncio.open_connection(HERE, server.sockets[0].getsockname()[1])

@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.locks import Hold, Mode, conflicts, wanted
+from domain.locks import HeldLock, Mode, conflicts, locks_for
 from domain.systems.rules import at
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SHOP = "system:shop"
 
 
-def holds(owner: str, path: str) -> list[Hold]:
-    return [Hold(each, mode, owner, owner, "deploy", NOON) for each, mode in wanted([path]).items()]
+def holds(owner: str, path: str) -> list[HeldLock]:
+    return [HeldLock(each, mode, owner, owner, "deploy", NOON) for each, mode in locks_for([path]).items()]
 
 
 def test_a_deploy_wants_what_the_document_says() -> None:
-    assert wanted([at(SHOP, "/a/b/c/d")]) == {
+    assert locks_for([at(SHOP, "/a/b/c/d")]) == {
         SHOP: Mode.IX,
         f"{SHOP}:a": Mode.IX,
         f"{SHOP}:a:b": Mode.IX,
         f"{SHOP}:a:b:c": Mode.IX,
         f"{SHOP}:a:b:c:d": Mode.X,
     }
-    assert wanted([SHOP]) == {SHOP: Mode.X}
+    assert locks_for([SHOP]) == {SHOP: Mode.X}
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_deploy_wants_what_the_document_says() -> None:
     ],
 )
 def test_the_truth_table_of_deploys(held: str, asked: str, free: bool) -> None:
-    found = conflicts(wanted([at(SHOP, asked)]), holds("d1", at(SHOP, held)))
+    found = conflicts(locks_for([at(SHOP, asked)]), holds("d1", at(SHOP, held)))
     assert (not found) is free
     assert {hold.owner for hold in found} == (set() if free else {"d1"})
-    assert conflicts(wanted([at("system:other", asked)]), holds("d1", at(SHOP, held))) == []
+    assert conflicts(locks_for([at("system:other", asked)]), holds("d1", at(SHOP, held))) == []
 
 
 trees = st.lists(st.sampled_from(["a", "b", "bc", "B"]), max_size=4).map(lambda names: "/" + "/".join(names))
@@ -74,7 +74,7 @@ def overlap(one: str, two: str) -> bool:
 def test_any_sequence_of_acquiring_and_releasing_agrees_with_brute_force(events: list[tuple[str, bool, int]]) -> None:
     """A path asks to be locked; or one of those that are locked is released."""
     running: dict[str, str] = {}
-    held: list[Hold] = []
+    held: list[HeldLock] = []
     for number, (tree, releases, which) in enumerate(events):
         if releases:
             if running:
@@ -83,7 +83,7 @@ def test_any_sequence_of_acquiring_and_releasing_agrees_with_brute_force(events:
                 held = [hold for hold in held if hold.owner != gone]
             continue
         expected = {name for name, other in running.items() if overlap(tree, other)}
-        found = {hold.owner for hold in conflicts(wanted([at(SHOP, tree)]), held)}
+        found = {hold.owner for hold in conflicts(locks_for([at(SHOP, tree)]), held)}
         assert found == expected
         if not found:
             running[f"d{number}"] = tree

@@ -15,13 +15,13 @@ import pytest
 
 from domain.errors import Rejected
 from domain.model import Result
-from domain.systems.backend import ServiceOrder
-from domain.systems.definition import Node
+from domain.systems.ports import ServiceOrder
 from domain.systems.rules import revision
-from providers.ports import free_port
-from providers.systems.keeper import Keeper
-from providers.systems.ledger import Ledger, Unit, create_tables
+from domain.systems.specs import Node
+from providers.sockets import free_port
 from providers.systems.process import TOKEN, ProcessRunner
+from providers.systems.state import BackendState, ServiceInstance, create_tables
+from providers.systems.supervisor import Supervisor
 from store.engine import Database
 from tests.patience import PATIENCE
 from tests.test_systems.kit import Shop, system
@@ -120,20 +120,20 @@ async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: 
 
 
 @asynccontextmanager
-async def keeping(folder: Path) -> AsyncIterator[Keeper]:
+async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     """A keeper with its books in a folder. Leaving it is what the end of a worker is to its processes."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
     database.run_here(create_tables)
-    keeper = Keeper(ProcessRunner(folder / "services"), Ledger("process", database), folder / "lock")
+    supervisor = Supervisor(ProcessRunner(folder / "services"), BackendState("process", database), folder / "lock")
 
     async def report(_facts: object) -> None:
         pass
 
-    task = asyncio.create_task(keeper.run(report))
+    task = asyncio.create_task(supervisor.run(report))
     try:
         async with asyncio.timeout(PATIENCE):
-            await keeper.keeping.wait()
-        yield keeper
+            await supervisor.keeping.wait()
+        yield supervisor
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -141,26 +141,26 @@ async def keeping(folder: Path) -> AsyncIterator[Keeper]:
         database.close()
 
 
-async def until(keeper: Keeper, wanted: int, generation: int) -> None:
-    listener = keeper.listen("system:s")
+async def until(supervisor: Supervisor, wanted: int, generation: int) -> None:
+    listener = supervisor.listen("system:s")
     async with asyncio.timeout(PATIENCE):
         while True:
-            facts = await keeper.facts("system:s")
+            facts = await supervisor.facts("system:s")
             if len(facts) == wanted and all(each.settled(generation) for each in facts):
                 return listener.close()
             await listener.news()
 
 
-async def want(keeper: Keeper, generation: int, **definition: Any) -> list[Unit]:
+async def want(supervisor: Supervisor, generation: int, **definition: Any) -> list[ServiceInstance]:
     """Order a service and wait until it is as it should be."""
-    await keeper.apply([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
-    await until(keeper, 1, generation)
-    return await keeper.ledger.units()
+    await supervisor.apply([ServiceOrder("system:s:job", generation, {**SLEEP, **definition})])
+    await until(supervisor, 1, generation)
+    return await supervisor.ledger.units()
 
 
-async def forget(keeper: Keeper) -> None:
-    await keeper.remove("system:s", 1_000)
-    await until(keeper, 0, 0)
+async def forget(supervisor: Supervisor) -> None:
+    await supervisor.remove("system:s", 1_000)
+    await until(supervisor, 0, 0)
 
 
 async def test_a_keeper_that_comes_after_finds_the_same_processes(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_a_keeper_that_comes_after_finds_the_same_processes(tmp_path: Path
 async def test_two_keepers_of_one_folder_take_turns(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         database = Database(f"sqlite:///{tmp_path / 'books.db'}")
-        other = Keeper(ProcessRunner(tmp_path / "services"), Ledger("process", database), tmp_path / "lock")
+        other = Supervisor(ProcessRunner(tmp_path / "services"), BackendState("process", database), tmp_path / "lock")
         waiting = asyncio.create_task(other.run(lambda _facts: asyncio.sleep(0)))
         await other.apply([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
         await until(other, 1, 1)
@@ -198,17 +198,17 @@ async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tm
     """The worker died between the start and the note: the books have the token and no number."""
     database = Database(f"sqlite:///{tmp_path / 'books.db'}")
     database.run_here(create_tables)
-    ledger = Ledger("process", database)
-    unit = Unit("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
+    ledger = BackendState("process", database)
+    unit = ServiceInstance("tok3n", "system:s:job", 1, "", Node.model_validate(SLEEP))
     await ledger.order([ServiceOrder("system:s:job", 1, SLEEP)])
     unit.revision = revision(unit.node)
     await ledger.enter([unit])
     lost = await asyncio.create_subprocess_exec("sleep", "1000", env={TOKEN: "tok3n"}, start_new_session=True)
     database.close()
-    async with keeping(tmp_path) as keeper:
-        await until(keeper, 1, 1)
-        (found,) = await keeper.ledger.units()
-        await forget(keeper)
+    async with keeping(tmp_path) as supervisor:
+        await until(supervisor, 1, 1)
+        (found,) = await supervisor.ledger.units()
+        await forget(supervisor)
     assert (found.token, found.pid) == ("tok3n", lost.pid)
     assert not runs(lost.pid)
     await lost.wait()
@@ -226,13 +226,13 @@ async def test_where_processes_cannot_be_known_no_system_is_made(
 async def test_an_instance_is_asked_to_end_and_made_to_if_it_will_not(tmp_path: Path) -> None:
     polite = "trap 'echo asked > asked; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    async with keeping(tmp_path) as keeper:
+    async with keeping(tmp_path) as supervisor:
         for name, script in (("polite", polite), ("stubborn", stubborn)):
             order = {"command": ["sh", "-c", script], "stopSeconds": 0.5}
-            await keeper.apply([ServiceOrder(f"system:s:{name}", 1, order)])
-        await until(keeper, 2, 1)
-        pids = [unit.pid for unit in await keeper.ledger.units()]
-        await forget(keeper)
+            await supervisor.apply([ServiceOrder(f"system:s:{name}", 1, order)])
+        await until(supervisor, 2, 1)
+        pids = [unit.pid for unit in await supervisor.ledger.units()]
+        await forget(supervisor)
     assert (tmp_path / "services" / "s" / "polite" / "asked").read_text() == "asked\n"
     assert not any(map(runs, pids))
 
@@ -244,15 +244,15 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
     limits = "resource.getrlimit(resource.RLIMIT_NOFILE)"
     tell = f"print(sorted(os.environ), sys.argv[1:], {limits}, flush=True); time.sleep(1000)"
     words = [sys.executable, "-c", f"import os, resource, sys, time; time.sleep(0.3); {tell}", "$HOME; echo x"]
-    async with keeping(tmp_path) as keeper:
+    async with keeping(tmp_path) as supervisor:
         order = {"command": words, "environment": {"MINE": "1"}, "resources": {"files": 64}, "stopSeconds": 1}
-        await keeper.apply([ServiceOrder("system:s:job", 1, order)])
+        await supervisor.apply([ServiceOrder("system:s:job", 1, order)])
         log = tmp_path / "services" / "s" / "job" / "1.log"
         async with asyncio.timeout(PATIENCE):
             while not log.exists() or "(64, 64)" not in log.read_text():
                 await asyncio.sleep(0.05)
         told = log.read_text()
-        await forget(keeper)
+        await forget(supervisor)
     assert "hunter2" not in told
     names = ["HOME", "LANG", "LC_CTYPE", "MINE", "PATH", "RATCHET_INSTANCE", "RATCHET_SERVICE"]
     assert told.startswith(str([name for name in names if name in told]))
@@ -261,15 +261,15 @@ async def test_an_instance_gets_a_bounded_environment_no_shell_and_its_limits(
 
 
 async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as keeper:
-        await keeper.apply([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
-        listener = keeper.listen("system:s")
+    async with keeping(tmp_path) as supervisor:
+        await supervisor.apply([ServiceOrder("system:s:job", 1, {"command": ["sh", "-c", "exit 3"]})])
+        listener = supervisor.listen("system:s")
         async with asyncio.timeout(PATIENCE):
-            while not (facts := await keeper.facts("system:s")) or not facts[0].failing():
+            while not (facts := await supervisor.facts("system:s")) or not facts[0].failing():
                 await listener.news()
         assert "ended with exit code 3" in facts[0].message
-        await want(keeper, 2)  # a better definition is taken at once, whatever the pause
-        await forget(keeper)
+        await want(supervisor, 2)  # a better definition is taken at once, whatever the pause
+        await forget(supervisor)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ async def test_crashes_are_told_and_answered_with_ever_longer_pauses(tmp_path: P
 )
 async def test_health_is_checked_by_tcp_http_and_command(tmp_path: Path, health: dict[str, Any], well: bool) -> None:
     runner = ProcessRunner(tmp_path)
-    unit = Unit("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
+    unit = ServiceInstance("t", "system:s:web", 1, "", Node.model_validate({**web(free_port()), "health": health}))
     await runner.start(unit)
     try:
         async with asyncio.timeout(PATIENCE):

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.machine import NONE, Actor
-from domain.systems.definition import Node
+from domain.statetable import NONE, Actor
 from domain.systems.rules import (
     CRASHES,
     LONGEST_BACKOFF,
-    Facts,
-    Kept,
-    Running,
+    RunningInstance,
+    ServiceFacts,
+    StoredPart,
     backoff,
     landed,
     next_steps,
@@ -27,9 +26,10 @@ from domain.systems.rules import (
     reversal,
     revision,
 )
-from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, Stage, State, derive
+from domain.systems.specs import Node
+from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive
 
-S = State
+S = PartState
 SHOP = "system:shop"
 RUN: dict[str, Any] = {"command": ["run"]}
 
@@ -48,9 +48,9 @@ def by_the_document(states: set[str]) -> str:
     return "stable"
 
 
-@pytest.mark.parametrize("mask", range(2 ** len(State)))
+@pytest.mark.parametrize("mask", range(2 ** len(PartState)))
 def test_a_system_is_what_its_services_are_in_the_order_of_the_document(mask: int) -> None:
-    states = {state for bit, state in enumerate(State) if mask >> bit & 1}
+    states = {state for bit, state in enumerate(PartState) if mask >> bit & 1}
     for phase in (S.STABLE, S.UPDATING):
         expected = by_the_document(set(states)) if states else phase
         assert derive(phase, dict.fromkeys(states, 2)) == expected
@@ -66,8 +66,8 @@ def test_a_system_that_is_coming_or_going_speaks_for_itself(phase: str) -> None:
 
 
 def test_the_states_are_spelled_as_in_the_document() -> None:
-    assert {*State} == {"pending", "failed", "deleting", "stable", "updating", "scaling", "degraded"}
-    assert [*Stage] == ["pending", "accepted", "in progress", "succeeded", "failed"]
+    assert {*PartState} == {"pending", "failed", "deleting", "stable", "updating", "scaling", "degraded"}
+    assert [*DeployStage] == ["pending", "accepted", "in progress", "succeeded", "failed"]
 
 
 @pytest.mark.parametrize("table", [DEPLOY, TEARDOWN])
@@ -81,7 +81,7 @@ def test_deploys_and_teardowns_go_one_way(table: Any) -> None:
         ("accepted", "failed"),
         ("in progress", "failed"),
     }
-    for source, to, actor in product(Stage, Stage, Actor):
+    for source, to, actor in product(DeployStage, DeployStage, Actor):
         legal = (source, to) in ways and actor == Actor.CONTROLLER
         assert (table.step(source, to, actor).row is not None) == legal
 
@@ -103,7 +103,7 @@ def test_a_service_rests_in_scaling_by_what_is_seen_and_never_by_what_is_ordered
     assert {row.source for row in PART.rows if row.action == "deploy"} == at_rest | {NONE}
     assert {row.source for row in PART.rows if row.action == "remove"} == at_rest
     for action, status in product(("deploy", "remove"), at_rest):
-        assert PART.abandoned(action, status) == status
+        assert PART.recovery_status(action, status) == status
 
 
 def test_a_system_can_be_deleted_from_wherever_it_can_rest() -> None:
@@ -114,9 +114,9 @@ def test_a_system_can_be_deleted_from_wherever_it_can_rest() -> None:
 # What a service is.
 
 
-def facts(**more: Any) -> Facts:
+def facts(**more: Any) -> ServiceFacts:
     known: dict[str, Any] = {"path": "p", "generation": 4, "wanted": 2, "alive": 2, "healthy": 2, "current": 2}
-    return Facts(**known | more)
+    return ServiceFacts(**known | more)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def facts(**more: Any) -> Facts:
         (facts(alive=1, healthy=1, current=1), False),
     ],
 )
-def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(seen: Facts, settled: bool) -> None:
+def test_a_service_has_settled_when_all_of_the_new_and_none_of_the_old_is_up(seen: ServiceFacts, settled: bool) -> None:
     assert seen.settled(4) is settled
 
 
@@ -146,8 +146,8 @@ ILL = [
 ]
 
 
-@pytest.mark.parametrize("status", State)
-def test_what_is_observed_changes_a_service_at_rest_only(status: State) -> None:
+@pytest.mark.parametrize("status", PartState)
+def test_what_is_observed_changes_a_service_at_rest_only(status: PartState) -> None:
     at_rest = status in (S.STABLE, S.DEGRADED, S.SCALING)
     well = S.STABLE if at_rest or status == S.FAILED else status
     ill, miscounted = (S.DEGRADED, S.SCALING) if at_rest else (status, status)
@@ -195,7 +195,7 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
     """Whatever there was, and in whatever order instances get well: bounds hold at every step, and it settles."""
     node = Node.model_validate({**RUN, "instances": want, "maxUnavailable": unavailable, "maxSurge": surge or 1})
     new = revision(node)
-    alive = {f"i{n}": Running(f"i{n}", new if fresh else "old", well) for n, (fresh, well) in enumerate(start)}
+    alive = {f"i{n}": RunningInstance(f"i{n}", new if fresh else "old", well) for n, (fresh, well) in enumerate(start)}
     most = max(len(alive), want + node.maxSurge)
     number = 100
     for _ in range(200):
@@ -210,30 +210,30 @@ def test_a_roll_out_keeps_its_promises_and_always_ends(
             del alive[token]
         for _ in range(steps.start):
             number += 1
-            alive[f"i{number}"] = Running(f"i{number}", new, False)
+            alive[f"i{number}"] = RunningInstance(f"i{number}", new, False)
         assert len(alive) <= most
         for token in sorted(alive):
             if seed.random() < 0.5:
-                alive[token] = Running(token, alive[token].revision, True)
+                alive[token] = RunningInstance(token, alive[token].revision, True)
     assert len(alive) == want
     assert all(each.revision == new for each in alive.values())
 
 
 def test_new_instances_that_never_get_well_take_nothing_from_the_old() -> None:
     node = Node.model_validate({**RUN, "instances": 2})
-    old = [Running("a", "old", True), Running("b", "old", True)]
+    old = [RunningInstance("a", "old", True), RunningInstance("b", "old", True)]
     assert next_steps(node, old).start == 1
-    assert next_steps(node, [*old, Running("c", revision(node), False)]) == next_steps(
-        node, [*old, Running("c", revision(node), False)]
+    assert next_steps(node, [*old, RunningInstance("c", revision(node), False)]) == next_steps(
+        node, [*old, RunningInstance("c", revision(node), False)]
     )
-    assert next_steps(node, [*old, Running("c", revision(node), False)]).stop == ()
+    assert next_steps(node, [*old, RunningInstance("c", revision(node), False)]).stop == ()
 
 
 # Replacing a subtree, and taking it back.
 
 
 def moves(path: str, definition: dict[str, Any], there: dict[str, tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
-    kept = {at: Kept(at, status, spec) for at, (status, spec) in there.items()}
+    kept = {at: StoredPart(at, status, spec) for at, (status, spec) in there.items()}
     return [(move.path, move.to) for move in replacement(path, Node.model_validate(definition), kept)]
 
 
@@ -261,14 +261,14 @@ def test_new_changed_rescaled_and_removed_parts_each_get_their_moves() -> None:
 
 
 def test_a_reversal_takes_every_move_back() -> None:
-    parts: list[tuple[Kept, dict[str, Any]]] = [
-        (Kept("new", "pending", RUN), {"spec": None}),
-        (Kept("up", "stable", RUN), {"spec": None}),
-        (Kept("changed", "updating", RUN), {"spec": {"command": ["before"]}}),
-        (Kept("landed", "stable", RUN), {"spec": {"command": ["before"]}}),
-        (Kept("scaled", "scaling", RUN), {"spec": {**RUN, "instances": 2}}),
-        (Kept("seen", "scaling", RUN, under_way=False), {"spec": {**RUN, "instances": 2}}),
-        (Kept("removed", "deleting", RUN, "failed"), {"spec": RUN}),
+    parts: list[tuple[StoredPart, dict[str, Any]]] = [
+        (StoredPart("new", "pending", RUN), {"spec": None}),
+        (StoredPart("up", "stable", RUN), {"spec": None}),
+        (StoredPart("changed", "updating", RUN), {"spec": {"command": ["before"]}}),
+        (StoredPart("landed", "stable", RUN), {"spec": {"command": ["before"]}}),
+        (StoredPart("scaled", "scaling", RUN), {"spec": {**RUN, "instances": 2}}),
+        (StoredPart("seen", "scaling", RUN, under_way=False), {"spec": {**RUN, "instances": 2}}),
+        (StoredPart("removed", "deleting", RUN, "failed"), {"spec": RUN}),
     ]
     taken_back = [(move.path, move.to) for move in reversal(parts)]
     assert taken_back == [

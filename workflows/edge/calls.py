@@ -10,51 +10,51 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.edge import EdgeActivities, Letters
+    from activities.edge.crm import EdgeActivities, Letters
     from domain.edge import messages as wire
     from domain.edge.facts import (
         AnswerFact,
+        CloudletAnswer,
         Connected,
         ConnectFact,
         KeptPolicy,
         LostFact,
         PolicyQuestion,
         Refuges,
-        Rejoin,
-        Signed,
-        Told,
+        RejoinQuery,
+        SignedText,
     )
     from domain.edge.messages import (
-        Address,
         AllData,
+        CrmAddress,
         CrmConnect,
         CrmDisconnect,
+        CrmPost,
         CrmRequest,
         CrmResponse,
+        CrmVerb,
         HandIn,
-        Ignored,
-        IgnoredMany,
+        IgnoredMessage,
+        IgnoredMessages,
         Letter,
-        Post,
         Reconnected,
-        Verb,
     )
-    from domain.edge.policies import Facts
+    from domain.edge.policies import PolicyFacts
     from domain.edge.proofs import statement
-    from domain.errors import brief
+    from domain.errors import one_line
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, locally
+    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, run_local
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
 PROBE_PATIENCE = timedelta(seconds=15)
 
 
-async def send(to: Address, *requests: CrmRequest) -> None:
+async def send(to: CrmAddress, *requests: CrmRequest) -> None:
     """Requests to a CRM. By queue that is as quick as a write; a webhook may take its time, and fail for good."""
     first = requests[0]
-    post = Post(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
+    post = CrmPost(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
-        await locally(EdgeActivities.crm_send, post)
+        await run_local(EdgeActivities.crm_send, post)
         return
     await workflow.execute_activity_method(
         EdgeActivities.crm_send,
@@ -67,9 +67,9 @@ async def send(to: Address, *requests: CrmRequest) -> None:
     )
 
 
-async def probe(to: Address, verb: Verb) -> str:
+async def probe(to: CrmAddress, verb: CrmVerb) -> str:
     """Is a CRM without a session there? Returns why not, if not."""
-    post = Post(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
+    post = CrmPost(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
     try:
         return await workflow.execute_activity_method(
             EdgeActivities.crm_probe,
@@ -80,7 +80,7 @@ async def probe(to: Address, verb: Verb) -> str:
             summary=f"{verb} {to.version} of {to.cloudlet}",
         )
     except ActivityError as error:
-        return brief(error.cause or error, 200)
+        return one_line(error.cause or error, 200)
 
 
 async def hand_in(workflow_id: str, letter: Letter) -> str:
@@ -95,10 +95,10 @@ async def hand_in(workflow_id: str, letter: Letter) -> str:
             summary=f"{letter.signal} to {workflow_id}, which may hear no more signals",
         )
     except ActivityError as error:
-        return brief(error.cause or error, 200)
+        return one_line(error.cause or error, 200)
 
 
-async def everything(to: Address, grant: Grant | None = None) -> int:
+async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
     """All data to a CRM that is Ready; on behalf of an action, or of nobody."""
     right = {"path": grant.path, "epoch": grant.epoch} if grant else {}
     return await workflow.execute_activity_method(
@@ -112,10 +112,10 @@ async def everything(to: Address, grant: Grant | None = None) -> int:
     )
 
 
-async def ignore(*messages: Ignored) -> None:
+async def ignore(*messages: IgnoredMessage) -> None:
     """Keep messages that changed nothing."""
-    kept = IgnoredMany(messages=list(messages), at=workflow.now())
-    await locally(EdgeActivities.crm_ignored, kept)
+    kept = IgnoredMessages(messages=list(messages), at=workflow.now())
+    await run_local(EdgeActivities.crm_ignored, kept)
 
 
 async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> Connected:
@@ -123,42 +123,42 @@ async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -
     instances = {path: seen for page in pages for path, seen in page.instances.items()}
     said = pages[0].model_copy(update={"instances": {}})
     fact = ConnectFact(said=said, instances=instances, **_fact(wire.CRM_CONNECT, cloudlet, kept, *pages))
-    return await locally(EdgeActivities.crm_connected, fact)
+    return await run_local(EdgeActivities.crm_connected, fact)
 
 
-async def answered(cloudlet: str, said: CrmResponse, kept: bool = True) -> Told:
+async def answered(cloudlet: str, said: CrmResponse, kept: bool = True) -> CloudletAnswer:
     """A CRM speaks of the cloudlet itself: the inventory judges it, or names the action whose business it is."""
     fact = AnswerFact(said=said, **_fact(wire.CRM_RESPONSE, cloudlet, kept, said))
-    return await locally(EdgeActivities.crm_answered, fact)
+    return await run_local(EdgeActivities.crm_answered, fact)
 
 
-async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> Told:
+async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> CloudletAnswer:
     """A goodbye came from outside as it is; what we noticed ourselves did not come at all."""
     fact = LostFact(said=said, noticed=not said.raw, **_fact(wire.CRM_DISCONNECT, cloudlet, kept, said))
-    return await locally(EdgeActivities.crm_lost, fact)
+    return await run_local(EdgeActivities.crm_lost, fact)
 
 
 def _fact(signal: str, cloudlet: str, kept: bool, *said: CrmConnect | CrmResponse | CrmDisconnect) -> dict[str, Any]:
-    signed = [Signed(statement=statement(signal, cloudlet, each.raw), proof=each.proof) for each in said]
+    signed = [SignedText(statement=statement(signal, cloudlet, each.raw), proof=each.proof) for each in said]
     return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
 
 
 async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
     """The connection that we were told of, as the inventory knows it; None if it does not."""
-    found = await locally(EdgeActivities.crm_rejoined, Rejoin(path=path, notify_id=told.address.notify_id))
+    found = await run_local(EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=told.address.notify_id))
     return found.news
 
 
 async def refuges(cloudlet: str) -> Refuges:
     """For each Ready app of a cloudlet: where else it can run, if anywhere."""
-    return await locally(EdgeActivities.failover_plan, cloudlet)
+    return await run_local(EdgeActivities.failover_plan, cloudlet)
 
 
 async def policy_kept(path: str) -> KeptPolicy:
     """A policy as it is in the inventory."""
-    return await locally(EdgeActivities.policy_kept, path)
+    return await run_local(EdgeActivities.policy_kept, path)
 
 
-async def facts(asked: PolicyQuestion) -> Facts:
+async def facts(asked: PolicyQuestion) -> PolicyFacts:
     """What the inventory knows about a policy's question."""
-    return await locally(EdgeActivities.policy_facts, asked)
+    return await run_local(EdgeActivities.policy_facts, asked)

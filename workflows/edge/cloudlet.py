@@ -11,10 +11,18 @@ from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlre
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import CloudletTerms, Refuge
-    from domain.edge.hearing import Effect, Listener
-    from domain.edge.messages import Address, CrmRequest, CrmResponse, Lost, Reconnected, Verb, joined
-    from domain.edge.tables import CLOUDLET, GONE, Party, S
-    from domain.errors import brief
+    from domain.edge.interpret import CrmInterpreter, Effect
+    from domain.edge.messages import (
+        ConnectionLost,
+        CrmAddress,
+        CrmRequest,
+        CrmResponse,
+        CrmVerb,
+        Reconnected,
+        join_errors,
+    )
+    from domain.edge.tables import CLOUDLET, GONE, CrmActor, S
+    from domain.errors import one_line
     from domain.model import Done, Grant, Move, Outcome, Request
     from domain.paths import short
     from domain.wire import companion
@@ -22,16 +30,16 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import act as child
     from workflows.calls import advance
     from workflows.edge import calls
-    from workflows.edge.mail import Mail, News
+    from workflows.edge.inbox import CrmInbox, CrmNews
 
 
-class OnCloudlet(Mail):
+class OnCloudlet(CrmInbox):
     """What the actions on a cloudlet have in common: who is connected, and what it says."""
 
     def __init__(self) -> None:
         super().__init__()
         self._terms = CloudletTerms()
-        self._address: Address | None = None
+        self._address: CrmAddress | None = None
         self._status = ""
 
     async def _begin(self, grant: Grant, unasked: bool = False) -> None:
@@ -39,11 +47,11 @@ class OnCloudlet(Mail):
         self._address, self._status = self._terms.address, grant.during
         await self.demand_proof(str(self._terms.spec.get("key", "")), grant.epoch, unasked)
 
-    async def _tell_crm(self, grant: Grant, verb: Verb, **spec: object) -> None:
+    async def _tell_crm(self, grant: Grant, verb: CrmVerb, **spec: object) -> None:
         assert self._address
         await calls.send(self._address, order(grant, self._address, verb, **spec))
 
-    async def _news(self, grant: Grant, until: datetime, what: str) -> News:
+    async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
         """The next message, or the end of the action's patience."""
         said = await self.read(grant.path, until, what)
         if said is None:
@@ -55,11 +63,11 @@ class OnCloudlet(Mail):
         self._status = to
         self.show(phase=to)
 
-    async def late(self, path: str, said: CrmResponse) -> None:
+    async def on_late_answer(self, path: str, said: CrmResponse) -> None:
         """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
         await workflow.wait_condition(lambda: self._ended)
         if not await self.hand_over(said):
-            await super().late(path, said)
+            await super().on_late_answer(path, said)
 
     async def hand_over(self, said: CrmResponse) -> bool:
         """To the link, which brings it back while we hold the cloudlet, and afterwards does what it says."""
@@ -70,12 +78,12 @@ class OnCloudlet(Mail):
             return False
         return True
 
-    async def _await_word(self, grant: Grant, verb: Verb, words: tuple[str, ...], what: str) -> CrmResponse:
+    async def _request_and_wait(self, grant: Grant, verb: CrmVerb, words: tuple[str, ...], what: str) -> CrmResponse:
         """Ask the CRM and wait for one of these words; ask again if it connects anew."""
         until = workflow.now() + timedelta(seconds=self._terms.patience.update)
         await self._tell_crm(grant, verb)
         while True:
-            said = await self._news(grant, until, what)
+            said = await self._next_message(grant, until, what)
             if isinstance(said, Reconnected):
                 self._address = said.address
                 await self._tell_crm(grant, verb)
@@ -87,15 +95,15 @@ class OnCloudlet(Mail):
                 await self.ignore(grant.path, said.state, f"waiting for {' or '.join(words)}")
 
 
-def order(grant: Grant, to: Address, verb: Verb, **spec: object) -> CrmRequest:
+def order(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
     """A request about the cloudlet itself."""
     told = {**to.connection(), "epoch": grant.epoch, "reply_to": grant.path}
     return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
 
 
-def undo_upgrade(grant: Grant, to: Address, version: str) -> CrmRequest:
+def undo_upgrade(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
     """To CRMv1: clean up whatever there is of the CRM of this version."""
-    return order(grant, to, Verb.UPGRADE, version=version).model_copy(update={"undo": True})
+    return order(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
 @workflow.defn(name=wire.BRING_UP_CLOUDLET)
@@ -114,42 +122,42 @@ class BringUpCloudlet(OnCloudlet):
         if self._address:  # there is one already: it is asked to introduce itself again
             if other := self._terms.next:  # and to clean up what is left of an upgrade
                 await calls.send(self._address, undo_upgrade(grant, self._address, other.version))
-            await self._tell_crm(grant, Verb.RECONNECT)
+            await self._tell_crm(grant, CrmVerb.RECONNECT)
             self._address = None
         while True:
-            said = await self._news(grant, until, what)
+            said = await self._next_message(grant, until, what)
             if isinstance(said, Reconnected):
                 await self._acknowledge(grant, said)
             elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
                 break
-            elif isinstance(said, Lost):
+            elif isinstance(said, ConnectionLost):
                 await self._lost(grant, said)
         assert self._address
         await calls.everything(self._address, grant)
-        await self.close_mail()
-        return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.CRM)])
+        await self.close_inbox()
+        return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.CRM)])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.close_mail()
+        await self.close_inbox()
         return Done()
 
-    async def _lost(self, grant: Grant, said: Lost) -> None:
+    async def _lost(self, grant: Grant, said: ConnectionLost) -> None:
         """Offline at once; whoever connects next goes on from there."""
         if self._address and said.notify_id == self._address.notify_id:
             self._address = None
             await self._step(grant, S.OFFLINE, "Controller", "its CRM is gone")
         if (other := self._terms.next) and said.version != other.version:
-            await calls.send(other, order(grant, other, Verb.RECONNECT))  # it took over in the meantime
+            await calls.send(other, order(grant, other, CrmVerb.RECONNECT))  # it took over in the meantime
 
     async def _acknowledge(self, grant: Grant, said: Reconnected) -> None:
         if self._status in (S.INIT_OK, S.OFFLINE):
-            await self._step(grant, S.INIT, Party.CRM)
+            await self._step(grant, S.INIT, CrmActor.CRM)
         self._address = said.address
         await self._step(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
 
     async def _gathered(self, grant: Grant, said: CrmResponse) -> bool:
         notify_id = self._address.notify_id if self._address else 0
-        heard = Listener(CLOUDLET, self._status, notify_id, actor=Party.CRM).hear(said)
+        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).hear(said)
         if heard.effect is Effect.ENDS and heard.to == S.READY:
             return True
         if self._address and said.notify_id == self._address.notify_id and said.errors:
@@ -172,17 +180,17 @@ class MaintainCloudlet(OnCloudlet):
         if (request.spec or {}).get("failover"):
             note = await self._fail_over(grant)
         if request.action == "maintenance-start":
-            await self._await_word(grant, Verb.MAINTAIN, (S.UNDER_MAINTENANCE,), "the CRM stops its work")
+            await self._request_and_wait(grant, CrmVerb.MAINTAIN, (S.UNDER_MAINTENANCE,), "the CRM stops its work")
         else:
-            await self._await_word(grant, Verb.OPERATE, (S.READY,), "the CRM takes up its work")
-        await self.close_mail()
+            await self._request_and_wait(grant, CrmVerb.OPERATE, (S.READY,), "the CRM takes up its work")
+        await self.close_inbox()
         return Done(message=note)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Back to where it was: the CRM is told, but not waited for."""
         if self._address:
-            await self._tell_crm(grant, Verb.OPERATE if request.action == "maintenance-start" else Verb.MAINTAIN)
-        await self.close_mail()
+            await self._tell_crm(grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN)
+        await self.close_inbox()
         return Done()
 
     async def _fail_over(self, grant: Grant) -> str:
@@ -191,7 +199,7 @@ class MaintainCloudlet(OnCloudlet):
         self.show(step="failing over", targets=len(apps), done=0)
         ends = await asyncio.gather(*(self._move_app(app) for app in apps))
         if errors := [why for why in ends if why]:
-            raise Failed(f"{len(errors)} of {len(apps)} apps could not fail over: {joined(errors)}")
+            raise Failed(f"{len(errors)} of {len(apps)} apps could not fail over: {join_errors(errors)}")
         return f"failed over: {', '.join(short(app.to) for app in apps[:10])}" if apps else ""
 
     async def _move_app(self, app: Refuge) -> str:
@@ -215,7 +223,7 @@ async def act(request: Request) -> str:
     except WorkflowAlreadyStartedError:
         return f"409 Conflict: other action currently happening on {request.path}"
     except ChildWorkflowError as error:
-        return brief(error.cause.message if isinstance(error.cause, FailureError) else error)
+        return one_line(error.cause.message if isinstance(error.cause, FailureError) else error)
     return ""
 
 
@@ -228,7 +236,7 @@ class RekeyCloudlet(OnCloudlet):
         outcome = await self.carry_out(request)
         if self._address:
             try:
-                again = CrmRequest(path=request.path, verb=Verb.RECONNECT, **self._address.connection())
+                again = CrmRequest(path=request.path, verb=CrmVerb.RECONNECT, **self._address.connection())
                 await calls.send(self._address, again)
             except FailureError as error:
                 workflow.logger.warning("its CRM could not be told: %s", error)
@@ -238,7 +246,7 @@ class RekeyCloudlet(OnCloudlet):
         self._terms = CloudletTerms.model_validate(grant.details)
         self._address = self._terms.address
         key = str((request.spec or {}).get("key", ""))
-        await self.close_mail()
+        await self.close_inbox()
         told = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
         return Done(spec={**self._terms.spec, "key": key}, message=told)
 
@@ -255,10 +263,10 @@ class DeleteCloudlet(OnCloudlet):
         await self._begin(grant)
         if self._address is None:
             return Done(message="no CRM was connected: nobody was told")
-        await self._await_word(grant, Verb.SHUTDOWN, GONE, "the CRM shuts down")
-        await self.close_mail()
+        await self._request_and_wait(grant, CrmVerb.SHUTDOWN, GONE, "the CRM shuts down")
+        await self.close_inbox()
         return Done()
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.close_mail()
+        await self.close_inbox()
         return Done()

@@ -8,40 +8,44 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
-    from domain.edge.facts import Terms
-    from domain.edge.messages import CrmProgress, CrmResponse, Verb, joined
-    from domain.edge.tables import ERROR_OF, Party, S
-    from domain.errors import brief
-    from domain.machine import NONE
+    from domain.edge.facts import InstanceTerms
+    from domain.edge.messages import CrmProgress, CrmResponse, CrmVerb, join_errors
+    from domain.edge.tables import ERROR_OF, CrmActor, S
+    from domain.errors import one_line
     from domain.model import Done, Grant, Move, Outcome, Request
+    from domain.statetable import NONE
     from workflows.action import Failed
     from workflows.calls import move
-    from workflows.edge.mail import Mail
-    from workflows.edge.talk import CrmFailed, Talk
+    from workflows.edge.exchange import CrmExchange, CrmFailed
+    from workflows.edge.inbox import CrmInbox
 
 # What the CRM is told, what it takes to undo that, and where the undo leads.
-_ORDERS = {"create": Verb.CREATE, "recreate": Verb.CREATE, "update": Verb.UPDATE, "delete": Verb.DELETE}
-_UNDO = {Verb.CREATE: (Verb.DELETE, NONE), Verb.UPDATE: (Verb.UPDATE, S.READY), Verb.DELETE: (Verb.CREATE, S.READY)}
+_ORDERS = {"create": CrmVerb.CREATE, "recreate": CrmVerb.CREATE, "update": CrmVerb.UPDATE, "delete": CrmVerb.DELETE}
+_UNDO = {
+    CrmVerb.CREATE: (CrmVerb.DELETE, NONE),
+    CrmVerb.UPDATE: (CrmVerb.UPDATE, S.READY),
+    CrmVerb.DELETE: (CrmVerb.CREATE, S.READY),
+}
 
 MISSING = "its cloudlet does not have it: missing; recreate it or delete it"
 
 
 @workflow.defn(name=wire.CHANGE_INSTANCE)
-class ChangeInstance(Mail):
+class ChangeInstance(CrmInbox):
     """One change of one instance. A cluster that goes may take its apps along."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._talk: Talk | None = None
+        self._talk: CrmExchange | None = None
         self._missing = False
-        self._apps: dict[str, Talk] = {}  # apps of a cluster that are being deleted
+        self._apps: dict[str, CrmExchange] = {}  # apps of a cluster that are being deleted
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        terms = Terms.model_validate(grant.details)
+        terms = InstanceTerms.model_validate(grant.details)
         await self.demand_proof(terms.key, grant.epoch)
         if request.action == "delete" and terms.address:
             await self._delete_apps(grant, terms)
@@ -52,50 +56,50 @@ class ChangeInstance(Mail):
             return await self._with_crm(request, grant, terms)
         except CrmFailed as failed:
             if terms.tolerant:
-                await self.close_mail()
-                return Done(message=brief(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
+                await self.close_inbox()
+                return Done(message=one_line(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
             assert self._talk
             self._talk.status, self._missing = failed.to, failed.missing
-            await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=brief(str(failed)))])
+            await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=one_line(str(failed)))])
             raise Failed(str(failed)) from failed
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Undo: the CRM puts back what it did, and the object goes where its table says."""
-        await asyncio.gather(*(self._put_back(grant, app, talk) for app, talk in self._apps.items()))
-        talk = self._talk
-        if talk is None or talk.status == S.DELETE_PREPARE:
-            await self.close_mail()
+        await asyncio.gather(*(self._put_back(grant, app, exchange) for app, exchange in self._apps.items()))
+        exchange = self._talk
+        if exchange is None or exchange.status == S.DELETE_PREPARE:
+            await self.close_inbox()
             return _never_asked(grant)
-        if error := ERROR_OF.get(talk.status):
-            talk.status = error
+        if error := ERROR_OF.get(exchange.status):
+            exchange.status = error
             await move(grant, [Move(path=grant.path, to=error, message="cut off")])
         verb, wanted = _UNDO[_ORDERS[request.action]]
         if self._missing:  # there is nothing to put back
-            await self.close_mail()
+            await self.close_inbox()
             return Done(moves=[Move(path=grant.path, to=wanted, message=MISSING, info={"missing": True})])
-        self.show(phase=talk.status, step="undo: the CRM cleans up")
-        note = await talk.undo(verb, wanted)
-        await self.close_mail()
+        self.show(phase=exchange.status, step="undo: the CRM cleans up")
+        note = await exchange.undo(verb, wanted)
+        await self.close_inbox()
         return Done(message=note, moves=[Move(path=grant.path, to=wanted, message=note or "undone")])
 
-    async def _with_crm(self, request: Request, grant: Grant, terms: Terms) -> Done:
+    async def _with_crm(self, request: Request, grant: Grant, terms: InstanceTerms) -> Done:
         assert terms.address
         verb = _ORDERS[request.action]
-        status = S.DELETE_REQUESTED if verb is Verb.DELETE else grant.during
-        self._talk = Talk(self, grant, grant.path, status, terms, terms.address)
+        status = S.DELETE_REQUESTED if verb is CrmVerb.DELETE else grant.during
+        self._talk = CrmExchange(self, grant, grant.path, status, terms, terms.address)
         self._talk.on_progress = self._show
-        said = await self._talk.bring_about(verb, getattr(terms.patience, verb.value))
-        await self.close_mail()
+        said = await self._talk.request_and_wait(verb, getattr(terms.patience, verb.value))
+        await self.close_inbox()
         return Done(moves=[_landed(grant.path, said, terms)])
 
-    async def _without_crm(self, grant: Grant, terms: Terms) -> Done:
+    async def _without_crm(self, grant: Grant, terms: InstanceTerms) -> Done:
         gone = [Move(path=app, to=to, action="delete") for to in (S.DELETE_PREPARE, NONE) for app in terms.apps]
         if gone and not (stepped := await move(grant, gone)).made:
-            raise Failed(f"its apps could not be deleted: {joined(stepped.refusals)}")
-        await self.close_mail()
+            raise Failed(f"its apps could not be deleted: {join_errors(stepped.refusals)}")
+        await self.close_inbox()
         return Done(message="the CRM was not told", spec=terms.spec or None)
 
-    async def _delete_apps(self, grant: Grant, terms: Terms) -> None:
+    async def _delete_apps(self, grant: Grant, terms: InstanceTerms) -> None:
         """The apps of a cluster go first, side by side; one that stays keeps the cluster."""
         if not terms.apps:
             return
@@ -103,40 +107,40 @@ class ChangeInstance(Mail):
         prepared = [Move(path=app, to=S.DELETE_PREPARE, action="delete") for app in terms.apps]
         stepped = await move(grant, [*prepared, *(Move(path=app, to=S.DELETE_REQUESTED) for app in terms.apps)])
         if not stepped.made:
-            raise Failed(f"its apps cannot be deleted: {joined(stepped.refusals)}")
+            raise Failed(f"its apps cannot be deleted: {join_errors(stepped.refusals)}")
         ends = await asyncio.gather(*(self._delete_app(grant, terms, app) for app in terms.apps))
         if errors := [f"{app}: {why}" for app, why in zip(terms.apps, ends, strict=True) if why]:
-            raise Failed(f"{len(errors)} of its apps could not be deleted: {joined(errors)}")
+            raise Failed(f"{len(errors)} of its apps could not be deleted: {join_errors(errors)}")
 
-    async def _delete_app(self, grant: Grant, terms: Terms, app: str) -> str:
+    async def _delete_app(self, grant: Grant, terms: InstanceTerms, app: str) -> str:
         """Returns why not, if not."""
         assert terms.address
         own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
-        self._apps[app] = talk = Talk(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
+        self._apps[app] = exchange = CrmExchange(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
         try:
-            said = await talk.bring_about(Verb.DELETE, terms.patience.delete)
+            said = await exchange.request_and_wait(CrmVerb.DELETE, terms.patience.delete)
         except CrmFailed as failed:
-            why = brief(str(failed))
+            why = one_line(str(failed))
             if terms.tolerant:
-                note = brief(f"the CRM's error was ignored: {failed}")
-                await move(grant, [Move(path=app, to=NONE, actor=Party.CRM, message=note)])
+                note = one_line(f"the CRM's error was ignored: {failed}")
+                await move(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=note)])
                 del self._apps[app]
                 return ""
             await move(grant, [Move(path=app, to=failed.to, actor=failed.actor, message=why)])
-            talk.status = failed.to
-            await self._put_back(grant, app, talk, why)
+            exchange.status = failed.to
+            await self._put_back(grant, app, exchange, why)
             del self._apps[app]
             return why
-        await move(grant, [Move(path=app, to=NONE, actor=Party.CRM, message=said.reason())])
+        await move(grant, [Move(path=app, to=NONE, actor=CrmActor.CRM, message=said.reason())])
         del self._apps[app]
         return ""
 
-    async def _put_back(self, grant: Grant, app: str, talk: Talk, why: str = "cut off") -> None:
+    async def _put_back(self, grant: Grant, app: str, exchange: CrmExchange, why: str = "cut off") -> None:
         """An app whose delete failed, or was cut off, is Ready again."""
-        if talk.status != S.DELETE_ERROR:
-            talk.status = S.DELETE_ERROR
+        if exchange.status != S.DELETE_ERROR:
+            exchange.status = S.DELETE_ERROR
             await move(grant, [Move(path=app, to=S.DELETE_ERROR, message=why)])
-        note = await talk.undo(Verb.CREATE, S.READY)
+        note = await exchange.undo(CrmVerb.CREATE, S.READY)
         await move(grant, [Move(path=app, to=S.READY, message=note or "undone", error=why)])
 
     def _show(self, status: str, progress: CrmProgress | None) -> None:
@@ -151,11 +155,11 @@ def _never_asked(grant: Grant) -> Done:
     return Done(moves=[Move(path=grant.path, to=to, message="cut off") for to in (S.CREATE_ERROR, NONE)])
 
 
-def _landed(path: str, said: CrmResponse, terms: Terms) -> Move:
+def _landed(path: str, said: CrmResponse, terms: InstanceTerms) -> Move:
     """The last move, by the CRM's word; with it the new spec is committed."""
     if said.status == NONE:
-        return Move(path=path, to=NONE, actor=Party.CRM)
+        return Move(path=path, to=NONE, actor=CrmActor.CRM)
     runtime = said.kept_runtime()
     last = said.progress.model_dump() if said.progress else None
     known = {"missing": None, **({"runtime": runtime} if runtime else {}), **({"progress": last} if last else {})}
-    return Move(path=path, to=S.READY, actor=Party.CRM, message=brief(said.reason()), info=known, spec=terms.spec)
+    return Move(path=path, to=S.READY, actor=CrmActor.CRM, message=one_line(said.reason()), info=known, spec=terms.spec)

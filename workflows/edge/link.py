@@ -16,18 +16,18 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 with workflow.unsafe.imports_passed_through():
     from domain import registry
     from domain.edge import messages as wire
-    from domain.edge.facts import Connected, Standing
-    from domain.edge.floods import READING, SIGNALS, Budget
+    from domain.edge.facts import Connected, ConnectionStanding
+    from domain.edge.floods import READING, SIGNALS, IgnoredBudget
     from domain.edge.messages import (
-        Address,
+        ConnectionLost,
+        CrmAddress,
         CrmConnect,
         CrmDisconnect,
         CrmResponse,
-        Ignored,
+        IgnoredMessage,
         Letter,
-        Lost,
         Reconnected,
-        understood,
+        parse_message,
     )
     from domain.edge.tables import CLOUDLET
     from domain.errors import Refused
@@ -36,14 +36,14 @@ with workflow.unsafe.imports_passed_through():
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
     from workflows.edge.sessions import Sessions
-    from workflows.shield import Informed
+    from workflows.guard import InitializedWorkflow
 
 MOST_MAIL = 1_000  # messages that wait; more of them are counted, not kept
 DEAF = "SignalCountLimitExceeded"  # Temporal's word: this run has heard as many signals as one may
 CARRIED = 1_000_000  # characters of unread mail that a link takes along when it begins anew
 
-Fact = CrmConnect | CrmDisconnect | CrmResponse
-_KINDS: dict[str, type[Fact]] = {
+CrmSignal = CrmConnect | CrmDisconnect | CrmResponse
+_KINDS: dict[str, type[CrmSignal]] = {
     wire.CRM_CONNECT: CrmConnect,
     wire.CRM_DISCONNECT: CrmDisconnect,
     wire.CRM_RESPONSE: CrmResponse,
@@ -55,13 +55,13 @@ class LinkState(Model):
 
     cloudlet: str
     notify_id: int = 0
-    open: list[Address] = []
+    open: list[CrmAddress] = []
     mail: list[Letter] = []
-    budget: Budget = Budget()
+    budget: IgnoredBudget = IgnoredBudget()
 
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
-class CloudletLink(Informed):
+class CloudletLink(InitializedWorkflow):
     """The companion of a cloudlet: its CRM connects here, and answers that no action awaits go here."""
 
     OUTLIVES_BUILDS = True
@@ -75,19 +75,19 @@ class CloudletLink(Informed):
         self._pages: dict[int, CrmConnect] = {}  # of a connection whose other pages are still to come
         self._sessions = Sessions(state.cloudlet, self._notice)
         self._budget = state.budget
-        self._junk: list[Ignored] = []
+        self._junk: list[IgnoredMessage] = []
         self._heard = 0
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
-        _check(self._cloudlet)
+        _check_cloudlet(self._cloudlet)
         for address in state.open:
             self._sessions.open(address, acked=True)
         while self._mail or self._junk or self._sessions.addresses:
             await workflow.wait_condition(
                 lambda: bool(self._mail or self._junk) or not self._sessions.addresses or self._is_full()
             )
-            await self._keep_junk()
+            await self._record_ignored()
             if self._mail:
                 letter = self._mail.popleft()
                 self._waiting.discard(_text(letter))
@@ -101,7 +101,7 @@ class CloudletLink(Informed):
 
     async def _begin_anew(self) -> None:
         """Pages that are not complete are left: whoever is not acknowledged connects again."""
-        await self._keep_junk()
+        await self._record_ignored()
         await self._tell_more()
         state = self.state().model_copy(update={"mail": list(self._mail), "budget": self._budget})
         workflow.continue_as_new(state, task_timeout=READING)
@@ -113,31 +113,31 @@ class CloudletLink(Informed):
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
-        self._put(wire.CRM_CONNECT, raw)
+        self._enqueue(wire.CRM_CONNECT, raw)
 
     @workflow.signal(name=wire.CRM_DISCONNECT, description="A CRM says goodbye: notify_id.")
     def crm_disconnect(self, raw: Any = None) -> None:
-        self._put(wire.CRM_DISCONNECT, raw)
+        self._enqueue(wire.CRM_DISCONNECT, raw)
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="An answer about the cloudlet, or one that no action awaits.")
     def crm_response(self, raw: Any = None) -> None:
-        self._put(wire.CRM_RESPONSE, raw)
+        self._enqueue(wire.CRM_RESPONSE, raw)
 
-    def _put(self, signal: str, raw: object) -> None:
+    def _enqueue(self, signal: str, raw: object) -> None:
         """Only what is understood waits to be read, once; a flood of answers leaves room for connections."""
         self._heard += 1
         if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
             self._spend()  # junk in a flood of it: not even looked at
             return
-        said = understood(_KINDS[signal], raw)
+        said = parse_message(_KINDS[signal], raw)
         if isinstance(said, str):
-            self._ignore(Ignored(path=self._cloudlet, state="?", reason=said))
+            self._ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=said))
             return
         letter = Letter(signal=signal, message=said.raw)
         room = MOST_MAIL if signal == wire.CRM_RESPONSE else 2 * MOST_MAIL
         if (text := _text(letter)) in self._waiting or len(self._mail) >= room:
             why = "it waits already" if text in self._waiting else f"{len(self._mail)} messages wait already"
-            self._ignore(Ignored(path=self._cloudlet, state=getattr(said, "state", signal), reason=why))
+            self._ignore(IgnoredMessage(path=self._cloudlet, state=getattr(said, "state", signal), reason=why))
             return
         self._waiting.add(text)
         self._mail.append(letter)
@@ -145,7 +145,7 @@ class CloudletLink(Informed):
     def _notice(self, gone: CrmDisconnect) -> None:
         self._mail.append(Letter(message=gone.model_dump()))
 
-    def _ignore(self, message: Ignored) -> None:
+    def _ignore(self, message: IgnoredMessage) -> None:
         if self._spend():
             self._junk.append(message)
 
@@ -153,7 +153,7 @@ class CloudletLink(Informed):
         kept, self._budget = self._budget.spend(workflow.now().timestamp())
         return kept
 
-    async def _keep_junk(self) -> None:
+    async def _record_ignored(self) -> None:
         junk, self._junk = self._junk, []
         if junk:
             await calls.ignore(*junk)
@@ -161,22 +161,22 @@ class CloudletLink(Informed):
     async def _tell_more(self) -> None:
         if more := self._budget.told():
             self._budget = self._budget.model_copy(update={"more": 0})
-            await calls.ignore(Ignored(path=self._cloudlet, state="?", reason=more))
+            await calls.ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=more))
 
-    async def _handle(self, said: Fact) -> None:
+    async def _handle(self, said: CrmSignal) -> None:
         if isinstance(said, CrmConnect):
             await self._connect(said)
         elif isinstance(said, CrmDisconnect):
-            await self._lose(said)
+            await self._on_lost(said)
         elif said.path in (None, self._cloudlet):
             await self._answer(said)
         else:
-            await self._pass_on(said)
+            await self._forward_answer(said)
 
     async def _connect(self, said: CrmConnect) -> None:
         if self._sessions.has(said.notify_id):
             why = f"notify-id {said.notify_id} is not newer than {self._notify_id}"
-            self._ignore(Ignored(path=self._cloudlet, state=wire.CRM_CONNECT, reason=why))
+            self._ignore(IgnoredMessage(path=self._cloudlet, state=wire.CRM_CONNECT, reason=why))
             return
         if any(not page.same_connection(said) for page in self._pages.values()):
             self._pages = {}
@@ -186,7 +186,7 @@ class CloudletLink(Informed):
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
         found = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
         self._notify_id = max(self._notify_id, found.current)  # a CRM that lost its memory learns from it
-        if found.standing is Standing.REFUSED or found.address is None:
+        if found.standing is ConnectionStanding.REFUSED or found.address is None:
             self._spend()
             workflow.logger.info("connection %s refused: %s", said.notify_id, found.why)
             return
@@ -196,14 +196,14 @@ class CloudletLink(Informed):
     async def _tell_actions(self, found: Connected, pages: list[CrmConnect]) -> None:
         """Whoever waits for this CRM hears first that it is another connection now, and what it has of its objects."""
         assert found.address
-        if found.standing is Standing.OWNED:
+        if found.standing is ConnectionStanding.OWNED:
             await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=found.address))
         there = [item for page in pages for item in page.instances.items()]
         for owner in found.running:
             mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
             await self._signal(owner, wire.RECONNECTED, Reconnected(address=found.address, reported=mine))
 
-    async def _lose(self, said: CrmDisconnect) -> None:
+    async def _on_lost(self, said: CrmDisconnect) -> None:
         address = self._sessions.address(said.notify_id)
         told = await calls.lost(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
         if told.ignored:
@@ -213,7 +213,9 @@ class CloudletLink(Informed):
         self._sessions.close(said.notify_id)
         if told.owner:
             version = address.version if address else ""
-            await self._signal(told.owner, wire.CONNECTION_LOST, Lost(notify_id=said.notify_id, version=version))
+            await self._signal(
+                told.owner, wire.CONNECTION_LOST, ConnectionLost(notify_id=said.notify_id, version=version)
+            )
 
     async def _answer(self, said: CrmResponse) -> None:
         told = await calls.answered(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
@@ -227,14 +229,14 @@ class CloudletLink(Informed):
             except ActivityError as error:
                 workflow.logger.warning("all data could not be sent: %s", error.cause)
 
-    async def _pass_on(self, said: CrmResponse) -> None:
+    async def _forward_answer(self, said: CrmResponse) -> None:
         """An answer about an instance that came here: to its action if one runs, else into the history."""
         path = str(said.path)
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
-            self._ignore(Ignored(path=self._cloudlet, state=said.state, reason=reason))
+            self._ignore(IgnoredMessage(path=self._cloudlet, state=said.state, reason=reason))
         elif not await self._signal(path, wire.CRM_RESPONSE, said) and not await self._to_cluster(path, said):
-            self._ignore(Ignored(path=path, state=said.state, reason="no action is running on it"))
+            self._ignore(IgnoredMessage(path=path, state=said.state, reason="no action is running on it"))
 
     async def _to_cluster(self, path: str, said: CrmResponse) -> bool:
         """An app may be on its way with its cluster: then that one's action waits."""
@@ -253,14 +255,14 @@ class CloudletLink(Informed):
                 return False
             why = await calls.hand_in(workflow_id, Letter(signal=name, message=as_it_came))
             if why:
-                self._ignore(Ignored(path=workflow_id, state=name, reason=why))
+                self._ignore(IgnoredMessage(path=workflow_id, state=name, reason=why))
         return True
 
 
-def _fact(letter: Letter) -> Fact:
+def _fact(letter: Letter) -> CrmSignal:
     if not letter.signal:
         return CrmDisconnect.model_validate(letter.message)
-    said = understood(_KINDS[letter.signal], letter.message)
+    said = parse_message(_KINDS[letter.signal], letter.message)
     assert not isinstance(said, str)  # it was understood when it came
     return said
 
@@ -273,7 +275,7 @@ def _size(letter: Letter) -> int:
     return len(_text(letter))
 
 
-def _check(cloudlet: str) -> None:
+def _check_cloudlet(cloudlet: str) -> None:
     """A link that is none ends at once, instead of waiting for ever."""
     try:
         registry.kind_at(cloudlet)

@@ -12,9 +12,20 @@ from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.facts import PolicyQuestion
-    from domain.edge.floods import READING, SIGNALS, Budget
-    from domain.edge.messages import Ignored, understood
-    from domain.edge.policies import ON_BEHALF, Demand, Facts, Memory, Place, counted, failed, heard, provision, scale
+    from domain.edge.floods import READING, SIGNALS, IgnoredBudget
+    from domain.edge.messages import IgnoredMessage, parse_message
+    from domain.edge.policies import (
+        ON_BEHALF,
+        Demand,
+        PolicyFacts,
+        PolicyMemory,
+        PolicySite,
+        after_demand,
+        after_failure,
+        after_interval,
+        provision,
+        scale,
+    )
     from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
     from domain.edge.tables import S
     from domain.model import Done, Grant, Model, Outcome, Request, Result
@@ -23,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.action import Action
     from workflows.edge import calls
     from workflows.edge.cloudlet import act
-    from workflows.shield import Informed
+    from workflows.guard import InitializedWorkflow
 
 
 class LoopState(Model):
@@ -31,9 +42,9 @@ class LoopState(Model):
 
     policy: str
     spec: PolicySpec
-    memory: Memory = Memory()
+    memory: PolicyMemory = PolicyMemory()
     until: datetime | None = None  # when the interval ends in which a run began anew
-    budget: Budget = Budget()
+    budget: IgnoredBudget = IgnoredBudget()
 
 
 @workflow.defn(name=wire.KEEP_POLICY)
@@ -78,7 +89,7 @@ class KeepPolicy(Action):
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
-class FollowDemand(Informed):
+class FollowDemand(InitializedWorkflow):
     """Hears demand, and every interval does what the policy says about it."""
 
     OUTLIVES_BUILDS = True
@@ -92,7 +103,7 @@ class FollowDemand(Informed):
         self._told = state.until is None  # may the policy be another one than we know?
         self._changed = False
         self._budget = state.budget
-        self._junk: list[Ignored] = []
+        self._junk: list[IgnoredMessage] = []
         self._heard = 0
 
     @workflow.run
@@ -173,22 +184,24 @@ class FollowDemand(Informed):
             await calls.ignore(*junk)
 
     async def _ignore(self, why: str) -> None:
-        await calls.ignore(Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand"))
+        await calls.ignore(IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand"))
 
     @workflow.signal(
         name=wire.DEMAND, description="What was measured: clients of a cloudlet, or the load of a cluster."
     )
     def demand(self, raw: Any = None) -> None:
         self._heard += 1
-        said = understood(Demand, raw)
+        said = parse_message(Demand, raw)
         if isinstance(said, str):
             why = said
         else:
             assert isinstance(said, Demand)
-            self._memory, why = heard(self._memory, said, self._sites())
+            self._memory, why = after_demand(self._memory, said, self._sites())
         if why:
             kept, self._budget = self._budget.spend(workflow.now().timestamp())
-            self._junk += [Ignored(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if kept else []
+            self._junk += (
+                [IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if kept else []
+            )
 
     @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
@@ -196,7 +209,7 @@ class FollowDemand(Informed):
         self._told = True
 
     @workflow.query
-    def memory(self) -> Memory:
+    def memory(self) -> PolicyMemory:
         """What the policy has seen so far."""
         return self._memory
 
@@ -206,7 +219,7 @@ class FollowDemand(Informed):
 
     def _end_interval(self) -> None:
         if self._spec and self._spec.auto_provision:
-            self._memory = counted(self._spec.auto_provision, self._memory)
+            self._memory = after_interval(self._spec.auto_provision, self._memory)
 
     async def _tick(self, spec: PolicySpec) -> None:
         if spec.auto_provision:
@@ -224,7 +237,7 @@ class FollowDemand(Informed):
             if self._changed or set(self._memory.failed) <= set(before):
                 return
 
-    async def _place(self, policy: AutoProvision, place: Place, action: str) -> None:
+    async def _place(self, policy: AutoProvision, place: PolicySite, action: str) -> None:
         """Still meant? The world may have changed since the plan was made."""
         if not self._spec or self._spec.auto_provision != policy:
             return
@@ -235,8 +248,8 @@ class FollowDemand(Informed):
         path = f"{self._org()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None
         if why := await self._act(path, action, spec):
-            self._memory = failed(self._memory, place.cloudlet)
-            await calls.ignore(Ignored(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy"))
+            self._memory = after_failure(self._memory, place.cloudlet)
+            await calls.ignore(IgnoredMessage(path=self._path, state=action, reason=f"{path}: {why}", actor="Policy"))
 
     async def _scale(self, policy: AutoScale) -> None:
         facts = await self._facts(auto_scale=policy)
@@ -247,13 +260,15 @@ class FollowDemand(Informed):
             return
         path = f"{self._org()}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
         if why := await self._act(path, "update", {"nodes": nodes}):
-            await calls.ignore(Ignored(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy"))
+            await calls.ignore(IgnoredMessage(path=self._path, state="update", reason=f"{path}: {why}", actor="Policy"))
 
     async def _act(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
         signed = f"{ON_BEHALF}{name_of(self._path)}"
         return await act(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
 
-    async def _facts(self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None) -> Facts:
+    async def _facts(
+        self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None
+    ) -> PolicyFacts:
         asked = PolicyQuestion(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
         return await calls.facts(asked)
 

@@ -16,8 +16,8 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
-    from domain.edge.messages import Address, CrmDisconnect, Verb
-    from domain.errors import brief
+    from domain.edge.messages import CrmAddress, CrmDisconnect, CrmVerb
+    from domain.errors import one_line
     from workflows.edge import calls
 
 BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
@@ -31,20 +31,20 @@ class Sessions:
 
     def __init__(self, cloudlet: str, notice: Callable[[CrmDisconnect], None]) -> None:
         self._cloudlet, self._notice = cloudlet, notice
-        self._open: dict[int, Address] = {}
+        self._open: dict[int, CrmAddress] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     @property
-    def addresses(self) -> list[Address]:
+    def addresses(self) -> list[CrmAddress]:
         return list(self._open.values())
 
     def has(self, notify_id: int) -> bool:
         return notify_id in self._open
 
-    def address(self, notify_id: int) -> Address | None:
+    def address(self, notify_id: int) -> CrmAddress | None:
         return self._open.get(notify_id)
 
-    def open(self, address: Address, acked: bool = False) -> None:
+    def open(self, address: CrmAddress, acked: bool = False) -> None:
         """Watch a connection. An older one of the same version is closed: the CRM was started again."""
         for old in self.addresses:
             if old.version == address.version and old.notify_id < address.notify_id:
@@ -57,12 +57,12 @@ class Sessions:
         if task := self._tasks.pop(notify_id, None):
             task.cancel()
 
-    async def _watch(self, address: Address, acked: bool) -> None:
+    async def _watch(self, address: CrmAddress, acked: bool) -> None:
         queue = address.transport == "queue"
         reason = await self._session(address) if queue else await self._probes(address, acked)
         self._notice(CrmDisconnect(notify_id=address.notify_id, reason=reason))
 
-    async def _session(self, address: Address) -> str:
+    async def _session(self, address: CrmAddress) -> str:
         try:
             reason: str = await workflow.execute_activity(
                 wire.CRM_SESSION,
@@ -77,14 +77,14 @@ class Sessions:
                 summary=f"connection {address.notify_id} of {address.version}",
             )
         except ActivityError as error:
-            return f"its CRM is gone: {brief(error.cause or error, 100)}"
+            return f"its CRM is gone: {one_line(error.cause or error, 100)}"
         return reason
 
-    async def _probes(self, address: Address, acked: bool) -> str:
+    async def _probes(self, address: CrmAddress, acked: bool) -> str:
         """Acknowledge it, then ask it now and then; several failures on end and it is gone."""
         failures = 0
         while True:
-            why = await calls.probe(address, Verb.PING if acked else Verb.ACK)
+            why = await calls.probe(address, CrmVerb.PING if acked else CrmVerb.ACK)
             acked, failures = acked or not why, failures + 1 if why else 0
             if failures == PROBES:
                 return f"its CRM is gone: {PROBES} posts failed, the last one: {why}"

@@ -13,10 +13,10 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
-    from domain.edge.hearing import Effect, Listener
-    from domain.edge.messages import Address, CrmResponse, Reconnected, Verb
-    from domain.edge.tables import CLOUDLET, Party, S
-    from domain.errors import brief
+    from domain.edge.interpret import CrmInterpreter, Effect
+    from domain.edge.messages import CrmAddress, CrmResponse, CrmVerb, Reconnected
+    from domain.edge.tables import CLOUDLET, CrmActor, S
+    from domain.errors import one_line
     from domain.model import Done, Grant, Move, Outcome, Request
     from workflows.action import Failed
     from workflows.calls import advance
@@ -32,7 +32,7 @@ class UpgradeCloudlet(OnCloudlet):
 
     def __init__(self) -> None:
         super().__init__()
-        self._next: Address | None = None
+        self._next: CrmAddress | None = None
         self._target = ""
 
     @workflow.run
@@ -43,7 +43,7 @@ class UpgradeCloudlet(OnCloudlet):
         await self._begin(grant, unasked=True)  # CRMv2 says by itself that it is Ready
         self._target = str((request.spec or {})["version"])
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
-        await self._tell_crm(grant, Verb.UPGRADE, version=self._target)
+        await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
         while True:
             said = await self._hear(grant, cap)
             if isinstance(said, Reconnected):
@@ -52,9 +52,9 @@ class UpgradeCloudlet(OnCloudlet):
                 break
         assert self._next
         await calls.everything(self._next, grant)
-        await self.close_mail()
+        await self.close_inbox()
         spec = {**self._terms.spec, "version": self._next.version}
-        return Done(moves=[Move(path=grant.path, to=S.READY, actor=Party.V2, spec=spec)])
+        return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.V2, spec=spec)])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """CRMv1 is told to clean up whatever there is of CRMv2; the state says that an admin is needed."""
@@ -66,18 +66,18 @@ class UpgradeCloudlet(OnCloudlet):
             except FailureError as error:  # also: the end was written before, by a step that was taken back
                 workflow.logger.warning("CRMv1 could not be told to clean up: %s", error)
         self._over = True  # what comes from now on goes to the link, once we have ended
-        await self._hear_the_rest(grant)
-        await self.close_mail()
+        await self._drain_messages(grant)
+        await self.close_inbox()
         return Done()  # what is left of CRMv2 is told by its connection
 
-    async def _hear_the_rest(self, grant: Grant) -> None:
+    async def _drain_messages(self, grant: Grant) -> None:
         """CRMv1 says that it is Ready again: it serves on, but that mends nothing."""
-        box = self.box(grant.path)
+        box = self.inbox(grant.path)
         while box:
             said = box.popleft()
             if isinstance(said, CrmResponse):
-                actor, _ = self._who(said)
-                if actor == Party.V1 and said.status == S.READY:
+                actor, _ = self._actor_of(said)
+                if actor == CrmActor.V1 and said.status == S.READY:
                     await self.hand_over(said)  # all data is sent to it once more, as soon as we have ended
                 else:
                     await self.ignore(grant.path, said.state, f"under {self._status}", actor)
@@ -94,7 +94,7 @@ class UpgradeCloudlet(OnCloudlet):
         if said.address.version != self._target:  # CRMv1 was restarted: it may not know of the upgrade
             self._address = said.address
             if self._status in _BEFORE_V2 and self._next is None:
-                await self._tell_crm(grant, Verb.UPGRADE, version=self._target)
+                await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
             return
         self._next = said.address
         if self._status in _BEFORE_V2:
@@ -102,21 +102,21 @@ class UpgradeCloudlet(OnCloudlet):
 
     async def _take(self, grant: Grant, said: CrmResponse) -> bool:
         """By which CRM's row? Its notify-id tells. True: CRMv2 is Ready."""
-        actor, notify_id = self._who(said)
-        heard = Listener(CLOUDLET, self._status, notify_id, actor=actor).hear(said)
+        actor, notify_id = self._actor_of(said)
+        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).hear(said)
         if heard.effect is Effect.IGNORED:
             await self.ignore(grant.path, said.state, heard.why, actor)
-        elif heard.to == S.READY and actor == Party.V2:
+        elif heard.to == S.READY and actor == CrmActor.V2:
             return True
         elif heard.effect is Effect.ERROR:
-            await advance(grant, heard.to, actor, brief(said.reason()))
+            await advance(grant, heard.to, actor, one_line(said.reason()))
             self._status = heard.to
             raise Failed(said.reason() or "CRMv1 says that CRMv2 failed")
         else:
             await self._step(grant, heard.to, actor)
         return False
 
-    def _who(self, said: CrmResponse) -> tuple[str, int]:
+    def _actor_of(self, said: CrmResponse) -> tuple[str, int]:
         if self._next and said.notify_id == self._next.notify_id:
-            return Party.V2, self._next.notify_id
-        return Party.V1, self._address.notify_id if self._address else 0
+            return CrmActor.V2, self._next.notify_id
+        return CrmActor.V1, self._address.notify_id if self._address else 0

@@ -13,19 +13,19 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import ends, names
-    from domain.leases.ends import Errors, Work
+    from domain.leases.ends import ReservationErrors, ReservationWork
+    from domain.leases.messages import HandOverGoal
     from domain.leases.names import event_path
-    from domain.leases.tables import Lease
-    from domain.leases.views import Want
-    from domain.machine import NONE
+    from domain.leases.tables import LeaseStatus
     from domain.model import Done, Grant, Move, Outcome, Request
-    from workflows import telling
+    from domain.statetable import NONE
+    from workflows import summary
     from workflows.action import Action, Failed
     from workflows.leases import calls
     from workflows.leases.plugins import end_all, start_all
 
 CUT_OFF = "cut off before it was known what became of it"
-IN_ERROR = Done(to=Lease.ERROR)
+IN_ERROR = Done(to=LeaseStatus.ERROR)
 
 
 class _OnLease(Action):
@@ -33,14 +33,14 @@ class _OnLease(Action):
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: Errors = {}
+        self._known: ReservationErrors = {}
 
     def _check(self, grant: Grant) -> None:
         """A lease whose parts contradict it goes to ERROR, never silently on."""
-        if wrong := ends.in_doubt(grant):
+        if wrong := ends.contradictions(grant):
             raise Failed(f"its parts cannot be reconciled: {wrong}", IN_ERROR)
 
-    def _errors(self, work: list[Work]) -> Errors:
+    def _errors(self, work: list[ReservationWork]) -> ReservationErrors:
         """What went wrong, as far as it is known; what is not known went wrong."""
         found = {each["path"]: self._known.get(each["path"], CUT_OFF) for each in work}
         return {path: error for path, error in found.items() if error}
@@ -78,7 +78,7 @@ class UpdateLease(_OnLease):
             await calls.wake_clock(grant.details["pool"])
         changing = grant.details.get("hand_over", [])
         if changing and (errors := (await calls.hand_over(grant, changing)).errors):
-            raise Failed(f"the size cannot change: {ends.listed(errors)}")
+            raise Failed(f"the size cannot change: {ends.join_errors(errors)}")
         moves = [Move.model_validate(move) for move in grant.details.get("moves", [])]
         return Done(spec=grant.details["spec"], moves=moves)
 
@@ -86,17 +86,17 @@ class UpdateLease(_OnLease):
         """Whoever has joined goes back. What cannot be given back must not look as if nothing were wrong."""
         changing = grant.details.get("hand_over", [])
         try:
-            errors = (await calls.hand_over(grant, changing, Want.BEFORE)).errors if changing else {}
+            errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
         except FailureError as error:  # nobody answered for so long, or somebody else decides now
-            errors = dict.fromkeys(changing, telling.reason_of(error))
-        return Done(to=Lease.ERROR, message=f"not as it was: {ends.listed(errors)}") if errors else Done()
+            errors = dict.fromkeys(changing, summary.reason_of(error))
+        return Done(to=LeaseStatus.ERROR, message=f"not as it was: {ends.join_errors(errors)}") if errors else Done()
 
 
 class _AtBoundary(_OnLease):
     """A start or an end of all reservations. `every` does it, and keeps what becomes of each."""
 
     boundary: ends.Boundary
-    every: Callable[[Grant, list[Work], Errors], Awaitable[None]]
+    every: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check(grant)
@@ -104,11 +104,11 @@ class _AtBoundary(_OnLease):
         await self.every(grant, work, self._known)
         left = self.boundary.left(grant, errors := self._errors(work))
         if errors:
-            raise Failed(ends.partly(self.boundary.word, errors, work), left)
+            raise Failed(ends.partial_failure(self.boundary.word, errors, work), left)
         return left
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        if ends.in_doubt(grant):
+        if ends.contradictions(grant):
             return IN_ERROR
         return self.boundary.left(grant, self._errors(self.boundary.work(grant)))
 
@@ -147,10 +147,10 @@ class DeleteLease(_OnLease):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        work: list[Work] = grant.details["reservations"]
+        work: list[ReservationWork] = grant.details["reservations"]
         await end_all(grant, work, self._known)
         if errors := {path: error for path, error in self._known.items() if error}:
-            raise Failed(f"not everything could be taken back: {ends.listed(errors)}")
+            raise Failed(f"not everything could be taken back: {ends.join_errors(errors)}")
         events = [event_path(grant.path, name) for name in grant.details["events"]]
         return Done(moves=[Move(path=path, to=NONE) for path in [*(each["path"] for each in work), *events]])
 
@@ -178,4 +178,4 @@ class ChangeHost(Action):
     async def perform(self, request: Request, grant: Grant) -> Done:
         changed: list[str] = grant.details.get("hand_over", [])
         errors = (await calls.hand_over(grant, changed)).errors if changed else {}
-        return Done(message=f"could not be handed over: {ends.listed(errors)}" if errors else "")
+        return Done(message=f"could not be handed over: {ends.join_errors(errors)}" if errors else "")

@@ -9,53 +9,63 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.leases import Firing, Hands
-    from domain.leases.views import DueList, DueQuery, Fired, Handed, HandOver, Wake, Want
+    from activities.leases import EventActivities, HostHandover
+    from domain.leases.messages import (
+        DueList,
+        DueQuery,
+        FiringResult,
+        HandOver,
+        HandOverGoal,
+        HandOverResult,
+        WakeClock,
+    )
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, locally, patiently, wake
+    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, run_local, run_remote, wake
 
 QUICK_PATIENCE = timedelta(seconds=3)
 ONCE = RetryPolicy(maximum_attempts=1)
 HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
 
 
-async def hand_over(grant: Grant, reservations: list[str], want: Want = Want.ALL, tried: bool = False) -> Handed:
+async def hand_over(
+    grant: Grant, reservations: list[str], want: HandOverGoal = HandOverGoal.ALL, tried: bool = False
+) -> HandOverResult:
     """Bring reservations to what they should hold: quickly if that can be, else with patience."""
     order = HandOver(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
-    first = Handed(again=reservations) if tried else await _try(order)
+    first = HandOverResult(again=reservations) if tried else await _try(order)
     if not first.again:
         return first
     summary = f"{want} of {len(first.again)} reservations"
     rest = order.model_copy(update={"reservations": first.again})
-    handed = await patiently(Hands.hand_over, rest, HAND_OVER_PATIENCE, summary)
-    return Handed(errors=first.errors | handed.errors)
+    handed = await run_remote(HostHandover.hand_over, rest, HAND_OVER_PATIENCE, summary)
+    return HandOverResult(errors=first.errors | handed.errors)
 
 
-async def _try(order: HandOver) -> Handed:
+async def _try(order: HandOver) -> HandOverResult:
     try:
         return await workflow.execute_local_activity_method(
-            Hands.try_hand_over, order, start_to_close_timeout=QUICK_PATIENCE, retry_policy=ONCE
+            HostHandover.try_hand_over, order, start_to_close_timeout=QUICK_PATIENCE, retry_policy=ONCE
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return Handed(again=order.reservations)
+        return HandOverResult(again=order.reservations)
 
 
 async def wake_clock(pool: str) -> None:
     """Let the clock of the pool look again."""
-    await wake(Firing.wake_clock, Wake(pool=pool), f"wake the clock of {pool}")
+    await wake(EventActivities.wake_clock, WakeClock(pool=pool), f"wake the clock of {pool}")
 
 
 async def due_events(query: DueQuery) -> DueList:
     """What is due in a pool, and when the next thing is."""
-    return await locally(Firing.due_events, query)
+    return await run_local(EventActivities.due_events, query)
 
 
-async def fire_events(events: DueList) -> Fired:
+async def fire_events(events: DueList) -> FiringResult:
     """Start the actions of these events and see them through for a moment. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
-        Firing.fire_events,
+        EventActivities.fire_events,
         events,
         start_to_close_timeout=timedelta(minutes=1),
         heartbeat_timeout=CLOUD_HEARTBEAT,

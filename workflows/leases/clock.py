@@ -14,7 +14,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import names
-    from domain.leases.views import Due, DueList, DueQuery, Wake
+    from domain.leases.messages import DueEvent, DueList, DueQuery, WakeClock
     from workflows.calls import is_long
     from workflows.leases import calls
 
@@ -31,7 +31,7 @@ class LeaseClock:
 
     def __init__(self) -> None:
         self._look = True
-        self._firing: dict[str, Due] = {}
+        self._firing: dict[str, DueEvent] = {}
         self._pause = FIRST_PAUSE  # for events that are due and cannot be fired at this moment
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -41,7 +41,7 @@ class LeaseClock:
         self._look = True
 
     @workflow.run
-    async def run(self, wake: Wake) -> None:
+    async def run(self, wake: WakeClock) -> None:
         """Fire what is due, sleep until the next, and end when nothing is left to come."""
         while True:
             self._look = False
@@ -55,7 +55,7 @@ class LeaseClock:
                 workflow.continue_as_new(wake)
             await self._wait(seen)
 
-    def _fire(self, due: list[Due]) -> None:
+    def _fire(self, due: list[DueEvent]) -> None:
         """In the background: one slow start must not make the others late."""
         self._tasks = [task for task in self._tasks if not task.done()]
         for first in range(0, len(due), CHUNK):
@@ -63,7 +63,7 @@ class LeaseClock:
             self._firing.update({each.lease: each for each in chunk})
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 
-    async def _fire_chunk(self, chunk: list[Due]) -> None:
+    async def _fire_chunk(self, chunk: list[DueEvent]) -> None:
         """What could not be fired is left alone for a moment that grows, and then looked at again."""
         busy = (await calls.fire_events(DueList(due=chunk))).busy
         self._let_go([each.lease for each in chunk if each.lease not in busy])

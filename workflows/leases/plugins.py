@@ -18,10 +18,10 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_in
     from domain import wire
-    from domain.errors import Category, brief
+    from domain.errors import Category, one_line
     from domain.leases import ends
-    from domain.leases.ends import Errors, Work
-    from domain.leases.views import Want
+    from domain.leases.ends import ReservationErrors, ReservationWork
+    from domain.leases.messages import HandOverGoal
     from domain.model import Grant, ObjectView, Query, Request, Result
     from workflows.calls import act
     from workflows.leases import calls
@@ -30,42 +30,42 @@ BUSY_PAUSE = timedelta(seconds=5)
 BUSY_TRIES = 60
 
 
-class Plugin(Protocol):
+class ReservationPlugin(Protocol):
     """One kind of resource. Both may be asked for twice, and do nothing twice."""
 
-    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
+    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         """Hand over to the tenant. Returns what could not be."""
         ...
 
-    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
+    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         """Take back. Returns what could not be."""
         ...
 
 
-class OnHosts:
+class HostReservations:
     """Whole hosts, and instances on hosts."""
 
-    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
-        return await self._hand_over(grant, work, Want.ALL)
+    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await self._hand_over(grant, work, HandOverGoal.ALL)
 
-    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
-        return await self._hand_over(grant, work, Want.NOTHING)
+    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
+        return await self._hand_over(grant, work, HandOverGoal.NOTHING)
 
-    async def _hand_over(self, grant: Grant, work: Sequence[Work], want: Want) -> Errors:
+    async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
         tried = all(each.get(ends.TRIED) for each in work)
         return (await calls.hand_over(grant, [each["path"] for each in work], want, tried)).errors
 
 
-class OnMcis:
+class MciReservations:
     """MCIs, by their own actions as child workflows: whoever else wants the same MCI meanwhile gets 409."""
 
-    async def start(self, grant: Grant, work: Sequence[Work]) -> Errors:
+    async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await _each(work, self._start)
 
-    async def end(self, grant: Grant, work: Sequence[Work]) -> Errors:
+    async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await _each([each for each in work if each["status"] != "pending"], self._end)
 
-    async def _start(self, each: Work) -> str:
+    async def _start(self, each: ReservationWork) -> str:
         found = await _look(each["mci"])
         if found is None and each.get("spec") is None:
             return f"there is no {each['mci']}, and no spec to create it from"
@@ -76,7 +76,7 @@ class OnMcis:
         running = bool(found.counts) and set(found.counts) == {"Running"}
         return "" if running else f"{each['mci']} is {found.status}: it can be neither created nor resumed"
 
-    async def _end(self, each: Work) -> str:
+    async def _end(self, each: ReservationWork) -> str:
         found = await _look(each["mci"])
         if found is None or (each["on_end"] == "suspend" and not found.counts.get("Running")):
             return ""
@@ -86,22 +86,22 @@ class OnMcis:
         return error
 
 
-ON_HOSTS, ON_MCIS = OnHosts(), OnMcis()
-PLUGINS: dict[str, Plugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS), "mci": ON_MCIS}
+ON_HOSTS, ON_MCIS = HostReservations(), MciReservations()
+PLUGINS: dict[str, ReservationPlugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS), "mci": ON_MCIS}
 
 
-async def start_all(grant: Grant, work: Sequence[Work], done: Errors) -> None:
+async def start_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """Start reservations, kinds side by side. What became of each is put into `done` as soon as it is known."""
     await asyncio.gather(*(_group(plugin.start, grant, group, done) for plugin, group in _grouped(work)))
 
 
-async def end_all(grant: Grant, work: Sequence[Work], done: Errors) -> None:
+async def end_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
     """End reservations, in the same way."""
     await asyncio.gather(*(_group(plugin.end, grant, group, done) for plugin, group in _grouped(work)))
 
 
-def _grouped(work: Sequence[Work]) -> list[tuple[Plugin, list[Work]]]:
-    groups: list[tuple[Plugin, list[Work]]] = []
+def _grouped(work: Sequence[ReservationWork]) -> list[tuple[ReservationPlugin, list[ReservationWork]]]:
+    groups: list[tuple[ReservationPlugin, list[ReservationWork]]] = []
     for plugin in (ON_HOSTS, ON_MCIS):
         group = [each for each in work if PLUGINS[each["resource_type"]] is plugin]
         if group:
@@ -109,17 +109,17 @@ def _grouped(work: Sequence[Work]) -> list[tuple[Plugin, list[Work]]]:
     return groups
 
 
-async def _group(what: Any, grant: Grant, group: list[Work], done: Errors) -> None:
+async def _group(what: Any, grant: Grant, group: list[ReservationWork], done: ReservationErrors) -> None:
     try:
         errors = await what(grant, group)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        errors = dict.fromkeys((each["path"] for each in group), brief(error.cause or error))
+        errors = dict.fromkeys((each["path"] for each in group), one_line(error.cause or error))
     done.update({each["path"]: errors.get(each["path"], "") for each in group})
 
 
-async def _each(work: Sequence[Work], what: Any) -> Errors:
+async def _each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
     ends = await asyncio.gather(*(what(each) for each in work))
     return {each["path"]: error for each, error in zip(work, ends, strict=True) if error}
 
@@ -142,7 +142,7 @@ async def _look(path: str) -> ObjectView | None:
     return found
 
 
-async def _act(each: Work, action: str, spec: dict[str, Any] | None = None) -> str:
+async def _act(each: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
     """One action on the MCI, as anybody would ask for it. Returns what went wrong."""
     path = each["mci"]
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {each['path']}")
@@ -162,4 +162,4 @@ async def _act(each: Work, action: str, spec: dict[str, Any] | None = None) -> s
 def _why(error: ChildWorkflowError) -> str:
     if is_cancelled_exception(error):
         raise error
-    return brief(error.cause or error)
+    return one_line(error.cause or error)

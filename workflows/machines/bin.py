@@ -17,11 +17,11 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines.bin import BinActivities
     from domain import machines
     from domain.kinds import Program
-    from domain.machines.model import Bin, BinEntry, BinList, BinQuery
+    from domain.machines.messages import Bin, BinEntry, BinList, BinQuery
     from domain.machines.rules import tenant_of
     from domain.model import Request
     from workflows import calls
-    from workflows.calls import locally
+    from workflows.calls import run_local
 
 AT_ONCE = 20  # objects that are destroyed side by side
 PUT_OFF = 500  # that could not be destroyed and are tried again later; more of them have to wait for those
@@ -68,7 +68,7 @@ class EmptyBin:
         query = BinQuery(
             tenant=tenant, at=workflow.now(), limit=max(room, 0), busy=list(self._busy), later=list(self._later)
         )
-        return await locally(BinActivities.bin_due, query)
+        return await run_local(BinActivities.bin_due, query)
 
     async def _destroy(self, entry: BinEntry) -> None:
         """What cannot be destroyed just now is put off, each time for longer."""

@@ -13,8 +13,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from activities.refusals import refusal_in
     from domain import machines
-    from domain.errors import Category, brief
-    from domain.machines.model import Residents, Task
+    from domain.errors import Category, one_line
+    from domain.machines.messages import ObjectTask, Residents
     from domain.model import Done, Grant, Outcome, Query, Request
     from workflows.action import Action, Failed
     from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, act
@@ -44,7 +44,7 @@ class WorkOnNode(Action):
                 return await self._decommission(grant)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
+        work = await on_hypervisor(MachineActivities.settle_object, ObjectTask(grant=grant), SETTLE_PATIENCE)
         return Done(message=work.message)
 
     async def _maintain(self, grant: Grant) -> Done:
@@ -60,7 +60,7 @@ class WorkOnNode(Action):
         stopped = [str(path) for path in grant.details.get("stopped", [])]
         ends = await self._each(stopped, lambda path: _act(path, "start"))
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
-        return Done(message=brief("; ".join(failed)), info={"stopped": None})
+        return Done(message=one_line("; ".join(failed)), info={"stopped": None})
 
     async def _decommission(self, grant: Grant) -> Done:
         await _order(grant, "maintain")
@@ -84,7 +84,9 @@ class WorkOnNode(Action):
                 left = await self._each(stopping, lambda path: _act(path, "stop"))
                 stopped += [path for path, why in left.items() if not why]
         if still := [path for path, runs in (await _residents(grant.path)).machines.items() if runs or not stop]:
-            raise Failed(brief(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}"))
+            raise Failed(
+                one_line(f"{still[0]} cannot be cleared from the node: {left.get(still[0]) or 'it came back'}")
+            )
         return stopped
 
     async def _each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
@@ -100,7 +102,7 @@ class WorkOnNode(Action):
 
 
 async def _order(grant: Grant, verb: str) -> None:
-    await on_hypervisor(MachineActivities.operate_object, Task(grant=grant, verbs=[verb]), OPERATE_PATIENCE)
+    await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant, verbs=[verb]), OPERATE_PATIENCE)
 
 
 async def _residents(node: str) -> Residents:
@@ -139,4 +141,4 @@ def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
     """What went wrong, and whether it was only that somebody else was there."""
     if refusal := refusal_in(error.cause):
         return refusal.message, refusal.category is Category.CONFLICT
-    return brief(error.cause if isinstance(error.cause, FailureError) else error), False
+    return one_line(error.cause if isinstance(error.cause, FailureError) else error), False

@@ -11,22 +11,22 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
-    from domain.machines.model import Task, Work
+    from domain.machines.messages import ObjectResult, ObjectTask
     from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
-    from workflows.calls import patiently
+    from workflows.calls import run_remote
     from workflows.machines.bin import wake_bin
 
 OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity is patient with each order by itself
 SETTLE_PATIENCE = timedelta(minutes=30)
 
-OnHypervisor = Callable[[Any, Task], Awaitable[Work]]
+OnHypervisor = Callable[[Any, ObjectTask], Awaitable[ObjectResult]]
 
 
-async def on_hypervisor(activity: OnHypervisor, task: Task, patience: timedelta) -> Work:
+async def on_hypervisor(activity: OnHypervisor, task: ObjectTask, patience: timedelta) -> ObjectResult:
     """Run an activity on the hypervisor's queue."""
     summary = f"{task.grant.action} {', '.join(task.verbs or ())}".strip()
-    return await patiently(activity, task, patience, summary, machines.QUEUE)
+    return await run_remote(activity, task, patience, summary, machines.QUEUE)
 
 
 @workflow.defn(name=machines.OPERATE)
@@ -40,9 +40,9 @@ class OperateObject(Action):
     async def perform(self, request: Request, grant: Grant) -> Done:
         if "until" in grant.details:  # before it shows in the recycle bin: whatever dies here, its clock is awake
             await wake_bin(grant.path)
-        work = await on_hypervisor(MachineActivities.operate_object, Task(grant=grant), OPERATE_PATIENCE)
+        work = await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant), OPERATE_PATIENCE)
         return Done(message=work.message, to=work.to, info=work.info)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        work = await on_hypervisor(MachineActivities.settle_object, Task(grant=grant), SETTLE_PATIENCE)
+        work = await on_hypervisor(MachineActivities.settle_object, ObjectTask(grant=grant), SETTLE_PATIENCE)
         return Done(message=work.message, to=work.to, info=work.info)

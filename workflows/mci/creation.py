@@ -10,15 +10,15 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
     from activities.refusals import refused
     from domain import wire
-    from domain.errors import Category, brief
-    from domain.machine import NONE, Actor
-    from domain.mci import MciSpec, Phase, Status
-    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, not_offered, wants
+    from domain.errors import Category, one_line
+    from domain.mci import MciPhase, MciSpec, VmStatus
+    from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, needs_by_place, not_offered
     from domain.model import Done, Grant, Move, Outcome, Refusal, Request
+    from domain.statetable import NONE, Actor
     from workflows import calls
     from workflows.action import Failed
-    from workflows.calls import locally
-    from workflows.mci.reach import told, validated
+    from workflows.calls import run_local
+    from workflows.mci.calls import join_problems, validate_place
     from workflows.mci.vms import OnVms
 
 
@@ -39,19 +39,19 @@ class CreateMci(OnVms):
 
     @workflow.signal(name=CONTINUE, description="Go on with an MCI that holds: make its VMs.")
     async def hear_continue(self, decision: Decision) -> None:
-        await self._hear(CONTINUE, decision)
+        await self._decide(CONTINUE, decision)
 
     @workflow.signal(name=WITHDRAW, description="Give up an MCI that holds: undo its preparation.")
     async def hear_withdraw(self, decision: Decision) -> None:
-        await self._hear(WITHDRAW, decision)
+        await self._decide(WITHDRAW, decision)
 
     @workflow.update(name=CONTINUE, description="As the signal, but refused if the MCI does not hold.")
     async def ask_continue(self, decision: Decision) -> str:
-        return await self._hear(CONTINUE, decision)
+        return await self._decide(CONTINUE, decision)
 
     @workflow.update(name=WITHDRAW, description="As the signal, but refused if the MCI does not hold.")
     async def ask_withdraw(self, decision: Decision) -> str:
-        return await self._hear(WITHDRAW, decision)
+        return await self._decide(WITHDRAW, decision)
 
     @ask_continue.validator
     def _may_continue(self, decision: Decision) -> None:
@@ -63,19 +63,19 @@ class CreateMci(OnVms):
 
     async def examine(self, request: Request) -> Request | Refusal:
         """What is wrong in itself is refused, also if only a cloud can tell. Connections are looked up."""
-        found = await locally(RecordActivities.examine_mci, request)
+        found = await run_local(RecordActivities.examine_mci, request)
         if found.refusal:
             return found.refusal
-        answers = await asyncio.gather(*(validated(each) for each in found.unknown))
+        answers = await asyncio.gather(*(validate_place(each) for each in found.unknown))
         return not_offered(answers) or request.model_copy(update={"spec": found.located(request.spec or {})})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._grant, spec = grant, MciSpec.model_validate(request.spec)
-        await self.prepare(grant, wants(spec))
-        if spec.option and await self._decided(grant) == WITHDRAW:
+        await self.prepare(grant, needs_by_place(spec))
+        if spec.option and await self._wait_for_decision(grant) == WITHDRAW:
             return await self._withdrawn(grant)
         grant, _ = await self.enrol(grant, "create", message=self._decided_by)
-        self.show(phase=Status.CREATING, targets=grant.targets)
+        self.show(phase=VmStatus.CREATING, targets=grant.targets)
         await self.operate(grant)
         return await self._judge(spec, grant)
 
@@ -84,13 +84,13 @@ class CreateMci(OnVms):
             return await super().settle(request, grant)
         if self._left:
             return Done()
-        return Done(message=told(await self.release(grant)))
+        return Done(message=join_problems(await self.release(grant)))
 
-    async def _decided(self, grant: Grant) -> str:
+    async def _wait_for_decision(self, grant: Grant) -> str:
         """Wait, for days if need be, for somebody to say what is to become of it."""
-        await calls.advance(grant, Phase.PREPARED, Actor.CONTROLLER, "holding")
-        self.show(phase=Phase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
-        self._list_as(0)
+        await calls.advance(grant, MciPhase.PREPARED, Actor.CONTROLLER, "holding")
+        self.show(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
+        self._set_phase(0)
         self._holding = True
         await workflow.wait_condition(lambda: bool(self._decision))
         self._holding = False
@@ -99,7 +99,7 @@ class CreateMci(OnVms):
 
     async def _withdrawn(self, grant: Grant) -> Done:
         if left := await self.release(grant):
-            raise Failed(f"{self._decided_by}; but not everything could be undone: {told(left)}", Done())
+            raise Failed(f"{self._decided_by}; but not everything could be undone: {join_problems(left)}", Done())
         return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
 
     async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
@@ -116,20 +116,20 @@ class CreateMci(OnVms):
         if not rollback:
             return Done(message=f"{why} and were cleaned away", lost=found.lost, troubles=found.troubles)
         if left := await self.release(grant):
-            raise Failed(f"{why}, and the rollback could not remove everything: {told(left)}", Done())
+            raise Failed(f"{why}, and the rollback could not remove everything: {join_problems(left)}", Done())
         end = Done(to=NONE, lost=grant.targets, troubles=found.troubles)
         raise Failed(f"{why}: everything was rolled back", end)
 
-    async def _hear(self, word: str, decision: Decision) -> str:
+    async def _decide(self, word: str, decision: Decision) -> str:
         """The first word while it holds decides. Any other is kept in the history as ignored."""
         who = f"{word} by {decision.requested_by or 'nobody named'}"
         if self._holding and not self._decision:
             self._decision = word
-            self._decided_by = brief(f"{who}: {decision.reason}" if decision.reason else who)
+            self._decided_by = one_line(f"{who}: {decision.reason}" if decision.reason else who)
             return f"{word} it is"
         if self._grant:
-            to = Status.CREATING if word == CONTINUE else NONE
-            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=brief(f"{who}: not holding"))
+            to = VmStatus.CREATING if word == CONTINUE else NONE
+            late = Move(path=self._grant.path, to=to, actor=Actor.USER, message=one_line(f"{who}: not holding"))
             await calls.move(self._grant, [late])
         return "ignored"
 

@@ -15,8 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Done, Grant, Outcome, Request
     from domain.paths import name_of, parent_of
     from workflows.action import Action, Failed
-    from workflows.calls import locally, patiently
-    from workflows.mci.reach import told
+    from workflows.calls import run_local, run_remote
+    from workflows.mci.calls import join_problems
 
 PATIENCE = timedelta(hours=1)
 
@@ -33,9 +33,9 @@ class RemoveOrphan(Action):
         place = str(grant.details.get("place", ""))
         queue = wire.cloud_queue(wire.split_placement(place)[0]) if place else None
         order = StrayOrder(path=grant.path, epoch=grant.epoch, place=place)
-        found = await patiently(OrphanActivities.terminate_orphan, order, PATIENCE, f"remove {place}", queue)
+        found = await run_remote(OrphanActivities.terminate_orphan, order, PATIENCE, f"remove {place}", queue)
         if found.problems:
-            raise Failed(told(found.problems), Done())
+            raise Failed(join_problems(found.problems), Done())
         return Done()
 
 
@@ -51,9 +51,9 @@ class AdoptOrphan(Action):
         place = str(grant.details["place"])
         queue = wire.cloud_queue(wire.split_placement(place)[0])
         order = StrayOrder(path=grant.path, epoch=grant.epoch, place=place, own=str(grant.details["own"]))
-        seen = await patiently(OrphanActivities.identify_orphan, order, PATIENCE, f"identify in {place}", queue)
+        seen = await run_remote(OrphanActivities.identify_orphan, order, PATIENCE, f"identify in {place}", queue)
         if seen.problem:
             raise Failed(seen.problem, Done())
         adoption = Adoption(order=order, seen=seen, at=workflow.now())
-        status = await locally(RecordActivities.adopt_vm, adoption)
+        status = await run_local(RecordActivities.adopt_vm, adoption)
         return Done(message=f"{parent_of(grant.path)} is {status}: its VM is {name_of(grant.path)}")

@@ -9,9 +9,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
     from activities.mci.survey import SurveyActivities
-    from domain.mci.messages import SURVEY_VMS, Look, Survey, SurveyReport
-    from workflows.calls import locally
-    from workflows.mci.reach import on_cloud
+    from domain.mci.messages import SURVEY_VMS, Survey, SurveyPlace, SurveyReport
+    from workflows.calls import run_local
+    from workflows.mci.calls import on_cloud
 
 
 @workflow.defn(name=SURVEY_VMS)
@@ -20,11 +20,11 @@ class SurveyVms:
 
     @workflow.run
     async def run(self, survey: Survey) -> SurveyReport:
-        plan = await locally(RecordActivities.plan_survey, survey)
+        plan = await run_local(RecordActivities.plan_survey, survey)
         asked = dict.fromkeys(chunk.placement for chunk in plan.chunks)
         places = plan.places if survey.reconcile else list(asked)
         looks = [
-            Look(survey=survey, place=place, chunks=[chunk for chunk in plan.chunks if chunk.placement == place])
+            SurveyPlace(survey=survey, place=place, chunks=[chunk for chunk in plan.chunks if chunk.placement == place])
             for place in places
         ]
         found = await asyncio.gather(

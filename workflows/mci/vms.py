@@ -13,12 +13,12 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.vms import VmActivities
     from domain import wire
     from domain.limits import FAILURES_SHOWN
-    from domain.mci import Scale, Status
-    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, Enrol, Enrolled, Wants
-    from domain.model import Done, Grant, Outcome, Refusal, Request, Trouble
+    from domain.mci import Scale, VmStatus
+    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, Enrol, Enrolled, PlaceNeeds
+    from domain.model import Done, Grant, Outcome, Refusal, Request, TargetFailure
     from workflows.action import Action, Failed
-    from workflows.calls import locally
-    from workflows.mci.reach import everywhere, told
+    from workflows.calls import run_local
+    from workflows.mci.calls import in_all_places, join_problems
 
 OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
 SETTLE_PATIENCE = timedelta(minutes=2)
@@ -37,14 +37,14 @@ class OnVms(Action):
         return Done()
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.each_chunk(self._acting or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
+        await self.for_each_chunk(self._acting or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
         return Done()
 
     async def operate(self, grant: Grant) -> None:
         """Tell the clouds what to do, and wait until they have."""
         self._acting = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
-        await self.each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
+        await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
 
     async def enrol(
         self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
@@ -52,30 +52,31 @@ class OnVms(Action):
         """Bring VMs into this action: those that it makes, or some to be removed."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
-        found = await locally(RecordActivities.enrol_vms, order)
+        found = await run_local(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
 
-    async def prepare(self, grant: Grant, wanted: Sequence[Wants]) -> None:
+    async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
         """Where something is missing of what VMs share it is made: everywhere at once. Failed with every reason."""
         todo = [each for each in wanted if each.place in grant.details.get("prepare", [])]
         if not todo:
             return
         self.show(step=f"preparing {', '.join(each.place for each in todo[:PROBLEMS_SHOWN])}")
-        found = await everywhere(PlaceActivities.prepare_place, grant, todo, "prepare")
+        found = await in_all_places(PlaceActivities.prepare_place, grant, todo, "prepare")
         self.show(step="")
         if problems := [problem for each in found for problem in each.problems]:
             troubles = [
-                Trouble(path=grant.path, status=Status.FAILED, error=each, at=workflow.now()) for each in problems
+                TargetFailure(path=grant.path, status=VmStatus.FAILED, error=each, at=workflow.now())
+                for each in problems
             ]
             left = await self.release(grant)
             kept = Done(info={"problems": [*problems, *left]}, troubles=troubles[:FAILURES_SHOWN])
-            raise Failed(f"the preparation failed: {told([*problems, *left])}", kept)
+            raise Failed(f"the preparation failed: {join_problems([*problems, *left])}", kept)
 
     async def release(self, grant: Grant) -> list[str]:
         """The MCI leaves its places; what nobody else uses there is removed. Returns what could not be."""
         self._left = True
-        wanted = [Wants(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
-        found = await everywhere(PlaceActivities.release_place, grant, wanted, "release")
+        wanted = [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
+        found = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")
         return [problem for each in found for problem in each.problems]
 
 
@@ -105,11 +106,11 @@ class RemoveVms(OnVms):
         await super().perform(request, grant)
         left = await self.release(grant)
         if left and not self.progress().failed:  # else the VMs that are left say why
-            raise Failed(told(left), Done())
+            raise Failed(join_problems(left), Done())
         return Done()
 
     async def _forget(self, grant: Grant) -> Done:
-        await self.each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
+        await self.for_each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
         left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
         if alone := grant.details.get("alone"):
             left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
@@ -127,12 +128,12 @@ class ScaleGroup(OnVms):
     async def examine(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        found = await locally(RecordActivities.examine_mci, request)
+        found = await run_local(RecordActivities.examine_mci, request)
         return found.refusal or request
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.prepare(
-            grant, [Wants(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
+            grant, [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
         )
         grant, _ = await self.enrol(grant, request.action, Scale.model_validate(request.spec))
         self.show(targets=grant.targets)

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from domain.errors import RatchetError
+from domain.leases.messages import LeaseView
 from domain.leases.names import READ_LEASE
-from domain.leases.views import LeaseView
 from domain.model import Outcome, Query, Result
-from providers.leases import SimulatedHosts
+from providers.leases.hosts import SimulatedHosts
 from store.engine import Database
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World

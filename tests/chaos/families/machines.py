@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain import wire
-from domain.model import LineOrder, Outcome, Result
+from domain.model import Outcome, QueueCommand, Result
 from providers.machines import NAME
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
@@ -105,7 +105,7 @@ async def drain(world: World, path: str) -> Outcome:
     db = at(path, MACHINE)
     migrating = await world.ask(db, "migrate", spec={"node": f"{_name(path)}-2"})
     stopping = await world.ask(db, "stop")
-    order = LineOrder(path=db, run="", at=datetime.now(UTC))
+    order = QueueCommand(path=db, run="", at=datetime.now(UTC))
     drained = wire.companion(db, wire.DRAIN)
     await world.client.execute_workflow(wire.DRAIN_LINE, order, id=drained, task_queue=wire.ACTIONS_QUEUE)
     await world.end(migrating)

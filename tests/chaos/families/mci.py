@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
 from domain.model import Outcome, Result
-from domain.ports import Order, VmFacts
+from domain.ports import VmFacts, VmOrder
 from starter.mci import steering
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
@@ -109,7 +109,7 @@ async def forgotten(world: World, path: str) -> Outcome:
     outcome = await world.do(path, "delete", force=True)
     while living := [vm for vm in await world.books(path) if vm.state != "terminated"]:
         for vm in living:  # a cloud in trouble says no, or lies: whoever does it by hand looks, and tries again
-            by_hand = Order(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
+            by_hand = VmOrder(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
             await world.cloud.perform("terminate", vm.region, [by_hand])
         await asyncio.sleep(0.1)
     return outcome
@@ -118,7 +118,7 @@ async def forgotten(world: World, path: str) -> Outcome:
 async def orphan_removed(world: World, path: str) -> Outcome:
     """A VM that no record knows, as an order was on the way for long: it is ended by an action of its own."""
     region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:late-1"
-    (made,) = await world.cloud.perform("create", region, [Order(vm, f"late {vm}", epoch=1)])
+    (made,) = await world.cloud.perform("create", region, [VmOrder(vm, f"late {vm}", epoch=1)])
     assert isinstance(made, VmFacts)
     return await world.do(f"{vm}:orphan:{made.cloud_id}", "remove", spec={"place": f"aws/{region}"})
 

@@ -1,0 +1,62 @@
+"""Landings written in groups: one transaction for what came out within a moment, not one per VM."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from domain.model import WHEN_WRITTEN, Chunk, Landing, Tally
+from domain.ports import Inventory
+
+PAUSE_SECONDS = 0.1  # how long a landing may wait for company
+FULL = 500
+
+
+class ResultBuffer:
+    """Collects the landings of one chunk; leaving it writes what is left, whatever the reason for leaving."""
+
+    def __init__(self, inventory: Inventory, chunk: Chunk) -> None:
+        self._inventory = inventory
+        self._chunk = chunk
+        self._waiting: list[Landing] = []
+        self._some = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self.tally = Tally()
+
+    def add(self, landing: Landing) -> None:
+        self._waiting.append(landing)
+        self._some.set()
+
+    async def __aenter__(self) -> Self:
+        self._writer = asyncio.create_task(self._write_loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._writer
+        self._closing.set()
+        self._some.set()
+        await asyncio.wait([self._writer])
+        unwritten = self._writer.exception()
+        if unwritten and not error:
+            raise unwritten
+
+    async def _write_loop(self) -> None:
+        """Write what came together within a moment, until the book is closed; then what is left."""
+        while self._waiting or not self._closing.is_set():
+            await self._some.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
+            await self._write()
+
+    async def _write(self) -> None:
+        self._some.clear()
+        while group := self._waiting[:FULL]:
+            await self._inventory.land(self._chunk, group, WHEN_WRITTEN)
+            del self._waiting[: len(group)]
+            bad = sum(1 for landing in group if landing.error)
+            self.tally = Tally(done=self.tally.done + len(group) - bad, failed=self.tally.failed + bad)

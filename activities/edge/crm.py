@@ -1,0 +1,203 @@
+"""What the edge's workflows do to the world: requests to CRMs, and what their connections change in the inventory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.fence import Fence
+from activities.heartbeat import heartbeat
+from activities.pages import list_all
+from activities.signatures import why_unproven
+from domain.edge import messages as wire
+from domain.edge.facts import (
+    AnswerFact,
+    CloudletAnswer,
+    Connected,
+    ConnectFact,
+    CrmFact,
+    KeptPolicy,
+    LostFact,
+    PolicyQuestion,
+    Refuges,
+    Rejoined,
+    RejoinQuery,
+    SignedText,
+)
+from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmVerb, HandIn, IgnoredMessages, OnBehalf
+from domain.edge.policies import PolicyFacts
+from domain.edge.ports import CheckProof, CrmTransport, EdgeInventory, ProveRight
+from domain.errors import ProviderError, Rejected, one_line
+from domain.model import BrokenPromise
+from domain.ports import Inventory
+
+
+class EdgeActivities:
+    """Requests to CRMs, and what their messages and policies need of the inventory."""
+
+    def __init__(self, inventory: EdgeInventory, ports: Mapping[str, CrmTransport], fence: Fence) -> None:
+        self._inventory = inventory
+        self._ports = ports
+        self._fence = fence
+
+    @activity.defn(name=wire.CRM_SEND)
+    async def crm_send(self, post: CrmPost) -> None:
+        """Hand requests to a CRM. Sent twice they have one effect: a CRM knows a request by its key."""
+        async with self._right(post) as prove:
+            await self._send(post.to, post.requests, prove)
+
+    @activity.defn(name=wire.CRM_PROBE)
+    async def crm_probe(self, post: CrmPost) -> str:
+        """Is a CRM without a session there? Returns why not, if not."""
+        try:
+            await self._ports[post.to.transport].send(post.to, post.requests, _no_proof)
+        except ProviderError as error:
+            return one_line(error, 200)
+        return ""
+
+    @asynccontextmanager
+    async def _right(self, order: OnBehalf) -> AsyncIterator[ProveRight]:
+        """To send: of an action that is over nothing goes out. What the link says itself needs no right."""
+        if order.epoch:
+            async with self._fence.right(order.path, order.epoch) as right:
+                yield right.prove
+        elif activity.info().is_local:
+            yield _no_proof
+        else:
+            async with heartbeat():
+                yield _no_proof
+
+    async def _send(self, to: CrmAddress, requests: list[CrmRequest], prove: ProveRight) -> None:
+        try:
+            await self._ports[to.transport].send(to, requests, prove)
+        except Rejected as error:
+            raise ApplicationError(str(error), type="Rejected", non_retryable=True) from error
+
+    @activity.defn(name=wire.CRM_EVERYTHING)
+    async def crm_everything(self, asked: AllData) -> int:
+        """Tell a CRM all that should be on its cloudlet, so that one that has lost its memory knows it again."""
+        async with self._right(asked) as prove:
+            items = await self._everything(asked.to.cloudlet)
+            pages = wire.pages(items)
+            sending = uuid.uuid4().hex
+            for number, page in enumerate(pages, start=1):
+                spec = {"sending": sending, "page": number, "of": len(pages), "instances": page}
+                await self._send(asked.to, [_all_data(asked.to, spec)], prove)
+            return len(items)
+
+    async def _everything(self, cloudlet: str) -> dict[str, dict[str, Any]]:
+        items: dict[str, dict[str, Any]] = {}
+        while True:
+            found = await self._inventory.everything(cloudlet, next(reversed(items), ""))
+            items |= {item.path: item.spec for item in found.items}
+            if not found.more:
+                return items
+
+    @activity.defn(name=wire.CRM_CONNECTED)
+    async def crm_connected(self, fact: ConnectFact) -> Connected:
+        return await self._inventory.accept_connection(fact, _doubt(fact))
+
+    @activity.defn(name=wire.CRM_ANSWERED)
+    async def crm_answered(self, fact: AnswerFact) -> CloudletAnswer:
+        return await self._inventory.answered(fact, _doubt(fact))
+
+    @activity.defn(name=wire.CRM_LOST)
+    async def crm_lost(self, fact: LostFact) -> CloudletAnswer:
+        return await self._inventory.lost(fact, _noticed_here if fact.noticed else _doubt(fact))
+
+    @activity.defn(name=wire.CRM_REJOINED)
+    async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
+        """The connection that an action was told of, as the inventory knows it."""
+        return await self._inventory.find_connection(asked.path, asked.notify_id)
+
+    @activity.defn(name=wire.CRM_IGNORED)
+    async def crm_ignored(self, ignored: IgnoredMessages) -> int:
+        """Keep messages that changed nothing in the history of the objects that they were about."""
+        return await self._inventory.ignore(ignored.messages, ignored.at)
+
+    @activity.defn(name=wire.FAILOVER_PLAN)
+    async def failover_plan(self, cloudlet: str) -> Refuges:
+        return await self._inventory.refuges(cloudlet)
+
+    @activity.defn(name=wire.POLICY_KEPT)
+    async def policy_kept(self, path: str) -> KeptPolicy:
+        return await self._inventory.policy(path)
+
+    @activity.defn(name=wire.POLICY_FACTS)
+    async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
+        return await self._inventory.facts(asked)
+
+
+class Letters:
+    """To actions that Temporal lets hear no more signals: what they let in comes as an update."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn(name=wire.CRM_HAND_IN)
+    async def crm_hand_in(self, order: HandIn) -> str:
+        """Bring a letter to an action that Temporal lets hear no more signals. Returns why it was not taken, if so."""
+        info = activity.info()
+        once = f"{info.workflow_run_id}-{info.activity_id}"
+        try:
+            await self._client.get_workflow_handle(order.workflow).execute_update(wire.HEAR, order.letter, id=once)
+        except WorkflowUpdateFailedError as error:
+            return one_line(error.cause)
+        except RPCError as error:
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.RESOURCE_EXHAUSTED):
+                return (
+                    "no action is running on it" if error.status is RPCStatusCode.NOT_FOUND else one_line(error.message)
+                )
+            raise
+        return ""
+
+
+def _doubt(fact: CrmFact) -> CheckProof:
+    """Told the cloudlet's key inside the transaction that the message is about. Every page has to be proven."""
+
+    def of_all(key: str) -> str:
+        found = (why_unproven(key, each.statement, each.proof) for each in fact.signed or [SignedText(statement="")])
+        return next(filter(None, found), "")
+
+    return of_all
+
+
+async def _no_proof() -> None:
+    """Nobody has to prove anything."""
+
+
+def _noticed_here(_key: str) -> str:
+    return ""
+
+
+class CrmAudit:
+    """I3 for instances: what the CRMs said that they have, when they last connected."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
+        """What is wrong at or below a path, and how many instances there are."""
+        findings, number = [], 0
+        async for cloudlet in list_all(self._inventory, "cloudlet", prefix):
+            strange = cloudlet.info.get("orphans", [])
+            findings += [
+                BrokenPromise("I3", cloudlet.path, f"has an instance that is unknown to us: {path}") for path in strange
+            ]
+        for kind in ("cluster", "app"):
+            async for view in list_all(self._inventory, kind, prefix):
+                number += 1
+                if view.info.get("missing"):
+                    findings.append(BrokenPromise("I3", view.path, f"is {view.status}, but its CRM does not have it"))
+        return findings, number
+
+
+def _all_data(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:
+    return CrmRequest(path=to.cloudlet, verb=CrmVerb.ALL_DATA, attempt=spec["page"], spec=spec, **to.connection())

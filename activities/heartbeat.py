@@ -1,0 +1,27 @@
+"""A heartbeat that goes on by itself, so that a dead worker is noticed in seconds and a cancel arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from temporalio import activity
+
+BEAT_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def heartbeat() -> AsyncIterator[None]:
+    """Heartbeat while the body runs."""
+    task = asyncio.create_task(_beat())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _beat() -> None:
+    while True:
+        await asyncio.sleep(BEAT_SECONDS)
+        activity.heartbeat()

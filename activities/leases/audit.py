@@ -1,0 +1,102 @@
+"""Leases held against the relationship table, against each other, and against the books of whoever hands hosts over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Protocol
+
+from domain.leases.messages import HostOccupancy, LeaseView
+from domain.leases.tables import ReservationStatus, contradiction
+from domain.model import BrokenPromise
+
+PAGE = 200
+
+
+class LeaseSource(Protocol):
+    """The inventory's side: leases, page by page, and what they have booked, host by host."""
+
+    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
+
+    async def stretches(self, prefix: str) -> list[HostOccupancy]: ...
+
+
+class TenantRow(Protocol):
+    """A line of the books: a host, and the reservation that holds it."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def reservation(self) -> str: ...
+
+
+class TenantSource(Protocol):
+    """The other side: what is held, as whoever hands hosts over has it."""
+
+    async def tenants(self, prefix: str) -> Sequence[TenantRow]:
+        """Who holds which host, for reservations at or below a path."""
+        ...
+
+
+class LeaseAudit:
+    """I3 for leases: what is held is what should be, and never twice; and the relationship table."""
+
+    def __init__(self, leases: LeaseSource, books: TenantSource) -> None:
+        self._leases = leases
+        self._books = books
+
+    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
+        """What is wrong at or below a path, and how many hosts are in tenants' hands there."""
+        held = {(each.host, each.reservation) for each in await self._books.tenants(prefix)}
+        findings: list[BrokenPromise] = []
+        wanted: set[tuple[str, str]] = set()
+        known: set[str] = set()
+        async for lease in _all(self._leases, prefix):
+            findings += _related(lease)
+            known |= {f"{lease.path}:reservation:{each.id}" for each in lease.reservations}
+            wanted |= _wanted(lease)
+        findings += doubled(await self._leases.stretches(prefix))
+        findings += [
+            BrokenPromise("I3", path, f"should hold {host}, and does not") for host, path in sorted(wanted - held)
+        ]
+        findings += [
+            BrokenPromise(
+                "I3", path, f"holds {host}, and should not" if path in known else f"is gone, but holds {host}"
+            )
+            for host, path in sorted(held - wanted)
+        ]
+        return findings, len(held)
+
+
+async def _all(leases: LeaseSource, prefix: str) -> AsyncIterator[LeaseView]:
+    after = ""
+    while page := await leases.leases(prefix, after, PAGE):
+        for lease in page:
+            yield lease
+        after = page[-1].path
+
+
+def _related(lease: LeaseView) -> Iterable[BrokenPromise]:
+    events = {event.name: event.status for event in lease.events}
+    wrong = contradiction(lease.status, [each.status for each in lease.reservations], events)
+    return [BrokenPromise("I4", lease.path, wrong)] if wrong else []
+
+
+def _wanted(lease: LeaseView) -> set[tuple[str, str]]:
+    return {
+        (f"pool:{lease.pool}:host:{host}", f"{lease.path}:reservation:{each.id}")
+        for each in lease.reservations
+        if each.status == ReservationStatus.ACTIVE
+        for host in each.hosts
+    }
+
+
+def doubled(hosts: Sequence[HostOccupancy]) -> Iterable[BrokenPromise]:
+    """Whole hosts that two leases have at the same time."""
+    for line in hosts:
+        whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
+        last = None  # of those so far, the one that ends last
+        for each in whole:
+            if last and each.start < last.end and each.lease != last.lease:  # its own: it is just being moved
+                yield BrokenPromise("I3", line.host, f"is booked twice: {last.lease} and {each.lease}")
+            last = each if last is None else max(last, each, key=lambda one: one.end)

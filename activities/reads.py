@@ -1,0 +1,130 @@
+"""Reads, as standalone activities: a user needs one address and one credential, Temporal's.
+
+Readers get the words of the source system: of an instance at the edge that is gone, `NotPresent`. The inventory and the
+workflows have one word for it in every family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities import refusals
+from domain import registry, wire
+from domain.errors import Refused, StoreUnavailable
+from domain.locks import LocksView, LockView
+from domain.model import (
+    Admission,
+    Claim,
+    Grant,
+    HistoryLine,
+    HistoryView,
+    ObjectsView,
+    ObjectView,
+    Outcome,
+    Query,
+    Refusal,
+    Request,
+    StoreView,
+    TreeView,
+)
+from domain.ports import Inventory
+from domain.statetable import NONE
+
+T = TypeVar("T")
+Examiner = Callable[[Request], Awaitable[Request]]  # the request as it would be carried out, or Refused
+
+
+class ReadActivities:
+    """What `starter get`, `list`, `history`, `locks`, `check` and `doctor` ask for."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        describe_store: Callable[[], Awaitable[StoreView]],
+        allowed: Callable[[Request], None] | None = None,
+        examiners: Mapping[tuple[str, str], Examiner] | None = None,
+        serves: list[str] | None = None,
+    ) -> None:
+        self._inventory = inventory
+        self._describe_store = describe_store
+        self._allowed = allowed
+        self._examiners = examiners or {}
+        self._serves = serves  # the real places that this worker reaches
+
+    @activity.defn(name=wire.READ_OBJECT)
+    async def read_object(self, query: Query) -> ObjectView:
+        return _worded(await refusal_as_answer(self._inventory.get(query.path)))
+
+    @activity.defn(name=wire.READ_TREE)
+    async def read_tree(self, query: Query) -> TreeView:
+        return await refusal_as_answer(self._inventory.tree(query.path, query.limit))
+
+    @activity.defn(name=wire.READ_OUTCOME)
+    async def read_outcome(self, query: Query) -> Outcome:
+        return await refusal_as_answer(self._inventory.outcome(query.run))
+
+    @activity.defn(name=wire.READ_OBJECTS)
+    async def read_objects(self, query: Query) -> ObjectsView:
+        found = await refusal_as_answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
+        return ObjectsView(objects=[_worded(view) for view in found])
+
+    @activity.defn(name=wire.READ_HISTORY)
+    async def read_history(self, query: Query) -> HistoryView:
+        lines = await refusal_as_answer(self._inventory.history(query.path, query.limit))
+        return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
+
+    @activity.defn(name=wire.READ_LOCKS)
+    async def read_locks(self, query: Query) -> LocksView:
+        holds = await refusal_as_answer(self._inventory.holds(query.path))
+        return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
+
+    @activity.defn(name=wire.READ_CHECK)
+    async def read_check(self, request: Request) -> Admission:
+        """What the action would be answered now: by the policy, the examination, and begin. Changes nothing."""
+        found = await refusal_as_answer(self._checked(request))
+        return found.model_copy(update={"grant": _worded_grant(found.grant)}) if found.grant else found
+
+    async def _checked(self, request: Request) -> Admission:
+        if self._allowed:
+            self._allowed(request)
+        if examine := self._examiners.get((registry.kind_at(request.path).name, request.action)):
+            request = await examine(request)
+        run = f"check-{activity.info().activity_id}"
+        return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))
+
+    @activity.defn(name=wire.READ_STORE)
+    async def read_store(self, query: Query) -> StoreView:
+        """Which store this is, and the version of its schema."""
+        return await refusal_as_answer(self._describe_store())
+
+
+def _worded(view: ObjectView) -> ObjectView:
+    kind = registry.kind(view.kind)
+    words = {"previous_status": kind.shown(view.previous_status)}
+    if view.target_action != NONE:  # at rest there is no target: that is another `None`
+        words["target_status"] = kind.shown(view.target_status)
+    return view.model_copy(update=words)
+
+
+def _worded_line(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
+    return line.model_copy(update={"source": kind.shown(line.source), "to": kind.shown(line.to)})
+
+
+def _worded_grant(grant: Grant) -> Grant:
+    kind = registry.kind_at(grant.path)
+    return grant.model_copy(update={"came_from": kind.shown(grant.came_from), "then": kind.shown(grant.then)})
+
+
+async def refusal_as_answer(work: Awaitable[T]) -> T:
+    """Refused is an answer: it is not retried and does not look like an incident."""
+    try:
+        return await work
+    except Refused as refused:
+        raise refusals.refused(Refusal.of(refused)) from refused
+    except StoreUnavailable as error:
+        raise ApplicationError(str(error), type="StoreUnavailable") from error

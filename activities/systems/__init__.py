@@ -1,0 +1,1 @@
+"""The activities of systems: writes to the inventory, and orders to backends."""

@@ -1,0 +1,245 @@
+"""What is done for systems: the inventory's part as local activities, the backend's part on its own queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.fence import Fence, OrderRight
+from domain.errors import Rejected, join_first, one_line
+from domain.model import WHEN_WRITTEN, BrokenPromise, Move, Query, Step, Stepped
+from domain.paths import short
+from domain.ports import Inventory
+from domain.systems import ports as wire
+from domain.systems.ports import (
+    AcceptDeploy,
+    Backend,
+    RevertDeploy,
+    RollOutResult,
+    ServiceOrder,
+    ServicesView,
+    SystemStore,
+    SystemWork,
+)
+from domain.systems.rules import ServiceFacts, StoredPart, is_at, landed, ordered, removed_part, still_there
+from domain.systems.specs import is_service
+from domain.systems.tables import DeployStage, PartState
+
+SHOWN = 5  # services that a reason names
+
+
+class SystemWrites:
+    """Local activities: they may run twice."""
+
+    def __init__(self, store: SystemStore) -> None:
+        self._store = store
+
+    @activity.defn(name=wire.ACCEPT_DEPLOY)
+    async def accept_deploy(self, acceptance: AcceptDeploy) -> Stepped:
+        return await self._store.accept(acceptance)
+
+    @activity.defn(name=wire.ACCEPT_REMOVAL)
+    async def accept_removal(self, reversal: RevertDeploy) -> Stepped:
+        return await self._store.accept_removal(reversal)
+
+    @activity.defn(name=wire.REVERT_DEPLOY)
+    async def revert_deploy(self, reversal: RevertDeploy) -> Stepped:
+        return await self._store.revert(reversal)
+
+
+class BackendActivities:
+    """What one backend is asked to do. A retry finds what the attempt before it has done, and goes on."""
+
+    def __init__(self, backend: Backend, store: SystemStore, inventory: Inventory, fence: Fence) -> None:
+        self._backend = backend
+        self._store = store
+        self._inventory = inventory
+        self._fence = fence
+
+    @activity.defn(name=wire.PREPARE_SYSTEM)
+    async def prepare_system(self, work: SystemWork) -> None:
+        """Make what the system needs before its first service."""
+        try:
+            async with self._fence.right(work.path, work.epoch) as right:
+                await right.prove()
+                await self._backend.prepare(work.path, work.generation())
+        except Rejected as error:
+            raise ApplicationError(one_line(error), type="Rejected", non_retryable=True) from error
+
+    @activity.defn(name=wire.ROLL_OUT)
+    async def roll_out(self, work: SystemWork) -> RollOutResult:
+        """Bring every service that the action touched to its new definition, then remove what is not in it any more.
+
+        Ends when all are stable, or as soon as one of them degrades; the deadline is the workflow's.
+        """
+        async with self._fence.right(work.path, work.epoch) as right:
+            if not work.undo:
+                await self._move(work, [Move(path=work.record, to=DeployStage.IN_PROGRESS)])
+            parts = await self._store.touched(work)
+            services = {
+                part.path: part
+                for part in parts
+                if part.status != PartState.DELETING and is_service(part.spec) and not work.loses(part.path)
+            }
+            bad, seen = await self._bring_up(work, services, right)
+            if bad:
+                return RollOutResult(ok=False, reason=_unstable_services(bad))
+            if len(parts) > len(services) or not seen <= services.keys():  # else there is nothing but what we ordered
+                await self._clear(work, parts, right)
+            return RollOutResult(ok=True, services=len(services))
+
+    @activity.defn(name=wire.ASSESS_PARTS)
+    async def assess_parts(self, work: SystemWork) -> RollOutResult:
+        """Which services are not stable yet, and why. Nothing is changed."""
+        touched = await self._store.touched(work)
+        parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
+        facts = {each.path: each for each in await self._backend.facts(work.path)}
+        bad = [part.path for part in parts if _end(part, facts, work) != PartState.STABLE]
+        return RollOutResult(
+            ok=not bad, reason=_unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
+        )
+
+    @activity.defn(name=wire.SETTLE_PARTS)
+    async def settle_parts(self, work: SystemWork) -> RollOutResult:
+        """The action ends now: what it touched becomes what it is. Nothing is waited for but what has to go."""
+        async with self._fence.right(work.path, work.epoch) as right:
+            parts = await self._store.touched(work)
+            await self._clear(work, parts, right)
+            facts = {each.path: each for each in await self._backend.facts(work.path)}
+            ends = {part.path: _end(part, facts, work) for part in parts if part.status != PartState.DELETING}
+            await self._move(work, [_landing(path, to, facts) for path, to in ends.items() if path != work.path])
+            bad = [path for path, to in ends.items() if to != PartState.STABLE]
+            return RollOutResult(
+                ok=not bad, reason=_unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]),
+                own=ends.get(work.path, ""),
+            )  # fmt: skip
+
+    @activity.defn(name=wire.REMOVE_PARTS)
+    async def remove_parts(self, work: SystemWork) -> RollOutResult:
+        """Stop everything in the system, wait until it is gone, and remove its records."""
+        async with self._fence.right(work.path, work.epoch) as right:
+            if work.record:
+                await self._move(work, [Move(path=work.record, to=DeployStage.IN_PROGRESS)])
+            parts = await self._store.touched(work)
+            await self._clear(work, parts, right)
+            if not work.record:
+                await right.prove()
+                await self._backend.dispose(work.path, work.generation())
+            return RollOutResult(ok=True, services=sum(is_service(part.spec) for part in parts))
+
+    @activity.defn(name=wire.SETTLE_REMOVAL)
+    async def settle_removal(self, work: SystemWork) -> RollOutResult:
+        """The removal ends now, and not everything is gone: what is left is degraded, with the backend's reason."""
+        parts = await self._store.touched(work)
+        facts = {each.path: each for each in await self._backend.facts(work.path)}
+        leaving = [part.path for part in parts if part.status == PartState.DELETING]
+        left = {path: [each for each in facts.values() if is_at(each.path, path)] for path in leaving}
+        moves = [still_there(path, some) if some else removed_part(path) for path, some in left.items()]
+        await self._move(work, moves)
+        there = [facts[path] for path in leaving if path in facts]
+        return RollOutResult(
+            ok=not there, reason=join_first([f"{short(each.path)} has {each.left()}" for each in there], SHOWN)
+        )
+
+    async def _bring_up(
+        self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderRight
+    ) -> tuple[list[ServiceFacts], set[str]]:
+        """Each service after those that it waits for. Returns those that degraded, and all that were seen."""
+        order = ordered({path: part.spec for path, part in services.items()})
+        waiting: set[str] = set()
+        seen = {work.path} - services.keys()  # nothing to bring up: whether anything is there was not looked at
+        with closing(self._backend.listen(work.path)) as listener:
+            while order.is_active():
+                ready = order.get_ready()
+                await self._order(work, [services[path] for path in ready], len(ready) < len(services), right)
+                waiting.update(ready)
+                there = await self._backend.facts(work.path)
+                seen = {each.path for each in there}
+                facts = [each for each in there if each.path in waiting]
+                if bad := [each for each in facts if each.failing(work.generation())]:
+                    return bad, seen
+                stable = [each.path for each in facts if each.settled(work.generation())]
+                moves = [Move(path=path, to=PartState.STABLE, action="deploy") for path in stable if path != work.path]
+                await self._move(work, moves)
+                waiting.difference_update(stable)
+                order.done(*stable)
+                if not stable and order.is_active():
+                    await listener.news()
+        return [], seen
+
+    async def _order(self, work: SystemWork, parts: Collection[StoredPart], again: bool, right: OrderRight) -> None:
+        """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""
+        if not parts:
+            return
+        now = {part.path: part.spec for part in await self._store.touched(work)} if again else {}
+        if again and any(now.get(part.path) != part.spec for part in parts):
+            raise ApplicationError("the action goes another way by now", type="Rejected", non_retryable=True)
+        await right.prove()
+        await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
+
+    async def _clear(self, work: SystemWork, parts: Iterable[StoredPart], right: OrderRight) -> None:
+        """What runs below the path and is not in the definition goes; so do the records of what was to go."""
+        leaving = [part.path for part in parts if part.status == PartState.DELETING]
+        there = await self._store.services(work.path)
+        keep = {part.path for part in there if part.status != PartState.DELETING and not work.loses(part.path)}
+        extra = {each.path for each in await self._backend.facts(work.path)} - keep
+        if extra:
+            await right.prove()
+            await self._backend.remove(work.path, work.generation(), sorted(keep))
+        with closing(self._backend.listen(work.path)) as listener:
+            while extra & {each.path for each in await self._backend.facts(work.path)}:
+                await listener.news()
+        await self._move(work, [removed_part(path) for path in leaving])
+
+    async def _move(self, work: SystemWork, moves: list[Move]) -> None:
+        if not moves:
+            return
+        step = Step(path=work.path, epoch=work.epoch, at=WHEN_WRITTEN, moves=moves)
+        stepped = await self._inventory.advance(step)
+        if not stepped.made:  # the action has lost its system: nothing of it is wanted any more
+            raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)
+
+
+class BackendAudit:
+    """What the backends run. I3 for services: it is what the inventory has."""
+
+    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
+        self._backends = backends
+        self._store = store
+
+    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
+        """What is wrong at or below a path, and how many services run there."""
+        kept = {part.path: part.status for part in await self._store.services(prefix)}
+        run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
+        orphans = [
+            BrokenPromise("I3", path, "runs in its backend, but is unknown to us") for path in sorted(run - set(kept))
+        ]
+        ghosts = [
+            BrokenPromise("I3", path, f"is {status}, but its backend runs no such service")
+            for path, status in kept.items()
+            if path not in run and status != PartState.FAILED  # one that was never started has failed, and that is all
+        ]
+        return orphans + ghosts, len(run)
+
+    @activity.defn(name=wire.READ_SERVICES)
+    async def read_services(self, query: Query) -> ServicesView:
+        """What is known of the services at and below a path."""
+        facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]
+        return ServicesView(services=facts[: query.limit])
+
+
+def _end(part: StoredPart, facts: Mapping[str, ServiceFacts], work: SystemWork) -> str:
+    return landed(part.status, facts.get(part.path), work.generation()) if is_service(part.spec) else PartState.STABLE
+
+
+def _landing(path: str, to: str, facts: Mapping[str, ServiceFacts]) -> Move:
+    error = "" if to == PartState.STABLE else facts[path].told() if path in facts else "never started"
+    return Move(path=path, to=to, action="deploy", error=one_line(error))
+
+
+def _unstable_services(bad: list[ServiceFacts]) -> str:
+    """Which services are not stable, and why."""
+    return join_first([f"{short(each.path)} has {each.told()}" for each in bad], SHOWN)

@@ -1,0 +1,109 @@
+"""Check every promise against a live system: the inventory, Temporal, and the books of the world outside."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from temporalio import activity
+from temporalio.client import Client
+
+from activities.companions import Companions
+from activities.heartbeat import heartbeat
+from activities.runs import RunState, state_of
+from domain import registry, wire
+from domain.invariants import AuditSnapshot, accepted_is_finished, rest_is_stable
+from domain.model import BrokenPromise, Query, Verification
+from domain.ports import Inventory
+
+Audit = Callable[
+    [str], Awaitable[tuple[list[BrokenPromise], int]]
+]  # a path -> what is wrong at or below it, and of how many
+
+LISTED = 200
+AT_ONCE = 20  # questions to Temporal
+
+
+class VerifyActivities:
+    """What `starter verify` asks for."""
+
+    def __init__(
+        self, client: Client, inventory: Inventory, audits: Sequence[Audit], companions: Companions | None = None
+    ) -> None:
+        self._client = client
+        self._inventory = inventory
+        self._audits = audits
+        self._companions = companions or Companions(client)
+
+    @activity.defn(name=wire.VERIFY)
+    async def verify(self, query: Query) -> Verification:
+        """Look at everything at or below a path. What an open action is about is left out of the books."""
+        async with heartbeat():
+            kept = await self._inventory.kept(query.path)
+            dead = await self._dead(kept)
+            books = [await audit(query.path) for audit in self._audits]
+            late = await self._late(query.path)
+            begun = await self._inventory.begun_since(kept.last)
+        alive = [each for each in kept.open if each.run not in dead]
+        runs = {each.run for each in alive} | {run for _, _, run in kept.held if run not in dead}
+        here = [each for each in kept.open if not query.path or _is_below(query.path, each.path)]
+        findings = [
+            *accepted_is_finished(here, runs),
+            *rest_is_stable(kept.under_way, kept.held, {each.epoch for each in alive}, runs),
+            *kept.findings,
+            *(finding for wrong, _ in books for finding in wrong),
+            *late,
+        ]
+        busy = _BusyPaths([*(each.path for each in alive), *begun])
+        sure = [finding for finding in findings if not busy.about(finding.path)]
+        looked_at = {"actions": kept.actions, "objects": kept.objects, "lines": kept.lines, "locks": len(kept.held)}
+        looked_at["outside"] = sum(size for _, size in books)
+        more = max(0, len(sure) - LISTED) + kept.more
+        return Verification(findings=sure[:LISTED], more=more, looked_at=looked_at)
+
+    async def _late(self, prefix: str) -> list[BrokenPromise]:
+        """I12: companions that are missing, and timers that are overdue."""
+        told = "its {} does not run ({}); start it with: starter heal"
+        missing = [
+            BrokenPromise("I12", each.path, told.format(each.title, each.id))
+            for each in await self._companions.missing()
+            if not prefix or _is_below(prefix, each.path)
+        ]
+        return missing + await self._companions.overdue(prefix, datetime.now(UTC))
+
+    async def _dead(self, kept: AuditSnapshot) -> set[str]:
+        """Runs that are closed although, even now, their action has not ended or their lock is held."""
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def is_open(owner: str, run: str) -> bool:
+            async with room:
+                return await state_of(self._client, owner, run) is RunState.OPEN
+
+        owners = {each.run: registry.owner_of(each.path, each.action) for each in kept.open}
+        owners |= {run: owner for _, owner, run in kept.held}
+        answers = await asyncio.gather(*(is_open(owner, run) for run, owner in owners.items()))
+        closed = {run for run, alive in zip(owners, answers, strict=True) if not alive}
+        if not closed:
+            return closed
+        return closed & {each.run for each in await self._inventory.suspects(datetime.now(UTC))}
+
+
+class _BusyPaths:
+    """Objects that actions are about, or were while we looked; above and below them nothing is sure."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = sorted(set(paths))
+        self._known = frozenset(self._paths)
+
+    def about(self, path: str) -> bool:
+        words = path.split(":")
+        if any(":".join(words[:end]) in self._known for end in range(1, len(words) + 1)):
+            return True
+        at = bisect(self._paths, f"{path}:")
+        return at < len(self._paths) and self._paths[at].startswith(f"{path}:")
+
+
+def _is_below(prefix: str, path: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}:")

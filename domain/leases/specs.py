@@ -1,0 +1,237 @@
+"""What users ask for: leases, changes of leases, hosts; and how their dates are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from domain.errors import Category, Refused
+from domain.fields import Name, ObjectPath
+from domain.leases.dates import minute, parse, stamp
+from domain.model import Model
+
+MAX_RESERVATIONS = 50
+MAX_UNITS = 10_000
+NOTICE = timedelta(minutes=60)  # how long before the end it is announced, if nobody says otherwise
+
+
+LeaseText = Annotated[str, Field(max_length=200)]
+When = Annotated[str, Field(max_length=60)]
+Value = Annotated[str, Field(max_length=100)] | int | float | bool
+Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], Value], Field(max_length=50)]
+
+
+class _Number(Model):
+    """So many of something: at least `min`, and as many as there are up to `max`."""
+
+    min: int = Field(ge=1, le=MAX_UNITS)
+    max: int = Field(0, ge=0, le=MAX_UNITS, description="as many as min if it is not given")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.max and self.max < self.min:
+            raise ValueError(f"max {self.max} is less than min {self.min}")
+        return self
+
+
+class _Sized(_Number):
+    """So many of something that has these properties."""
+
+    min: int = Field(1, ge=1, le=MAX_UNITS)
+    resource_properties: Properties = {}
+
+    @property
+    def most(self) -> int:
+        return self.max or self.min
+
+
+class PhysicalHosts(_Sized):
+    """Whole hosts, for one lease alone."""
+
+    resource_type: Literal["physical:host"]
+
+
+class Instances(_Sized):
+    """Instances of one size, on hosts that may be shared."""
+
+    resource_type: Literal["virtual:instance"]
+    vcpus: int = Field(1, ge=1)
+    memory_mb: int = Field(1024, ge=1)
+    disk_gb: int = Field(0, ge=0)
+
+
+class MciLease(Model):
+    """An MCI that lives as long as the lease: created or resumed at the start, ended or suspended at the end."""
+
+    resource_type: Literal["mci"]
+    mci: ObjectPath
+    spec: dict[str, Any] | None = None  # of an MCI that is to be created
+    on_end: Literal["suspend", "terminate", "delete"] = "terminate"
+
+
+ReservationSpec = Annotated[PhysicalHosts | Instances | MciLease, Field(discriminator="resource_type")]
+
+
+class LeaseSpec(Model):
+    """What `lease create` takes."""
+
+    name: LeaseText = Field("", description="what people call it; may change later")
+    start: When = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
+    end: When = Field(description="as the start; +2h counts from now")
+    before_end: When = Field("", description="when to announce the end; an hour before it if not given")
+    pool: Name = Field("main", description="the pool of hosts to take from")
+    hosts: int = Field(0, ge=0, le=MAX_UNITS, description="short for one reservation of so many physical hosts")
+    reservations: list[ReservationSpec] = Field(default=[], max_length=MAX_RESERVATIONS)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if bool(self.hosts) == bool(self.reservations):
+            raise ValueError("say what to reserve: either hosts, or reservations")
+        mcis = [each.mci for each in self.reservations if isinstance(each, MciLease)]
+        if len(set(mcis)) < len(mcis):
+            raise ValueError("one MCI can be in one reservation only")
+        return self
+
+    def wanted(self) -> list[PhysicalHosts | Instances | MciLease]:
+        short = PhysicalHosts(resource_type="physical:host", min=self.hosts) if self.hosts else None
+        return [short] if short else list(self.reservations)
+
+
+class Resize(_Number):
+    """Another size for one reservation."""
+
+    id: Name = Field("", description="which one: r1; may be left out if there is only one")
+
+
+class LeaseChange(Model):
+    """What `lease update` takes: only what is to change."""
+
+    name: LeaseText | None = Field(None, description="another name")
+    start: When | None = Field(None, description="another start; only before the lease has started")
+    end: When | None = Field(None, description="another end; +2h counts from now")
+    before_end: When | None = Field(None, description="another moment to announce the end")
+    hosts: int | None = Field(None, ge=1, le=MAX_UNITS, description="another size, if there is one reservation")
+    reservations: list[Resize] = Field(default=[], max_length=MAX_RESERVATIONS)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("say what to change: name, start, end, before_end, hosts or reservations")
+        return self
+
+    def sizes(self) -> list[Resize]:
+        """The new sizes; one without an id is of the only reservation."""
+        short = [Resize(min=self.hosts)] if self.hosts else []
+        return [*short, *self.reservations]
+
+    def only_name(self) -> bool:
+        """Is nothing to change but the name?"""
+        return not (self.start or self.end or self.before_end or self.sizes())
+
+
+class EventFiring(Model):
+    """Which firing of an event this is: the clock says when it was due. A moved event is not fired by an old date."""
+
+    due: When = Field("", description="for the clock: when the event was due")
+
+
+class HostSpec(Model):
+    """What `host add` takes."""
+
+    vcpus: int = Field(16, ge=1)
+    memory_mb: int = Field(65_536, ge=1)
+    disk_gb: int = Field(1_000, ge=0)
+    labels: LeaseText = Field("", description="properties as words: rack=7,gpu=a100")
+    properties: Properties = {}
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        self.all_properties()
+        return self
+
+    def all_properties(self) -> dict[str, Value]:
+        """Its sizes are properties too, so that a lease may ask for them."""
+        sizes: dict[str, Value] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
+        return {**self._labels(), **self.properties, **sizes}
+
+    def _labels(self) -> dict[str, Value]:
+        words = [word.strip() for word in self.labels.split(",") if word.strip()]
+        pairs = [word.partition("=")[::2] for word in words]
+        if bad := [word for word, (name, value) in zip(words, pairs, strict=True) if not (name and value)]:
+            raise ValueError(f"{bad[0]!a} is not a label: write name=value")
+        return dict(pairs)
+
+
+@dataclass(frozen=True)
+class LeaseLimits:
+    """What one project may have, and how long a lease may be."""
+
+    longest: timedelta = timedelta(days=366)
+    leases: int = 10_000  # of one project that have not ended
+    hosts: int = 10_000  # held by one project at the same time
+
+
+@dataclass(frozen=True)
+class LeaseTerm:
+    """From when to when, and when the end is announced."""
+
+    start: datetime
+    end: datetime
+    before_end: datetime
+
+
+def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
+    """The dates of a new lease, or Refused with the rule that they break."""
+    start, end = parse(spec.start, now, "start"), parse(spec.end, now, "end")
+    if start < minute(now):
+        raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
+    before_end = parse(spec.before_end, now, "before_end") if spec.before_end else notice(start, end)
+    return check_term(LeaseTerm(start, end, before_end), limits)
+
+
+def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: datetime, limits: LeaseLimits) -> LeaseTerm:
+    """The dates of a lease after a change, or Refused."""
+    start = parse(change.start, now, "start") if change.start else old.start
+    end = parse(change.end, now, "end") if change.end else old.end
+    if started and start != old.start:
+        raise _invalid(
+            f"the lease started at {stamp(old.start)}: its start cannot change any more",
+            "change the end, or create another lease",
+        )
+    if start != old.start and start < minute(now):
+        raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
+    if end != old.end and end < minute(now):
+        raise _invalid(f"the end {stamp(end)} is in the past: now is {stamp(now)}", "write --end now, or end the lease")
+    if change.before_end:
+        before_end = parse(change.before_end, now, "before_end")
+    else:  # it keeps its distance to the end
+        before_end = max(start, end - (old.end - old.before_end))
+    return check_term(LeaseTerm(start, end, before_end), limits)
+
+
+def notice(start: datetime, end: datetime) -> datetime:
+    """When the end is announced by default: an hour before it, never before the start."""
+    return max(start, end - NOTICE)
+
+
+def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
+    """The dates themselves, or Refused with the rule that they break."""
+    start, end, before_end = dates.start, dates.end, dates.before_end
+    if end <= start:
+        what = "has no length" if end == start else "ends before it starts"
+        raise _invalid(f"the lease {what}: start {stamp(start)}, end {stamp(end)}", "the end must be after the start")
+    if end - start > limits.longest:
+        raise _invalid(f"the lease would last {end - start}: the limit is {limits.longest}", "ask for a shorter lease")
+    if not start <= before_end <= end:
+        raise _invalid(
+            f"before_end {stamp(before_end)} is outside the lease, which lasts from {stamp(start)} to {stamp(end)}",
+            "the end is announced between the start and the end",
+        )
+    return dates
+
+
+def _invalid(message: str, hint: str = "") -> Refused:
+    return Refused(Category.INVALID, message, hint)

@@ -1,0 +1,154 @@
+"""What a hypervisor can do and say: the law that any of them follows, and the port through which ours is used.
+
+Asking for what is so already succeeds without effect, as with clouds: an action that is tried again then goes on where
+the first try ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from domain.machines.tables import S
+from domain.statetable import NONE
+
+ABSENT = "absent"  # never made, or destroyed
+
+# fmt: off
+# kind -> verb -> state before -> state after
+MOVES: dict[str, dict[str, dict[str, str]]] = {
+    "machine": {
+        "create":  {ABSENT: "running", "running": "running"},
+        "start":   {"stopped": "running", "running": "running"},
+        "pause":   {"running": "paused", "paused": "paused"},
+        "resume":  {"paused": "running", "running": "running"},
+        "stop":    {"running": "stopped", "paused": "stopped", "stopped": "stopped"},
+        "reboot":  {"running": "running", "paused": "running"},
+        "reset":   {"running": "running"},
+        "migrate": {"running": "running", "paused": "paused", "stopped": "stopped"},
+        "delete":  {"stopped": "binned", "binned": "binned"},
+        "restore": {"binned": "stopped", "stopped": "stopped"},
+        "destroy": {"binned": ABSENT, ABSENT: ABSENT},
+    },
+    "disk": {
+        "create":  {ABSENT: "detached", "detached": "detached"},
+        "attach":  {"detached": "attached"},
+        "detach":  {"attached": "detached", "detached": "detached", "attached in bin": "binned", "binned": "binned"},
+        "delete":  {"detached": "binned", "binned": "binned", "attached": "attached in bin",
+                    "attached in bin": "attached in bin"},
+        "restore": {"binned": "detached", "detached": "detached", "attached in bin": "attached",
+                    "attached": "attached"},
+        "destroy": {"binned": ABSENT, ABSENT: ABSENT},
+    },
+    "cloudspace": {
+        "create":  {ABSENT: "up", "up": "up"},
+        "disable": {"up": "disabled", "disabled": "disabled"},
+        "enable":  {"disabled": "up", "up": "up"},
+        "pause":   {"up": "paused", "paused": "paused"},
+        "resume":  {"paused": "up", "up": "up"},
+        "reset":   {"up": "up", "paused": "up"},
+        "delete":  {"up": "binned", "disabled": "binned", "paused": "binned", "binned": "binned"},
+        "restore": {"binned": "up", "up": "up"},
+        "destroy": {"binned": ABSENT, ABSENT: ABSENT},
+    },
+    "image": {
+        "create":  {ABSENT: "ready", "ready": "ready"},
+        "disable": {"ready": "disabled", "disabled": "disabled"},
+        "enable":  {"disabled": "ready", "ready": "ready"},
+        "delete":  {"ready": "binned", "disabled": "binned", "binned": "binned"},
+        "restore": {"binned": "ready", "ready": "ready"},
+        "destroy": {"binned": ABSENT, ABSENT: ABSENT},
+    },
+    "node": {
+        "create":       {ABSENT: "enabled", "enabled": "enabled"},
+        "maintain":     {"enabled": "maintenance", "maintenance": "maintenance"},
+        "enable":       {"maintenance": "enabled", "enabled": "enabled"},
+        "decommission": {"enabled": ABSENT, "maintenance": ABSENT, ABSENT: ABSENT},
+    },
+    "account": {},
+}
+
+# What the hypervisor should say of an object that the inventory knows under a stable status.
+EXPECTED: dict[str, dict[str, str]] = {
+    "machine":    {S.RUNNING: "running", S.PAUSED: "paused", S.HALTED: "stopped", S.DELETED: "binned"},
+    "disk":       {S.CREATED: "detached", S.ASSIGNED: "attached", S.DELETED: "binned",
+                   S.TOBEDELETED: "attached in bin"},
+    "cloudspace": {S.DEPLOYED: "up", S.DISABLED: "disabled", S.PAUSED: "paused", S.DELETED: "binned"},
+    "image":      {S.CREATED: "ready", S.DISABLED: "disabled", S.DELETED: "binned"},
+    "node":       {S.ENABLED: "enabled", S.MAINTENANCE: "maintenance"},
+}
+# fmt: on
+_NOT_THERE = (NONE, S.VIRTUAL, S.MODELED, S.DESTROYED, S.DECOMMISSIONED)
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorOrder:
+    """One order for one object. The token makes a repeated order have one effect.
+
+    `epoch` is the number of the action that orders. A hypervisor keeps the highest for each object, also for one that
+    is absent, and refuses a lower one as Superseded: a worker that was frozen may order when a later action is done.
+    """
+
+    path: str
+    kind: str
+    token: str
+    spec: Mapping[str, Any] = field(default_factory=dict)  # what it is made of, and what the order is about
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorFacts:
+    """What the hypervisor says of one object. `node` is a machine's, `machine` a disk's."""
+
+    path: str
+    state: str
+    node: str = ""
+    machine: str = ""
+
+
+class Hypervisor(Protocol):
+    """Nodes with capacity, machines on them, disks, networks, images."""
+
+    async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
+        """Carry out an order; returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
+        ...
+
+    async def describe(self, path: str) -> HypervisorFacts:
+        """What an object is now; one that is not there is absent."""
+        ...
+
+    async def below(self, prefix: str) -> list[HypervisorFacts]:
+        """Everything that is there at or below a path; with no path, everything."""
+        ...
+
+    async def machines_on(self, node: str) -> list[HypervisorFacts]:
+        """The machines that a node is home to, running or not."""
+        ...
+
+
+def expected(kind: str, status: str) -> str:
+    """The state in which an object of this stable status should be found. Of one under way nothing is expected."""
+    state = EXPECTED.get(kind, {}).get(status)
+    if state is None and kind in EXPECTED and status not in _NOT_THERE:
+        raise ValueError(f"{kind} under {status} may be anything")  # above all, it must not be taken for absent
+    return state or ABSENT
+
+
+def way_back(kind: str, now: str, to: str) -> tuple[str, ...] | None:
+    """The shortest series of orders from one state to another; None if there is none. Nothing is destroyed for good,
+    unless it should not be there at all."""
+    seen, queue = {now}, deque[tuple[str, tuple[str, ...]]]([(now, ())])
+    while queue:
+        state, verbs = queue.popleft()
+        if state == to:
+            return verbs
+        for verb, moves in MOVES.get(kind, {}).items():
+            after = moves.get(state, state)
+            gone_for_good = after == ABSENT and to != ABSENT
+            made_anew = state == ABSENT
+            if after not in seen and not gone_for_good and not made_anew:
+                seen.add(after)
+                queue.append((after, (*verbs, verb)))
+    return None

@@ -1,0 +1,134 @@
+"""What users ask for: the spec of an MCI, and of a change of its size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from domain.errors import Category, Refused
+from domain.fields import validator
+from domain.limits import MAX_SUBGROUPS, MAX_VMS_PER_MCI
+from domain.model import Model, NewObject
+from domain.paths import MAX_NAME, check_name
+from domain.wire import SIMULATED, placement
+
+MciName = Annotated[str, validator(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
+MciText = Annotated[str, Field(min_length=1, max_length=200)]
+Labels = Annotated[dict[MciText, MciText], Field(max_length=50, description="Words to find it by.")]
+FailurePolicy = Literal["continue", "rollback", "refine"]
+
+
+class SubGroup(Model):
+    """VMs that are alike: one spec, one image, one place."""
+
+    name: MciName = Field(description="VMs are named after it: front-1, front-2, and so on.")
+    subGroupSize: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs.")
+    connectionName: MciName | None = Field(None, description="A connection, by name; or else csp and region.")
+    csp: MciName | None = Field(None, description="The cloud.")
+    region: MciName | None = Field(None, description="The cloud's region.")
+    provider: MciName | None = Field(
+        None, description="Who makes the VMs there. Filled in by the workers; else checked."
+    )
+    specId: MciText = Field("small", description="The size of each VM, in the cloud's words.")
+    imageId: MciText = Field("ubuntu-24.04", description="What runs on each VM, in the cloud's words.")
+    label: Labels = {}
+
+    @model_validator(mode="after")
+    def _placed(self) -> Self:
+        if not self.connectionName and not (self.csp and self.region):
+            raise ValueError("say where: a connectionName, or csp and region")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where its VMs are. A connection that has not been looked up yet is no place."""
+        if not (self.csp and self.region):
+            raise Refused(Category.INVALID, f"nobody has looked up the connection {self.connectionName}")
+        return placement(self.csp, self.region, self.provider or "")
+
+
+class MciSpec(Model):
+    """What `mci create` takes from a file."""
+
+    description: str = Field("", max_length=500)
+    label: Labels = {}
+    option: Literal["", "hold"] = Field("", description="hold: wait for `continue` or `withdraw` before any VM.")
+    policyOnPartialFailure: FailurePolicy = Field("continue", description="What to do when some VMs cannot be made.")
+    subGroups: list[SubGroup] = Field(min_length=1, max_length=MAX_SUBGROUPS)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names = [group.name for group in self.subGroups]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"subgroup names must differ: {', '.join(twice)} occurs more than once")
+        for group in self.subGroups:
+            check_length(group.name, group.subGroupSize)
+        if self.size > MAX_VMS_PER_MCI:
+            raise ValueError(f"{self.size} VMs are too many: the limit is {MAX_VMS_PER_MCI} in one MCI")
+        return self
+
+    @property
+    def size(self) -> int:
+        return sum(group.subGroupSize for group in self.subGroups)
+
+    def group(self, name: str) -> SubGroup:
+        """The subgroup of that name, or Refused naming those that there are."""
+        for group in self.subGroups:
+            if group.name == name:
+                return group
+        known = ", ".join(group.name for group in self.subGroups)
+        raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {known}")
+
+    def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
+        """The same with the place of every connection that was named."""
+        found = [
+            group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
+            if group.connectionName in places
+            else group
+            for group in self.subGroups
+        ]
+        return self.model_copy(update={"subGroups": found})
+
+    def provided(self, provider: Callable[[str, str], str]) -> MciSpec:
+        """The same with who serves each place. Refused if somebody else was asked for."""
+        return self.model_copy(update={"subGroups": [_provided(group, provider) for group in self.subGroups]})
+
+
+class Scale(Model):
+    """What `mci scale-out` and `mci scale-in` take."""
+
+    subGroup: MciName = Field(description="The subgroup to change.")
+    count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
+
+
+class StraySpec(Model):
+    """What `orphan remove` and `orphan adopt` take."""
+
+    place: str = Field(
+        "", max_length=200, description="Where it is, as `starter orphans list` says; else all are asked."
+    )
+
+
+def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
+    csp, region = group.csp or "", group.region or ""
+    serving = provider(csp, region)
+    if group.provider and group.provider != serving:
+        message = f"{csp}/{region} is served by {serving}, not by {group.provider}"
+        raise Refused(Category.INVALID, message, "leave out `provider`, or see: starter connections")
+    return group if serving == SIMULATED else group.model_copy(update={"provider": serving})
+
+
+def check_length(group: str, highest: int) -> None:
+    """VMs are named after their subgroup and a number: that must still be a name."""
+    if len(f"{group}-{highest}") > MAX_NAME:
+        raise ValueError(f"subgroup name {group} is too long: VMs are named {group}-N")
+
+
+def new_vms(path: str, group: SubGroup, first: int, count: int) -> Iterator[NewObject]:
+    """VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
+    order = {"subGroup": group.name, "specId": group.specId, "imageId": group.imageId, "label": group.label}
+    place = group.place
+    for index in range(first, first + count):
+        yield NewObject(path=f"{path}:vm:{group.name}-{index}", kind="vm", placement=place, spec=order)

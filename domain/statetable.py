@@ -1,0 +1,231 @@
+"""State tables are data: rows of (action, from, while, then, else). Everything else is derived from them.
+
+An *action* row has a status to show while the work is under way. A *step* row has none: it is one move that an actor
+may report or make. A step that ends where it began means that there is nothing to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from domain.errors import Category, Refused
+
+NONE = "None"  # the status of an object that does not exist, before or after; and the target of one at rest
+SAME = "<same>"  # the status the object came from
+
+
+class Actor(StrEnum):
+    """Who may take a row."""
+
+    USER = "User"
+    GROUP = "Group"  # a user's action on the group, for its members; never asked of a member itself
+    CONTROLLER = "Controller"  # our own workflows and self-healing
+    CLOUD = "Cloud"  # what a provider says is the case
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`action` takes an object from `source`, by way of `during`, to `then`, or to `otherwise` if it fails."""
+
+    action: str
+    source: str
+    during: str | None
+    then: str
+    otherwise: str | None = None
+    actor: str = Actor.USER
+    force: bool = False  # only with force
+    hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
+    rests: bool = False  # its `then` is passed through by actions as well: by this row it is rested in
+    target: str | None = None  # the TargetStatus meanwhile, where `then` does not say it: of a group, its members'
+
+    def success_status(self, came_from: str) -> str:
+        return came_from if self.then == SAME else self.then
+
+    def expected(self, came_from: str) -> str:
+        """The TargetStatus while it is under way."""
+        return self.success_status(came_from) if self.target is None else self.target
+
+    def failure(self, came_from: str) -> str:
+        return came_from if self.otherwise in (SAME, None) else str(self.otherwise)
+
+
+class Ruling(StrEnum):
+    """What the table says to an action or a step."""
+
+    GO = "go"
+    ALREADY = "already"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """May this happen now? `row` says how if it may, `reason` says why not if it may not."""
+
+    ruling: Ruling
+    row: Row | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """The law of one kind of object."""
+
+    kind: str
+    label: str  # how messages call the object: "VM"
+    rows: tuple[Row, ...]
+    passing: tuple[str, ...] = ()  # passed through between the status *while* and the end: under way as well
+    vacant: tuple[str, ...] = ()  # the object is gone for good: its name may be used again
+
+    @cached_property
+    def actions(self) -> tuple[str, ...]:
+        """What a user can ask for, in table order."""
+        return tuple(dict.fromkeys(row.action for row in self.rows if row.actor == Actor.USER))
+
+    @cached_property
+    def statuses(self) -> tuple[str, ...]:
+        """Every status that a row can lead to or from, in table order."""
+        words = (word for row in self.rows for word in (row.source, row.during, row.then, row.otherwise))
+        return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
+
+    @cached_property
+    def transitional(self) -> tuple[str, ...]:
+        """Statuses in which an action is under way."""
+        return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
+
+    @cached_property
+    def resting(self) -> tuple[str, ...]:
+        """Transitional statuses that an object may also rest in: that an action is under way, its target tells."""
+        return tuple(dict.fromkeys(row.then for row in self.rows if row.rests))
+
+    @cached_property
+    def moving(self) -> tuple[str, ...]:
+        """Statuses that nothing is in without an action."""
+        return tuple(status for status in self.transitional if status not in self.resting)
+
+    @cached_property
+    def hidden(self) -> tuple[str, ...]:
+        """Actions that no status shows."""
+        return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
+
+    @cached_property
+    def stable(self) -> tuple[str, ...]:
+        """Statuses that stay until somebody asks."""
+        return tuple(status for status in self.statuses if status not in self.moving)
+
+    @cached_property
+    def final(self) -> tuple[str, ...]:
+        """Stable statuses that no action leaves, except to remove the object."""
+        left = {row.source for row in self.rows if row.during and row.then not in (NONE, SAME)}
+        return tuple(status for status in self.stable if status not in left)
+
+    @cached_property
+    def failure(self) -> tuple[str, ...]:
+        """Statuses that an action ends in when it fails."""
+        words = (row.otherwise for row in self.rows)
+        return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
+
+    @cached_property
+    def discard(self) -> str:
+        """The action that removes, outside, what is not known here; empty if a creation cannot leave such a thing."""
+        return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
+
+    def creates(self, action: str) -> bool:
+        """Does a user bring an object into being by it? Rows from elsewhere then only repeat the creation."""
+        rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
+        births = {row.during for row in rows if row.source == NONE and row.then != NONE}
+        return bool(births) and all(row.during in births for row in rows)
+
+    def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
+        """What a user may ask for in this status."""
+        return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
+
+    def needs_force(self, status: str) -> tuple[str, ...]:
+        """What a user may ask for in this status only with force, by a row that says so."""
+        rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
+        return tuple(dict.fromkeys(row.action for row in rows))
+
+    def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
+        """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality.
+
+        Force never makes a creation act on what exists: only a row from that very status does.
+        """
+        rows = [row for row in self.rows if row.action == action]
+        if not rows:
+            known = ", ".join(self.actions)
+            raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {known}")
+        for row in rows:
+            if row.source == status and row.actor == actor and (force or not row.force):
+                return self._go(row, status)
+        skips = force and actor == Actor.USER and not self.creates(action)
+        if skips and status != NONE and status not in self.final:
+            for row in rows:
+                if row.source != NONE and row.actor == actor and row.during:
+                    return Verdict(Ruling.GO, row)
+        return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
+
+    def judge_member(self, status: str, action: str, force: bool = False) -> Verdict:
+        """May an action on the group take this member along?"""
+        of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
+        return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
+
+    def step(self, status: str, to: str, actor: str) -> Verdict:
+        """May `actor` move an object from `status` to `to` in one step?"""
+        for row in self.rows:
+            if row.during is not None or row.hidden:
+                continue
+            if row.actor == actor and row.source == status and row.success_status(status) == to:
+                return self._go(row, status)
+        return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
+
+    def may_land(self, action: str, during: str, came_from: str, to: str) -> bool:
+        """May a target under `during` come out as `to`? As its row says, or as the cloud finds it."""
+        return self.landing_row(action, during, came_from, to) is not None
+
+    def landing_row(self, action: str, during: str, came_from: str, to: str) -> Row | None:
+        """The row by which a target under `during` comes out as `to`: of those from where it came, if there are any."""
+        here = [
+            row
+            for row in self.rows
+            if row.action == action and (row.during == during or (row.during and during in self.passing))
+        ]
+        own = [row for row in here if row.source == came_from]
+        for row in own or here:
+            if to in (row.success_status(came_from), row.failure(came_from)):
+                return row
+        return self.step(during, to, Actor.CLOUD).row
+
+    def entry_row(self, action: str, status: str, to: str) -> Row | None:
+        """The row by which an action that is under way elsewhere takes an object along, into the status *while*."""
+        for row in self.rows:
+            if row.action == action and row.source == status and row.during == to:
+                return row
+        return None
+
+    def creation_row(self, action: str) -> Row | None:
+        """The row by which an action on another object brings one of these into being."""
+        return next((row for row in self.rows if row.action == action and row.source == NONE), None)
+
+    def recovery_status(self, action: str, came_from: str) -> str:
+        """Where an object belongs whose action died: where it came from if that is a place to rest, else to failure."""
+        if came_from != NONE and came_from not in self.moving:
+            return came_from  # also if it was forced out of a status that no row names: that is still the truth
+        rows = (row for row in self.rows if row.action == action and row.source == came_from)
+        return next((row.failure(came_from) for row in rows), came_from)
+
+    def _go(self, row: Row, status: str) -> Verdict:
+        nothing_to_do = row.during is None and row.success_status(status) == status and not row.hidden
+        return Verdict(Ruling.ALREADY if nothing_to_do else Ruling.GO, row)
+
+    def _why_not(self, rows: list[Row], status: str, action: str, actor: str) -> str:
+        here = [row for row in rows if row.source == status]
+        if any(row.actor != actor for row in here) and (status != NONE or actor != Actor.USER):
+            return f"{action} is not for {actor} on {self.label} under {status}"
+        if any(row.force for row in here):
+            return f"{action} is not allowed for {self.label} under {status} without force"
+        if status == NONE:
+            return f"there is no such {self.label}"
+        if all(row.source == NONE for row in rows) or self.creates(action):
+            return f"{self.label} exists already, under {status}"
+        return f"{action} is not allowed for {self.label} under {status}"

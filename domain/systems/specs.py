@@ -1,0 +1,200 @@
+"""What a user writes: a tree of systems and services. Checked as a whole before anything is made from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from domain.fields import Name
+from domain.model import Model
+
+MAX_PARTS = 5_000
+MAX_INSTANCES = 100
+MAX_JOBS = 100
+MAX_DEPTH = 12
+SHOWN = 5
+
+BackendName = Literal["simulated", "process"]
+DefinitionWord = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # an instance gets these from us
+
+
+def _variable(text: str) -> str:
+    if not _VARIABLE.fullmatch(text):
+        raise ValueError(f"{text[:40]!a} is no name of a variable: letters, digits and underscores")
+    if text in RESERVED:
+        raise ValueError(f"{text} is given to every instance: it cannot be set")
+    return text
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it contains a NUL character")
+    return text
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+DefinitionText = Annotated[str, StringConstraints(max_length=4_096), AfterValidator(_no_nul)]
+CommandWords = Annotated[list[Annotated[DefinitionWord, AfterValidator(_no_nul)]], Field(min_length=1, max_length=100)]
+
+
+Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+
+
+class Health(Model):
+    """How to tell whether an instance is well: one of http, tcp, command. Without any it is well while it runs."""
+
+    http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
+    tcp: bool = False
+    command: CommandWords | None = None
+    interval: float = Field(1.0, ge=0.05, le=60)
+    timeout: float = Field(2.0, ge=0.05, le=60)
+    failures: int = Field(3, ge=1, le=20)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.http is not None) + self.tcp + (self.command is not None) != 1:
+            raise ValueError("exactly one of http, tcp and command says how to check")
+        return self
+
+
+class Resources(Model):
+    """What one instance may use at most."""
+
+    memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
+    files: int | None = Field(None, ge=16, le=100_000, description="open files")
+
+
+class Job(Model):
+    """Something that a system can do, and that ends. It is kept with the definition and has no instances: what a
+    system is does not depend on its jobs."""
+
+    name: Name
+    command: CommandWords | None = None
+    image: Image | None = None
+    directory: DefinitionText | None = None
+    environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
+    resources: Resources = Resources()
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Self:
+        if (self.command is None) == (self.image is None):
+            raise ValueError("a job has a command or an image, one of the two")
+        return self
+
+
+class Node(Model):
+    """A system, if it has parts, or a service, if it has a command or an image."""
+
+    name: Name | None = None
+    jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="what a system can do besides its services")
+    parts: list[Part] | None = Field(None, max_length=MAX_PARTS)
+    command: CommandWords | None = None
+    image: Image | None = None
+    directory: DefinitionText | None = None
+    instances: int = Field(1, ge=0, le=MAX_INSTANCES)
+    environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
+    port: int | None = Field(None, ge=1_024, le=65_535, description="where the service answers on the loopback")
+    health: Health | None = None
+    resources: Resources = Resources()
+    after: list[Name] = Field(default=[], max_length=50, description="parts beside it that are stable before it starts")
+    maxUnavailable: int = Field(0, ge=0, le=MAX_INSTANCES)
+    maxSurge: int = Field(1, ge=0, le=MAX_INSTANCES)
+    stopSeconds: float = Field(10.0, ge=0, le=600)
+
+    @property
+    def is_system(self) -> bool:
+        return self.parts is not None
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Self:
+        said = (self.parts is not None) + (self.command is not None) + (self.image is not None)
+        if said != 1:
+            raise ValueError("say exactly one of parts (a system), command and image (a service)")
+        if self.is_system and (extra := self.model_fields_set - {"name", "parts", "jobs"}):
+            raise ValueError(f"a system has parts and jobs, not {', '.join(sorted(extra))}")
+        if self.jobs and not self.is_system:
+            raise ValueError("jobs are of a system, and this is a service: write them beside its parts")
+        if not self.maxUnavailable and not self.maxSurge:
+            raise ValueError("maxUnavailable and maxSurge cannot both be 0: nothing could ever be replaced")
+        if self.health and not self.port and (self.health.http is not None or self.health.tcp):
+            raise ValueError("a check by http or tcp needs a port")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        names = [part.name or "" for part in (*(self.parts or ()), *self.jobs)]
+        if twice := sorted({name for name in names if names.count(name) > 1})[:SHOWN]:
+            raise ValueError(f"names of parts and jobs must differ: {', '.join(twice)} occurs more than once")
+        order = {part.name or "": part.after for part in self.parts or ()}
+        if unknown := sorted({name for after in order.values() for name in after if name not in order})[:SHOWN]:
+            raise ValueError(f"after names parts beside it: there is no {', '.join(unknown)}")
+        try:
+            TopologicalSorter(order).prepare()
+        except CycleError as error:
+            raise ValueError(f"parts wait for each other: {' after '.join(reversed(error.args[1]))}") from error
+        return self
+
+
+class Part(Node):
+    """A node below another one: it must have a name."""
+
+    name: Name
+
+
+Node.model_rebuild()
+
+
+class SystemSpec(Model):
+    """What `system create` takes."""
+
+    backend: BackendName = Field("simulated", description="What runs the services: simulated or process.")
+    description: str = Field("", max_length=500, description="What it is for.")
+
+
+class DeploySpec(Model):
+    """What `system deploy` takes: the definition that replaces the one at the path."""
+
+    definition: Node
+    deadline: float = Field(300.0, gt=0, le=86_400, description="Seconds until all services must be stable.")
+    rollback: bool = Field(False, description="If it fails, put the former definition back.")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        nodes = list(flatten("", self.definition))
+        if len(nodes) > MAX_PARTS:
+            raise ValueError(f"{len(nodes)} parts are too many: the limit is {MAX_PARTS} in one deploy")
+        if max(path.count(":") for path, _ in nodes) > MAX_DEPTH:
+            raise ValueError(f"the tree is deeper than {MAX_DEPTH}")
+        ports = [node.port for _, node in nodes if node.port]
+        if twice := next((port for port in ports if ports.count(port) > 1), None):
+            raise ValueError(f"port {twice} is given to more than one service")
+        return self
+
+
+def flatten(path: str, node: Node) -> Iterator[tuple[str, Node]]:
+    """The node and everything below it, each with its path."""
+    yield path, node
+    for part in node.parts or ():
+        yield from flatten(f"{path}:{part.name}", part)
+
+
+def stored_spec(node: Node) -> dict[str, Any]:
+    """What is kept of one node: its own definition; its parts are kept as objects of their own."""
+    own = node.model_dump(mode="json", exclude_defaults=True, exclude={"name", "parts"})
+    return own | ({"parts": []} if node.is_system else {})
+
+
+def jobs_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """The jobs that are kept of a system, as they are written."""
+    return {"jobs": spec["jobs"]} if spec.get("jobs") else {}
+
+
+def is_service(spec: dict[str, Any]) -> bool:
+    """Is that which is kept of a node a service?"""
+    return "command" in spec or "image" in spec

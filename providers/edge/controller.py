@@ -1,0 +1,104 @@
+"""How a CRM speaks to the controller: signals to the workflow that waits, or to the cloudlet's link if none does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from domain.edge import messages as wire
+from domain.edge.floods import READING
+from domain.errors import Refused
+from domain.wire import ACTIONS_QUEUE, companion
+from providers.edge.token import Token
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+_GONE = (RPCStatusCode.NOT_FOUND,)
+_FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
+
+
+class ControllerClient:
+    """A CRM's signals: signed if it has a token, and repeated until Temporal takes or refuses them."""
+
+    def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
+        self._client = client
+        self._cloudlet = cloudlet
+        self._token = token
+        self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
+
+    async def connect(self, message: dict[str, Any]) -> None:
+        """Introduce ourselves to the link."""
+        await self._signal_link(wire.CRM_CONNECT, self._signed(wire.CRM_CONNECT, self._cloudlet, message))
+
+    async def _signal_link(self, signal: str, message: dict[str, Any]) -> bool:
+        """To the link, which begins with the message if it does not run: so nothing that we say is lost."""
+
+        async def start() -> None:
+            await self._client.start_workflow(
+                wire.CLOUDLET_LINK,
+                {"cloudlet": self._cloudlet},
+                id=companion(self._cloudlet, wire.LINK),
+                task_queue=ACTIONS_QUEUE,
+                task_timeout=READING,
+                start_signal=signal,
+                start_signal_args=[message],
+                static_summary=f"connections of the CRM of {self._cloudlet}",
+            )
+
+        return await self._retry(start)
+
+    async def known_notify_id(self) -> int:
+        """The highest notify-id that the controller knows; 0 if nobody is connected."""
+        link = self._client.get_workflow_handle(companion(self._cloudlet, wire.LINK))
+        try:
+            state: dict[str, Any] = await link.query("state", rpc_timeout=None)
+            return int(state["notify_id"])
+        except RPCError:
+            return 0
+
+    async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
+        """An answer: to its action; or to the link, which keeps what comes too late, and reaches whoever is full."""
+        signed = self._signed(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
+        if await self._signal(workflow_id, wire.CRM_RESPONSE, signed, full=False):
+            return
+        told = {"path": workflow_id, **signed}
+        if not await self._signal_link(wire.CRM_RESPONSE, told):
+            self._log.warning("nobody hears us", about=told["path"], state=message["state"])
+
+    def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._token.signed(signal, path, message)
+        except Refused as refused:  # spoilt since we began: we go on, and nobody believes us until it is mended
+            self._log.error("not signed", why=refused.message, hint=refused.hint)
+            return message
+
+    async def goodbye(self, notify_id: int) -> None:
+        signed = self._signed(wire.CRM_DISCONNECT, self._cloudlet, {"notify_id": notify_id})
+        await self._signal(companion(self._cloudlet, wire.LINK), wire.CRM_DISCONNECT, signed)
+
+    async def _signal(self, workflow_id: str, name: str, message: dict[str, Any], full: bool = True) -> bool:
+        async def signal() -> None:
+            await self._client.get_workflow_handle(workflow_id).signal(name, message)
+
+        return await self._retry(signal, full)
+
+    async def _retry(self, call: Any, full: bool = True) -> bool:
+        """Until Temporal takes it. False: there is nobody to take it, or whoever is `full` is not waited for."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await call()
+                return True
+            except RPCError as error:
+                if error.status in _GONE:
+                    return False
+                if wire.FULL in error.message and not full:
+                    return False
+                if error.status in _FOR_GOOD and wire.FULL not in error.message:
+                    self._log.error("refused", status=error.status.name, why=error.message)
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)

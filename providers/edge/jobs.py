@@ -1,0 +1,157 @@
+"""The work of a CRM on its instances: one thing at a time for each, with progress, faults, and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import structlog
+
+from domain.edge.faults import CrmFault, CrmFaultKind
+from domain.edge.messages import CrmRequest, CrmVerb, digest
+from providers.edge.platform import Platform
+
+_log = structlog.get_logger("crm")
+
+# Said while at it, when done, and when it failed.
+WORDS = {
+    CrmVerb.CREATE: ("Creating", "Ready", "CreateError"),
+    CrmVerb.UPDATE: ("Updating", "Ready", "UpdateError"),
+    CrmVerb.DELETE: ("Deleting", "NotPresent", "DeleteError"),
+}
+TASKS = ("allocating", "configuring", "checking")
+CRASHED = 137
+
+SendAnswer = Callable[[CrmRequest, dict[str, Any]], Awaitable[None]]
+
+
+@dataclass
+class _InstanceJob:
+    request: CrmRequest
+    task: asyncio.Task[None]
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    def same_as(self, other: CrmRequest) -> bool:
+        """A repeated order is the same job; another attempt of it as well, as long as this one is at work."""
+        mine = self.request
+        return (mine.verb, mine.epoch, mine.undo) == (other.verb, other.epoch, other.undo)
+
+
+class InstanceJobs:
+    """All jobs of a CRM. What comes for an object that is being worked on ends the work there first."""
+
+    def __init__(self, platform: Platform, say: SendAnswer, latency: float, version: str) -> None:
+        self.platform, self._say, self._latency, self._version = platform, say, latency, version
+        self._jobs: dict[str, _InstanceJob] = {}
+
+    def take(self, request: CrmRequest) -> None:
+        running = self._jobs.get(request.path)
+        if running and not running.task.done():
+            if running.same_as(request):
+                running.request = request  # a newer connection may ask for the same
+                return
+            running.task.cancel()
+        before = running.task if running else None
+        job = _InstanceJob(request, asyncio.create_task(self._after(before, request)))
+        self._jobs[request.path] = job
+
+    async def report(self, request: CrmRequest) -> None:
+        """How far we are with an object."""
+        job = self._jobs.get(request.path)
+        if job and not job.task.done():
+            await self._say(request, {"state": WORDS[job.request.verb][0], "progress": job.progress or None})
+        else:
+            await self._say(request, {"state": "Ready" if self.platform.has(request.path) else "NotPresent"})
+
+    def states(self) -> dict[str, dict[str, str]]:
+        """Every instance that we have or are working on: after a crash, only what is there."""
+        found = {
+            path: {"state": "Ready", "digest": digest(spec) if spec else ""}
+            for path, spec in self.platform.things().items()
+        }
+        for path, job in self._jobs.items():
+            if not job.task.done():
+                found[path] = {"state": WORDS[job.request.verb][0]}
+        return found
+
+    async def settled(self, path: str) -> None:
+        """Until nothing is done to an object any more."""
+        while (job := self._jobs.get(path)) and not job.task.done():
+            await asyncio.wait({job.task})
+
+    async def stop(self) -> None:
+        for job in self._jobs.values():
+            job.task.cancel()
+        await asyncio.gather(*(job.task for job in self._jobs.values()), return_exceptions=True)
+
+    async def _after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
+        """Never two changes of one object at the same time."""
+        if before:
+            await asyncio.wait([before])
+        await self._run_job(request)
+
+    async def _run_job(self, request: CrmRequest) -> None:
+        fault = self.platform.fault(request.verb, request.path, self._version)
+        kind = fault.kind if fault else None
+        doing, done, failed = WORDS[request.verb]
+        if kind is CrmFaultKind.SILENT:
+            return
+        times = 2 if kind is CrmFaultKind.TWICE else 1
+        await self._simulate_work(request, fault, doing, times)
+        if kind is CrmFaultKind.FAIL and fault:
+            errors = [fault.message or f"{request.verb} of {request.path} failed as the fault script says"]
+            await self._report(request, {"state": failed, "errors": errors}, times)
+            return
+        if kind is CrmFaultKind.CRASH_BEFORE:
+            crash()
+        self._apply(request)
+        if kind is CrmFaultKind.CRASH_AFTER:
+            crash()
+        await self._report(request, {"state": done, **_runtime(request, done)}, times)
+
+    async def _simulate_work(self, request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
+        """The time that the work takes, told task by task. Work that takes no time is told only at its end."""
+        total = self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0)
+        quiet = fault is not None and fault.kind is CrmFaultKind.NO_ACK
+        if total == 0 and not (fault and fault.kind is CrmFaultKind.TWICE):
+            return
+        for number, step in enumerate(TASKS, start=1):
+            progress = {"task": number, "of": len(TASKS), "step": step}
+            if not quiet:
+                self._jobs[request.path].progress = progress
+                await self._report(request, {"state": doing, "progress": progress}, times)
+            await asyncio.sleep(total / len(TASKS))
+
+    def _apply(self, request: CrmRequest) -> None:
+        if request.verb is CrmVerb.DELETE:
+            if self.platform.has(request.path):
+                self.platform.remove(request.path, request.key)
+        elif request.undo and request.verb is CrmVerb.CREATE and self.platform.has(request.path):
+            return  # it is still there: nothing to bring back
+        elif self.platform.digest(request.path) == digest(request.spec) and self._was_last(request):
+            return  # the same once more, as from a controller that died after it had asked
+        else:
+            self.platform.put(request.path, request.spec, request.verb, request.key)
+
+    def _was_last(self, request: CrmRequest) -> bool:
+        """Was this the last thing that was done to the object? Whichever attempt it was."""
+        return self.platform.last_key(request.path).rpartition("/")[0] == request.key.rpartition("/")[0]
+
+    async def _report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
+        job = self._jobs.get(request.path)
+        current = job.request if job and job.same_as(request) else request
+        for _ in range(times):
+            await self._say(current, message)
+
+
+def _runtime(request: CrmRequest, state: str) -> dict[str, Any]:
+    return {"runtime": {"endpoint": f"{request.path.rsplit(':', 1)[-1]}.edge.example"}} if state == "Ready" else {}
+
+
+def crash() -> NoReturn:
+    """As if the power was cut."""
+    _log.error("crashing, as the fault script says")
+    os._exit(CRASHED)

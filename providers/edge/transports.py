@@ -1,0 +1,150 @@
+"""The two ways in which requests leave for a CRM: a Temporal task queue per cloudlet, or a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http.client import HTTPException, InvalidURL
+
+from temporalio.client import Client
+from temporalio.common import RetryPolicy
+from temporalio.service import RPCError
+
+from domain.edge import messages as wire
+from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
+from domain.edge.ports import ProveRight
+from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, one_line
+
+COMPANY = 0.002  # seconds that a first request waits for others to the same CRM: one task for all of them
+MOST = 100
+MOST_BYTES = 1_000_000
+KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller asks again before that
+TAKEN = timedelta(seconds=10)
+WEBHOOK_SECONDS = 10
+
+
+@dataclass
+class _Outgoing:
+    """Requests on their way to one CRM, who may send them, and who waits until they are sent."""
+
+    requests: Sequence[CrmRequest]
+    prove: ProveRight
+    sent: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def size(self) -> int:
+        return sum(len(request.model_dump_json()) for request in self.requests)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.sent.done():
+            self.sent.set_exception(error)
+            self.sent.exception()  # looked at, in case that nobody waits any more
+
+    async def prove_right(self) -> bool:
+        """Proven just before it leaves: it may have lain here while its worker was frozen."""
+        try:
+            await self.prove()
+        except RatchetError as error:
+            self.fail(error)
+            return False
+        return True
+
+
+class QueueTransport:
+    """Requests as tasks on the queue that the cloudlet's CRM polls. While some are on their way, the next gather."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._boxes: dict[str, list[_Outgoing]] = {}  # by queue: what goes next
+        self._posting: dict[str, asyncio.Task[None]] = {}
+
+    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+        queue = wire.crm_queue(to.cloudlet, to.version)
+        letter = _Outgoing(requests, prove)
+        self._boxes.setdefault(queue, []).append(letter)
+        if queue not in self._posting:
+            self._posting[queue] = asyncio.create_task(self._post(queue))
+        await asyncio.shield(letter.sent)
+
+    async def _post(self, queue: str) -> None:
+        """One box after the other, until there is none."""
+        await asyncio.sleep(COMPANY)
+        try:
+            while box := self._boxes.pop(queue, None):
+                for letters in _bundles(box):
+                    await self._post_some(queue, letters)
+        finally:
+            del self._posting[queue]
+
+    async def _post_some(self, queue: str, letters: list[_Outgoing]) -> None:
+        may = await asyncio.gather(*(letter.prove_right() for letter in letters))
+        going = [letter for letter, goes in zip(letters, may, strict=True) if goes]
+        try:
+            if going:
+                await self._start(queue, [request for letter in going for request in letter.requests])
+            for letter in going:
+                letter.sent.set_result(None)
+        except RPCError as error:
+            for letter in going:
+                letter.fail(Unavailable(f"Temporal did not take the request: {one_line(error.message, 200)}"))
+
+    async def _start(self, queue: str, requests: list[CrmRequest]) -> None:
+        await self._client.start_activity(
+            wire.CRM_REQUESTS,
+            CrmRequests(requests=requests),
+            id=f"crm-{uuid.uuid4().hex}",
+            task_queue=queue,
+            schedule_to_close_timeout=KEPT,
+            start_to_close_timeout=TAKEN,
+            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=5)),
+            summary=f"{requests[0].verb} {requests[0].path}" + (f" and {len(requests) - 1} more" * (len(requests) > 1)),
+        )
+
+
+def _bundles(letters: list[_Outgoing]) -> Iterator[list[_Outgoing]]:
+    """What goes together in one task: not too many, and not too long."""
+    some: list[_Outgoing] = []
+    number = size = 0
+    for letter in letters:
+        if some and (number + len(letter.requests) > MOST or size + letter.size > MOST_BYTES):
+            yield some
+            some, number, size = [], 0, 0
+        some.append(letter)
+        number, size = number + len(letter.requests), size + letter.size
+    if some:
+        yield some
+
+
+class WebhookTransport:
+    """Requests as one JSON document to the cloudlet's URL. Any 2xx means that the CRM has them."""
+
+    async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
+        body = CrmRequests(requests=list(requests)).model_dump_json().encode()
+        await prove()
+        await asyncio.to_thread(_post, to.url, body)
+
+
+def _post(url: str, body: bytes) -> None:
+    if not url.startswith(("http://", "https://")):
+        raise Rejected(f"not a URL for a webhook: {url[:80]!r}")
+    headers = {"Content-Type": "application/json"}
+    try:
+        request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # noqa: S310  checked above
+        with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS):  # noqa: S310
+            return
+    except urllib.error.HTTPError as error:
+        told = f"the webhook answered {error.code}"
+        raise (
+            Rejected(told) if 400 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
+        ) from error
+    except urllib.error.URLError as error:  # before the whole request was out
+        raise Unavailable(f"the webhook cannot be reached: {one_line(str(error.reason), 200)}") from error
+    except (ValueError, InvalidURL) as error:
+        raise Rejected(f"not a URL for a webhook: {url[:80]!r}") from error
+    except (OSError, HTTPException) as error:  # it may have the request; asked again, a CRM knows it by its key
+        raise UnknownOutcome(f"the webhook did not answer: {one_line(error, 200)}") from error

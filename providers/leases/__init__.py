@@ -1,0 +1,1 @@
+"""The simulated site that hands hosts over to tenants."""

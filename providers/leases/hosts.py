@@ -1,0 +1,190 @@
+"""Simulated hosts: who holds which host now, kept outside the inventory, as a real site's books would be.
+
+A host that is held as a whole is never given to a second tenant: the site itself says no. Faults come from the same
+script as those of the simulated clouds, with the cloud `hosts`, the pool as region, a host or a reservation as VM,
+`create` for handing over and `terminate` for taking back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from domain.errors import ProviderError, Rejected, Superseded, Throttled, Unavailable, UnknownOutcome
+from domain.faults import FaultKind
+from domain.leases.messages import Holding
+from domain.paths import name_of
+from domain.ports import Transactions, VmOrder
+from providers.simulated.faults import FaultRule, FaultRules
+from providers.simulated.tables import PathText, metadata
+
+T = TypeVar("T")
+
+CSP = "hosts"
+
+generations = sa.Table(  # of each reservation the latest that was seen: orders of an earlier one are refused
+    "sim_host_generations",
+    metadata,
+    sa.Column("reservation", PathText, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+)
+orders = sa.Table(
+    "sim_host_orders",
+    metadata,
+    sa.Column("token", sa.String, primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("calls", sa.Integer, nullable=False),
+)
+tenants = sa.Table(
+    "sim_host_tenants",
+    metadata,
+    sa.Column("host", PathText, primary_key=True),
+    sa.Column("token", sa.String, primary_key=True),
+    sa.Column("reservation", PathText, nullable=False),
+    sa.Column("units", sa.Integer, nullable=False),
+    sa.Column("whole", sa.Boolean, nullable=False),
+    sa.Index("sim_host_tenants_of_token", "token"),
+)
+
+_SEEN = sa.select(generations.c.generation).where(generations.c.reservation == sa.bindparam("which")).with_for_update()
+_FIRST_SEEN = sa.insert(generations)
+_SAW = sa.update(generations).where(generations.c.reservation == sa.bindparam("which"))
+_LAST = sa.select(orders).where(orders.c.token == sa.bindparam("mine")).with_for_update()
+_FIRST = sa.insert(orders)
+_NOTE = sa.update(orders).where(orders.c.token == sa.bindparam("mine"))
+_HAS = sa.select(tenants.c.host, tenants.c.units).where(tenants.c.token == sa.bindparam("mine"))
+_GIVE = sa.insert(tenants)
+_TAKE_BACK = sa.delete(tenants).where(tenants.c.token == sa.bindparam("mine"))
+_OTHERS = (
+    sa.select(tenants.c.reservation)
+    .where(tenants.c.host == sa.bindparam("at_host"), tenants.c.token != sa.bindparam("mine"))
+    .limit(1)
+)
+_ALONE = _OTHERS.where(tenants.c.whole)  # who is in the way of somebody who would share
+
+_ERRORS: dict[FaultKind, Callable[[str], ProviderError]] = {
+    FaultKind.FAIL: Rejected,
+    FaultKind.THROTTLE: Throttled,
+    FaultKind.UNAVAILABLE: Unavailable,
+    FaultKind.LOSE_ANSWER: UnknownOutcome,
+}
+
+
+@dataclass(frozen=True)
+class HostTenant:
+    """Who holds what, as the site's own books say."""
+
+    host: str
+    reservation: str
+    units: int
+
+
+class SimulatedHosts:
+    """`domain.leases.messages.Hosts`, kept in a database."""
+
+    def __init__(self, database: Transactions) -> None:
+        self._database = database
+
+    async def hold(self, holding: Holding) -> None:
+        """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
+        after = 0
+        while (rule := await self._run(partial(_attempt, holding=holding, after=after))) is not None:
+            after = rule.id
+            if rule.fault.kind in (FaultKind.HANG, FaultKind.SLOW):
+                await asyncio.sleep(rule.fault.seconds)
+                continue
+            if rule.fault.kind is FaultKind.LOSE_ANSWER:
+                await self._run(partial(_hold, holding=holding))
+            raise _ERRORS.get(rule.fault.kind, Rejected)(rule.fault.message or f"{rule.fault.kind} was asked for")
+
+    async def books(self) -> list[HostTenant]:
+        """Everything that is held now."""
+        query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
+        return await self._run(lambda connection: [HostTenant(*row) for row in connection.execute(query)])
+
+    async def tenants(self, prefix: str) -> list[HostTenant]:
+        """What is held by reservations at or below a path."""
+        found = await self.books()
+        return [each for each in found if not prefix or f"{each.reservation}:".startswith(f"{prefix}:")]
+
+    async def calls(self, reservation: str) -> int:
+        """How many orders for a reservation had an effect, over all of its generations."""
+        query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))
+        return await self._run(lambda connection: int(connection.execute(query).scalar_one() or 0))
+
+    async def _run(self, work: Callable[[sa.Connection], T]) -> T:
+        return await self._database.run(work)
+
+
+def _attempt(connection: sa.Connection, holding: Holding, after: int) -> FaultRule | None:
+    """Do it, unless a fault meets this order: then that."""
+    rule = _next_fault(connection, holding, after)
+    if rule is None:
+        _hold(connection, holding)
+    return rule
+
+
+def _next_fault(connection: sa.Connection, holding: Holding, after: int) -> FaultRule | None:
+    """The next fault that meets this order: one of its hosts, or the reservation itself."""
+    rules = FaultRules.read(connection, CSP)
+    if not rules:
+        return None
+    verb = "create" if holding.hosts else "terminate"
+    for path in (holding.reservation, *holding.hosts):
+        region = path.split(":")[1]
+        if rule := rules.strike(verb, region, VmOrder(path, holding.token), after):
+            rules.save(connection)
+            return rule
+    return None
+
+
+def _hold(connection: sa.Connection, holding: Holding) -> None:
+    _refuse_if_outdated(connection, holding)
+    mine = {"mine": holding.token}
+    known = connection.execute(_LAST, mine).mappings().one_or_none()
+    if known and known["version"] > holding.version:
+        return
+    for host in holding.hosts:
+        _refuse_if_taken(connection, host, holding)
+    before = {str(host): int(units) for host, units in connection.execute(_HAS, mine)}
+    effect = before != holding.hosts
+    if effect:
+        connection.execute(_TAKE_BACK, mine)
+        if holding.hosts:
+            connection.execute(_GIVE, [_tenant_row(holding, host, units) for host, units in holding.hosts.items()])
+    new = {"version": holding.version, "calls": (known["calls"] if known else 0) + int(effect)}
+    connection.execute(*((_NOTE, mine | new) if known else (_FIRST, {"token": holding.token, **new})))
+
+
+def _refuse_if_outdated(connection: sa.Connection, holding: Holding) -> None:
+    """A lease of that name that came later has its own hosts: nobody gives or takes them for one that is gone."""
+    seen = connection.execute(_SEEN, {"which": holding.reservation}).scalar_one_or_none()
+    if seen is None:
+        new = {"reservation": holding.reservation, "generation": holding.generation}
+        connection.execute(_FIRST_SEEN, new)
+    elif holding.generation > seen:
+        connection.execute(_SAW, {"which": holding.reservation, "generation": holding.generation})
+    elif holding.generation < seen:
+        late = f"the order for {holding.reservation} of generation {holding.generation} comes too late: there is {seen}"
+        raise Superseded(late, final=True)
+
+
+def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:
+    others = {"at_host": host, "mine": holding.token}
+    if (other := connection.execute(_OTHERS if holding.whole else _ALONE, others).scalar()) is not None:
+        raise Rejected(f"host {name_of(host)} is still in the hands of {other}")
+
+
+def _tenant_row(holding: Holding, host: str, units: int) -> dict[str, object]:
+    return {
+        "host": host,
+        "token": holding.token,
+        "reservation": holding.reservation,
+        "units": units,
+        "whole": holding.whole,
+    }

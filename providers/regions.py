@@ -1,0 +1,72 @@
+"""A cloud whose regions are served by different providers: what is simulated and what is real are two places.
+
+A region is told with its provider (`eu-central-1@aws`), a simulated one by its name alone. A place that is not served
+here is not touched: the orders are for another worker. A region that no connection leads to is refused, never made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from domain.errors import Rejected, Superseded
+from domain.ports import Cloud, SharedResource, VmAnswer, VmFacts, VmOrder
+from domain.wire import SIMULATED, split_region
+
+
+class RegionRouter:
+    """The clouds of a csp, by region. `simulated` serves all regions without a provider, if they are open to new VMs.
+
+    What was simulated before a connections file came stays reachable: it can be looked at and removed.
+    """
+
+    def __init__(
+        self, csp: str, regions: Mapping[str, Cloud], simulated: Cloud | None = None, closed: bool = True
+    ) -> None:
+        self._csp = csp
+        self._regions = regions
+        self._simulated = simulated
+        self._closed = closed
+        self.bulk = min(cloud.bulk for cloud in (regions.values() or [simulated]) if cloud)
+
+    async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
+        try:
+            cloud, name = self._at(region, making=verb == "create")
+        except (Rejected, Superseded) as error:
+            return [error for _ in orders]
+        parts = [orders[first : first + cloud.bulk] for first in range(0, len(orders), cloud.bulk)]
+        return [answer for part in parts for answer in await cloud.perform(verb, name, part)]
+
+    async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
+        cloud, name = self._at(region)
+        return await cloud.describe(name, orders)
+
+    async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
+        cloud, name = self._at(region)
+        return await cloud.list_tagged(name, prefix)
+
+    async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
+        try:
+            cloud, name = self._at(region, making=True)
+        except Rejected as error:
+            return [str(error)]
+        return await cloud.validate(name, specs, images)
+
+    async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
+        cloud, name = self._at(region, making=True)
+        return await cloud.prepare(name, resource, made)
+
+    async def release(self, region: str, resource: SharedResource) -> None:
+        cloud, name = self._at(region)
+        await cloud.release(name, resource)
+
+    def _at(self, region: str, making: bool = False) -> tuple[Cloud, str]:
+        """Who serves a region, and its name there."""
+        name, provider = split_region(region)
+        if cloud := self._regions.get(region):
+            return cloud, name
+        if provider != SIMULATED:
+            raise Superseded(f"{self._csp}/{name} of {provider} is not served by this worker: it lacks that connection")
+        if self._simulated is None or (making and self._closed):
+            known = ", ".join(sorted(self._regions))
+            raise Rejected(f"no connection leads to {self._csp}/{name}; the connections file has: {known}")
+        return self._simulated, name

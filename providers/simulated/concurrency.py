@@ -1,0 +1,100 @@
+"""What a cloud sees of our concurrency: how much was in flight at once. Tests hold the caps against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """The most that there ever was at the same time, or what there is now."""
+
+    regions: int
+    vms: dict[str, int]  # region -> VMs that were being changed
+    reads: dict[str, int]  # region -> status reads
+    shared: dict[str, int]  # region -> calls that make or remove what its VMs share
+
+
+@dataclass(slots=True)
+class Gauge:
+    """How many of one thing are in flight per region."""
+
+    now: Counter[str] = field(default_factory=Counter)
+    peak: Counter[str] = field(default_factory=Counter)
+
+
+class InFlightCounter:
+    """Counts calls in flight. One per cloud and process; a journal of all processes tells of them together."""
+
+    def __init__(self, csp: str = "", journal: Path | None = None) -> None:
+        self._csp = csp
+        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if journal else None
+        self._vms = Gauge()
+        self._reads = Gauge()
+        self._shared = Gauge()
+        self._most_regions = 0
+
+    def changing(self, region: str, vms: int) -> InFlight:
+        """`vms` VMs in flight in a region while this lasts."""
+        return InFlight(self, self._vms, region, vms)
+
+    def reading(self, region: str) -> InFlight:
+        """One status read in flight in a region while this lasts."""
+        return InFlight(self, self._reads, region, 1)
+
+    def sharing(self, region: str) -> InFlight:
+        """One change of a region's shared resources in flight while this lasts."""
+        return InFlight(self, self._shared, region, 1)
+
+    def count_regions(self) -> None:
+        self._most_regions = max(self._most_regions, self._regions())
+
+    def note(self, region: str, change: int) -> None:
+        """One write to a file that is only appended to: lines of many processes do not mix."""
+        if self._journal is not None:
+            line = {"at": time.monotonic(), "pid": os.getpid(), "csp": self._csp, "region": region, "change": change}
+            os.write(self._journal, f"{json.dumps(line)}\n".encode())
+
+    def now(self) -> Peaks:
+        return Peaks(self._regions(), dict(self._vms.now), dict(self._reads.now), dict(self._shared.now))
+
+    def peaks(self) -> Peaks:
+        gauges = (self._vms, self._reads, self._shared)
+        return Peaks(self._most_regions, *(dict(gauge.peak) for gauge in gauges))
+
+    def _regions(self) -> int:
+        return len(self._vms.now.keys() | self._reads.now.keys() | self._shared.now.keys())
+
+
+class InFlight:
+    """A class, because a generator as context manager costs as much as the rest of a call."""
+
+    __slots__ = ("_gauge", "_ledger", "_region", "_size")
+
+    def __init__(self, ledger: InFlightCounter, gauge: Gauge, region: str, size: int) -> None:
+        self._ledger = ledger
+        self._gauge = gauge
+        self._region = region
+        self._size = size
+
+    def __enter__(self) -> None:
+        gauge, region = self._gauge, self._region
+        number = gauge.now.get(region, 0) + self._size
+        gauge.now[region] = number
+        if number > gauge.peak[region]:
+            gauge.peak[region] = number
+        if number == self._size:  # the first one in this region
+            self._ledger.count_regions()
+        self._ledger.note(region, self._size)
+
+    def __exit__(self, *_: object) -> None:
+        now, region = self._gauge.now, self._region
+        now[region] -= self._size
+        if not now[region]:
+            del now[region]
+        self._ledger.note(region, -self._size)

@@ -1,0 +1,246 @@
+"""The VMs of a simulated cloud within one transaction: read together, changed in memory, written together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from hashlib import sha256
+from itertools import islice
+from operator import attrgetter
+
+import sqlalchemy as sa
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from domain.errors import NoCapacity, ProviderError, Rejected, Superseded
+from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+from providers.simulated.tables import quotas, vms
+
+PAGE = 1_000  # ids in one query: databases limit the number of parameters
+
+# Asking for the state that a VM is in already succeeds without effect, as on EC2; a stopped VM cannot be rebooted, and
+# a terminated one can only be terminated again.
+# fmt: off
+MOVES: dict[tuple[str, str], VmState] = {
+    ("suspend",   VmState.RUNNING):    VmState.STOPPED,
+    ("suspend",   VmState.STOPPED):    VmState.STOPPED,
+    ("resume",    VmState.STOPPED):    VmState.RUNNING,
+    ("resume",    VmState.RUNNING):    VmState.RUNNING,
+    ("reboot",    VmState.RUNNING):    VmState.RUNNING,
+    ("terminate", VmState.RUNNING):    VmState.TERMINATED,
+    ("terminate", VmState.STOPPED):    VmState.TERMINATED,
+    ("terminate", VmState.TERMINATED): VmState.TERMINATED,
+}
+# fmt: on
+VERBS = ("create", *dict.fromkeys(verb for verb, _ in MOVES))
+
+
+@dataclass(slots=True)
+class Vm:
+    """One VM in the cloud's own books. `calls` may be many; `effects` is one per action."""
+
+    cloud_id: str
+    csp: str
+    region: str
+    path: str
+    token: str
+    state: str  # a VmState
+    address: str
+    last_token: str
+    calls: int
+    effects: int
+    created: float
+    changed: float
+    epoch: int
+
+    @property
+    def key(self) -> str:
+        """The cloud id, by a name that a statement may use beside the column."""
+        return self.cloud_id
+
+    def facts(self, state: VmState | None = None) -> VmFacts:
+        return VmFacts(path=self.path, cloud_id=self.cloud_id, state=state or VmState(self.state), address=self.address)
+
+
+_COLUMNS = [vms.c[field.name] for field in fields(Vm)]
+_INSERT = sa.insert(vms)
+_UPDATE = (
+    sa.update(vms)
+    .where(vms.c.cloud_id == sa.bindparam("key"))
+    .values({name: sa.bindparam(name) for name in ("state", "last_token", "calls", "effects", "changed", "epoch")})
+)
+
+
+class SimulatedVms:
+    """The VMs that one transaction is about."""
+
+    def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int], epochs: dict[str, int]) -> None:
+        self._csp = csp
+        self._vms = {vm.cloud_id: vm for vm in found}
+        self._room = room  # region -> VMs that its quota still allows
+        self._epochs = epochs  # path -> the highest that ordered anything there; of paths where VMs are made
+        self._new: dict[str, Vm] = {}
+        self._touched: dict[str, Vm] = {}
+        self._now = time.time()
+
+    @classmethod
+    def load(cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]) -> SimulatedVms:
+        """The VMs of these ids; `born`, by region, are the paths at which VMs are to be made."""
+        found = [vm for page in _pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
+        epochs = {
+            path: epoch for region, paths in born.items() for path, epoch in _seen(connection, csp, region, paths)
+        }
+        return cls(csp, found, _room(connection, csp) if born else {}, epochs)
+
+    def describe(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
+        """What a VM is, or is said to be. None: no such VM."""
+        vm = self._find(region, order)
+        return vm.facts(state) if vm else None
+
+    def change(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
+        """Carry out a verb, unless a later action has ordered something there."""
+        if verb == "create":
+            return _outdated(order, self._epochs.get(order.path, 0)) or self._create(region, order)
+        vm = self._find(region, order) if order.cloud_id else None  # this token is the action's, not the creation's
+        if vm is None:
+            return no_such_vm(region, order)
+        return _outdated(order, vm.epoch) or self._control(verb, vm, order)
+
+    def save(self, connection: sa.Connection) -> None:
+        _write(connection, _INSERT, self._new.values())
+        _write(connection, _UPDATE, self._touched.values())
+
+    def _find(self, region: str, order: VmOrder) -> Vm | None:
+        """By cloud id or, without one, by the token that created it. A VM of another region is not found."""
+        vm = self._vms.get(key(self._csp, order))
+        return vm if vm and vm.region == region and vm.csp == self._csp else None
+
+    def _create(self, region: str, order: VmOrder) -> VmFacts | ProviderError:
+        cloud_id = cloud_id_for(self._csp, order.token)
+        if known := self._vms.get(cloud_id):
+            return self._created_before(known, region, order)
+        if self._room.get(region, 1) < 1:
+            return NoCapacity(f"quota of VMs in {self._csp}/{region} is exceeded")
+        if region in self._room:
+            self._room[region] -= 1
+        vm = self._new_vm(cloud_id, region, order)
+        self._vms[cloud_id] = self._new[cloud_id] = vm
+        return vm.facts()
+
+    def _created_before(self, vm: Vm, region: str, order: VmOrder) -> VmFacts | ProviderError:
+        if (vm.region, vm.path) != (region, order.path):
+            return Rejected(f"token of {order.path} was used before to create {vm.path} in {vm.csp}/{vm.region}")
+        self._count_call(vm)
+        return vm.facts()
+
+    def _new_vm(self, cloud_id: str, region: str, order: VmOrder) -> Vm:
+        return Vm(
+            cloud_id=cloud_id,
+            csp=self._csp,
+            region=region,
+            path=order.path,
+            token=order.token,
+            state=VmState.RUNNING,
+            address=_address(cloud_id),
+            last_token=order.token,
+            calls=1,
+            effects=1,
+            created=self._now,
+            changed=self._now,
+            epoch=order.epoch,
+        )
+
+    def _control(self, verb: str, vm: Vm, order: VmOrder) -> VmFacts | ProviderError:
+        self._count_call(vm)
+        vm.epoch = max(vm.epoch, order.epoch)
+        if vm.last_token == order.token:
+            return vm.facts()
+        state = MOVES.get((verb, vm.state))
+        if state is None:
+            return Rejected(f"cannot {verb} {vm.cloud_id}: it is {vm.state}")
+        vm.last_token = order.token
+        if state != vm.state or verb == "reboot":
+            vm.state, vm.changed = state, self._now
+            vm.effects += 1
+        return vm.facts()
+
+    def _count_call(self, vm: Vm) -> None:
+        vm.calls += 1
+        if vm.cloud_id not in self._new:
+            self._touched[vm.cloud_id] = vm
+
+
+def _outdated(order: VmOrder, seen: int) -> Superseded | None:
+    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
+    return Superseded(late, final=True) if order.epoch < seen else None
+
+
+def _seen(connection: sa.Connection, csp: str, region: str, paths: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for page in _pages(paths):
+        here = (vms.c.csp == csp, vms.c.region == region, vms.c.path.in_(page))
+        yield from _numbers(
+            connection, sa.select(vms.c.path, sa.func.max(vms.c.epoch)).where(*here).group_by(vms.c.path)
+        ).items()
+
+
+def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:
+    """The VMs that meet all of these conditions."""
+    return [Vm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
+
+
+def no_such_vm(region: str, order: VmOrder) -> Rejected:
+    """The cloud's words for a VM that it does not know."""
+    return Rejected(f"no such VM in {region}: {order.cloud_id or order.path}")
+
+
+def key(csp: str, order: VmOrder) -> str:
+    """The cloud id of the VM that an order is about: the one it names, or else the one its token makes."""
+    return order.cloud_id or cloud_id_for(csp, order.token)
+
+
+def cloud_id_for(csp: str, token: str) -> str:
+    """The cloud id of the VM that a token makes: the same token always makes the same VM."""
+    return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
+
+
+def _address(cloud_id: str) -> str:
+    a, b, c = bytes.fromhex(cloud_id[-6:])
+    return f"10.{a}.{b}.{1 + c % 254}"
+
+
+def _room(connection: sa.Connection, csp: str) -> dict[str, int]:
+    limits = _numbers(connection, sa.select(quotas.c.region, quotas.c.vms).where(quotas.c.csp == csp))
+    if not limits:
+        return {}
+    live = (vms.c.csp == csp) & vms.c.region.in_(limits) & (vms.c.state != VmState.TERMINATED)
+    used = _numbers(connection, sa.select(vms.c.region, sa.func.count()).where(live).group_by(vms.c.region))
+    return {region: limit - used.get(region, 0) for region, limit in limits.items()}
+
+
+def _numbers(connection: sa.Connection, query: sa.Select[str, int]) -> dict[str, int]:
+    return {region: number for region, number in connection.execute(query)}  # noqa: C416 - dict() wants a mapping
+
+
+def _pages(ids: Iterable[str]) -> Iterator[Sequence[str]]:
+    rest = iter(dict.fromkeys(ids))
+    while page := list(islice(rest, PAGE)):
+        yield page
+
+
+def _write(connection: sa.Connection, statement: sa.Insert | sa.Update, changed: Collection[Vm]) -> None:
+    """Executemany by hand: per row, SQLAlchemy's preparation costs more than the database's work."""
+    if not changed:
+        return
+    compiled = _compiled(statement, connection.dialect)
+    names = compiled.positiontup or list(compiled.params)
+    rows = map(attrgetter(*names), changed)
+    as_driver_likes = list(rows) if compiled.positional else [dict(zip(names, row, strict=True)) for row in rows]
+    connection.exec_driver_sql(compiled.string, as_driver_likes)
+
+
+@cache
+def _compiled(statement: sa.Insert | sa.Update, dialect: sa.Dialect) -> SQLCompiler:
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)
+    return compiled

@@ -1,0 +1,48 @@
+"""Many small transactions as few larger ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from domain.ports import Transactions
+
+T = TypeVar("T")
+
+
+class GroupCommit:
+    """What is asked for while one transaction runs is done together in the next: nobody waits for company."""
+
+    def __init__(self, database: Transactions) -> None:
+        self._database = database
+        self._waiting: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self, work: Callable[[sa.Connection], T]) -> T:
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, answer))
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(self._run_all())
+        return await answer
+
+    async def _run_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            try:
+                results = await self._database.run(partial(_all, works=[work for work, _ in group]))
+            except Exception as error:
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), result in zip(group, results, strict=True):
+                if not answer.done():
+                    answer.set_result(result)
+
+
+def _all(connection: sa.Connection, works: list[Callable[[sa.Connection], Any]]) -> list[Any]:
+    return [work(connection) for work in works]

@@ -1,0 +1,251 @@
+"""One service under the keeper's eyes: its instances, and the task that watches each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from domain.errors import RatchetError, one_line
+from domain.systems.rules import RunningInstance, ServiceFacts, backoff, next_steps, revision
+from domain.systems.specs import Node
+from providers.systems.runner import Runner
+from providers.systems.state import BackendState, ServiceInstance, WantedService
+
+T = TypeVar("T")
+
+FORGIVEN = 10.0  # seconds of health after which earlier crashes do not count any more
+FIRST_LOOK = 0.02  # seconds between the first looks at an instance; then it is looked at as its definition says
+FRONT = 0  # the number of what stands before the instances; theirs begin at 1
+
+
+class ServiceReconciler:
+    """Reconciles one service whenever something about it changes."""
+
+    def __init__(self, path: str, runner: Runner, ledger: BackendState, touch: Callable[[str], None]) -> None:
+        self.path = path
+        self._runner = runner
+        self._ledger = ledger
+        self._touch = touch
+        self._wanted: WantedService | None = None
+        self._node = Node(command=["none"], instances=0)
+        self._units: dict[str, ServiceInstance] = {}
+        self._stops: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reconciling = asyncio.Lock()
+        self._leaving = self._due = False
+        self._noted: dict[str, bool] = {}
+        self._routed: list[int] | None = None
+
+    def adopt(self, unit: ServiceInstance) -> None:
+        """An instance that is in the books from before."""
+        self._add(unit)
+        self._spawn(self._supervise(unit, from_before=True))
+
+    def want(self, wanted: WantedService) -> None:
+        """The service as it should be from now on."""
+        self._wanted = wanted
+        self._node = Node.model_validate(wanted.definition | ({"instances": 0} if wanted.removing else {}))
+        self._changed()
+
+    def set_unwanted(self) -> None:
+        """Nobody wants it: what there is of it goes."""
+        self._changed()
+
+    def is_gone(self) -> bool:
+        return not self._units and (self._wanted is None or self._wanted.removing)
+
+    def facts(self) -> ServiceFacts:
+        """What the service is now."""
+        units = [unit for unit in self._units.values() if unit.number != FRONT]
+        now = revision(self._node)
+        healthy = [unit for unit in units if unit.healthy and not unit.stopping]
+        front = [unit.healthy for unit in self._units.values() if unit.number == FRONT]
+        reachable = any(front) if self._front() else True
+        wanted = [unit for unit in units if unit.revision == now]  # what the former ones did says nothing about these
+        troubled = max(
+            self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
+        )
+        return ServiceFacts(
+            path=self.path,
+            generation=self._wanted.generation if self._wanted else -1,
+            wanted=self._node.instances,
+            alive=len(units),
+            healthy=len(healthy),
+            current=sum(unit.revision == now for unit in healthy) if reachable else 0,
+            crashes=max((unit.crashes for unit in wanted), default=0),
+            message=troubled.message if troubled else "",
+        )
+
+    def changed_health(self) -> list[ServiceInstance]:
+        """Instances that are well, or not any more, since this was last asked."""
+        changed = [unit for unit in self._units.values() if self._noted.get(unit.token) != unit.healthy]
+        self._noted = {unit.token: unit.healthy for unit in self._units.values()}
+        return changed
+
+    def leave(self) -> None:
+        """Stop watching; what runs goes on."""
+        self._leaving = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def left(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _reconcile(self) -> None:
+        """One look at a time: start and stop what the rules say, and tell."""
+        async with self._reconciling:
+            self._due = False
+            running = [
+                RunningInstance(unit.token, unit.revision, unit.healthy)
+                for unit in self._units.values()
+                if unit.number != FRONT and not unit.stopping
+            ]
+            steps = next_steps(self._node, running)
+            await self._retry_store(self._start, [self._new_instance(number) for number in self._numbers(steps.start)])
+            await self._retry_store(self._stop, [self._units[token] for token in steps.stop])
+            await self._reconcile_front()
+        self._route()
+        self._touch(self.path)
+
+    def _front(self) -> Node | None:
+        """What should stand before the instances."""
+        ending = self._wanted is None or self._wanted.removing
+        return None if ending else self._runner.front(self.path, self._node)
+
+    async def _reconcile_front(self) -> None:
+        """It comes at once and goes last: until then it turns away whoever asks, instead of leaving them alone."""
+        front = next((unit for unit in self._units.values() if unit.number == FRONT), None)
+        node = self._front()
+        if front is None:
+            await self._retry_store(self._start, [self._new_instance(FRONT, node)] if node else [])
+        elif front.node != node and not front.stopping and (node or len(self._units) == 1):
+            await self._retry_store(self._stop, [front])
+
+    def _numbers(self, count: int) -> list[int]:
+        """The lowest numbers that are free."""
+        taken = {unit.number for unit in self._units.values()} - {FRONT}
+        return [number for number in range(1, len(taken) + count + 1) if number not in taken][:count]
+
+    def _new_instance(self, number: int, node: Node | None = None) -> ServiceInstance:
+        made_of = node or self._node
+        return ServiceInstance(uuid.uuid4().hex, self.path, number, revision(made_of), made_of)
+
+    async def _start(self, units: list[ServiceInstance]) -> None:
+        await self._ledger.enter(units)
+        for unit in units:
+            self._add(unit)
+            self._spawn(self._supervise(unit))
+
+    async def _stop(self, units: list[ServiceInstance]) -> None:
+        for unit in units:
+            unit.stopping = True
+        self._route()  # nobody is sent to it any more
+        await self._ledger.note(units)
+        for unit in units:
+            self._stops[unit.token].set()
+
+    def _add(self, unit: ServiceInstance) -> None:
+        self._units[unit.token] = unit
+        self._stops[unit.token] = asyncio.Event()
+
+    async def _supervise(self, unit: ServiceInstance, from_before: bool = False) -> None:
+        """One instance from its start to its end: started again as often as it ends by itself."""
+        stop = self._stops[unit.token]
+        if unit.stopping:
+            stop.set()
+        known = unit.pid
+        up = from_before and await self._runner.find(unit)
+        if up and unit.pid != known:
+            await self._retry_store(self._ledger.note, [unit])
+        unit.healthy = unit.healthy and up  # as well as it was when it was last seen
+        while not stop.is_set():
+            why = await self._run_once(unit, up)
+            up = False
+            if stop.is_set():
+                break
+            unit.healthy, unit.message, unit.crashes = False, why, unit.crashes + 1
+            self._changed()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff(unit.crashes - 1))
+        await self._runner.stop(unit)
+        await self._retry_store(self._ledger.strike, [unit.token])
+        del self._units[unit.token], self._stops[unit.token]
+        self._changed()
+
+    async def _run_once(self, unit: ServiceInstance, up: bool) -> str:
+        """Start it if it is not up, and watch it until it ends or is to be stopped. Why it ended."""
+        try:
+            if not up:
+                before = (unit.pid, unit.started, unit.port)
+                await self._runner.start(unit)
+                if (unit.pid, unit.started, unit.port) != before:
+                    await self._retry_store(self._ledger.note, [unit])
+        except RatchetError as error:
+            return one_line(error)
+        end = asyncio.ensure_future(self._runner.ended(unit))
+        stop = asyncio.ensure_future(self._stops[unit.token].wait())
+        health = asyncio.ensure_future(self._probe_loop(unit))
+        try:
+            await asyncio.wait({end, stop, health}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.done():
+                return ""
+            if end.done():
+                return end.result()
+            unit.healthy, unit.message = False, health.result()
+            self._changed()  # now: to end it may take its time
+            await self._runner.stop(unit)
+            return health.result()
+        finally:
+            for task in (end, stop, health):
+                task.cancel()
+
+    async def _probe_loop(self, unit: ServiceInstance) -> str:
+        """Check its health for ever, and say when it changes. Returns when one that was well is not any more."""
+        health, clock = unit.node.health, asyncio.get_running_loop().time
+        began, misses, pause = clock(), 0, FIRST_LOOK
+        if health is None and self._runner.steady:
+            await asyncio.sleep(self._runner.steady)
+        while True:
+            why = await self._runner.probe(unit)
+            misses = misses + 1 if why else 0
+            if why and unit.healthy and health and misses >= health.failures:
+                return f"not healthy any more: {why}"
+            if (not why and not unit.healthy) or (why and why != unit.message and not unit.healthy):
+                unit.healthy, unit.message = not why, why
+                self._changed()
+            if unit.healthy and unit.crashes and clock() - began > FORGIVEN:
+                unit.crashes = 0
+                self._changed()
+            if health is None and not why and not unit.crashes:
+                await asyncio.Event().wait()  # it is well while it runs
+            pause = min(pause * 2, health.interval) if health else FORGIVEN
+            await asyncio.sleep(pause)
+
+    def _changed(self) -> None:
+        if not self._leaving and not self._due:
+            self._due = True
+            self._spawn(self._reconcile())
+
+    def _route(self) -> None:
+        ports = sorted(
+            unit.port for unit in self._units.values() if unit.number != FRONT and unit.healthy and not unit.stopping
+        )
+        if ports != self._routed:
+            self._routed = ports
+            self._runner.route(self.path, ports)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _retry_store(self, write: Callable[[list[T]], Coroutine[Any, Any, None]], what: list[T]) -> None:
+        """Write to the books, again and again while the store is away."""
+        while what:
+            try:
+                return await write(what)
+            except RatchetError:
+                await asyncio.sleep(0.5)

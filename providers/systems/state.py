@@ -1,0 +1,316 @@
+"""The books of the backends: which services are wanted, which instances there are, and what was last seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.errors import Superseded
+from domain.paths import ancestors
+from domain.ports import Transactions
+from domain.systems.ports import ServiceOrder
+from domain.systems.rules import ServiceFacts
+from domain.systems.specs import Node
+from providers.systems.groupcommit import GroupCommit
+from providers.tables import create_missing
+
+metadata = sa.MetaData()
+PathColumn = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
+
+services = sa.Table(
+    "run_services",
+    metadata,
+    sa.Column("path", PathColumn, primary_key=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("removing", sa.Boolean, nullable=False),
+    sa.Column("observed", sa.JSON, nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),  # rises with every order: a keeper reads only what is new
+    sa.Index("run_services_by_version", "backend", "version"),
+)
+versions = sa.Table(
+    "run_versions",
+    metadata,
+    sa.Column("backend", sa.String(40), primary_key=True),
+    sa.Column("last", sa.BigInteger, nullable=False),
+)
+# The highest generation that ordered something at a path. It stays when the service goes: late orders are known by it.
+generations = sa.Table(
+    "run_generations",
+    metadata,
+    sa.Column("path", PathColumn, primary_key=True),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+)
+instances = sa.Table(
+    "run_instances",
+    metadata,
+    sa.Column("token", sa.String(80), primary_key=True),
+    sa.Column("path", PathColumn, nullable=False, index=True),
+    sa.Column("backend", sa.String(40), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("revision", sa.String(40), nullable=False),
+    sa.Column("definition", sa.JSON, nullable=False),
+    sa.Column("stopping", sa.Boolean, nullable=False),
+    sa.Column("pid", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),  # with the number it names one process for ever
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("healthy", sa.Boolean, nullable=False),
+)
+
+
+# Built once: building a statement costs more than running it.
+_COVERED = (services.c.path == sa.bindparam("at_path")) | (
+    (services.c.path > sa.bindparam("first")) & (services.c.path < sa.bindparam("last"))
+)
+_FACTS = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
+_FACTS_AT = _FACTS.where(_COVERED)
+_WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
+    services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
+)
+_KNOWN = sa.select(services.c.path, services.c.generation, services.c.removing, services.c.observed).where(
+    services.c.path.in_(sa.bindparam("names", expanding=True))
+)
+_FORGET = sa.delete(services).where(services.c.path.in_(sa.bindparam("names", expanding=True)))
+_ORDER = sa.insert(services)
+_RAISE = (
+    sa.update(versions)
+    .where(versions.c.backend == sa.bindparam("here"))
+    .values(last=versions.c.last + 1)
+    .returning(versions.c.last)
+)
+_SEEN = sa.select(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_BELOW = (generations.c.path > sa.bindparam("first")) & (generations.c.path < sa.bindparam("last"))
+_SEEN_BELOW = sa.select(generations.c.generation).where(_BELOW)
+_COVERED_NOW = sa.delete(generations).where(_BELOW)  # what is said of a path holds for all below it
+_UNSEEN = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
+_SEE = sa.insert(generations)
+_ENTER = sa.insert(instances)
+_NOTE = sa.update(instances).where(instances.c.token == sa.bindparam("which"))
+_STRIKE = sa.delete(instances).where(instances.c.token.in_(sa.bindparam("tokens", expanding=True)))
+_SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Make the tables that are missing."""
+    create_missing(connection, metadata)
+
+
+@dataclass
+class ServiceInstance:
+    """One instance: what is kept of it, and what the keeper knows of it while it is up."""
+
+    token: str
+    path: str
+    number: int
+    revision: str
+    node: Node
+    stopping: bool = False
+    pid: int = 0
+    started: int = 0
+    port: int = 0
+    healthy: bool = False
+    crashes: int = field(default=0, compare=False)
+    message: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class WantedService:
+    """A service as it was ordered."""
+
+    path: str
+    generation: int
+    definition: dict[str, Any]
+    removing: bool
+    version: int
+
+
+class BackendState:
+    """The books of one backend."""
+
+    def __init__(self, backend: str, database: Transactions) -> None:
+        self.backend = backend
+        self._grouped = GroupCommit(database)
+
+    async def order(self, orders: Sequence[ServiceOrder]) -> None:
+        """Want these services. An order that is not newer than what is wanted already changes nothing."""
+
+        def write(connection: sa.Connection) -> Superseded | None:
+            late = _late(connection, {order.path: order.generation for order in orders})
+            if late:
+                return late
+            rows = connection.execute(_KNOWN, {"names": [order.path for order in orders]}).mappings()
+            known = {row["path"]: row for row in rows}
+            latest = {path: row["generation"] for path, row in known.items() if not row["removing"]}
+            fresh = [order for order in orders if order.generation > latest.get(order.path, -1)]
+            version = self._next_version(connection)
+            seen = {path: row["observed"] for path, row in known.items()}
+            if fresh:
+                connection.execute(_FORGET, {"names": [order.path for order in fresh]})
+                connection.execute(_ORDER, [self._row(order, version, seen.get(order.path)) for order in fresh])
+            return None
+
+        await self._unless_late(write)
+
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        """Want nothing any more at and below a path, except what is to be kept."""
+
+        def write(connection: sa.Connection) -> Superseded | None:
+            late = _late(connection, {prefix: generation}, all_below=True)
+            if late:
+                return late
+            version = self._next_version(connection)
+            there = connection.execute(_FACTS_AT, {"here": self.backend} | _span(prefix)).mappings()
+            names = sorted({row["path"] for row in there if not row["removing"]} - set(keep))
+            ended = {"removing": True, "version": version}
+            if names:
+                connection.execute(sa.update(services).where(services.c.path.in_(names)).values(ended))
+            return None
+
+        await self._unless_late(write)
+
+    async def claim(self, system: str, generation: int) -> None:
+        """From now on no earlier generation orders anything at or below this path."""
+        await self._unless_late(lambda connection: _late(connection, {system: generation}, all_below=True))
+
+    async def _unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
+        """A refusal is an answer: an error would take along whoever shares the transaction."""
+        if late := await self._grouped.run(write):
+            raise late
+
+    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
+        """What was last seen of the services at and below a path, in the order of their paths."""
+
+        def read(connection: sa.Connection) -> list[ServiceFacts]:
+            where = {"here": self.backend} | (_span(prefix) if prefix else {})
+            rows = connection.execute(_FACTS_AT if prefix else _FACTS, where)
+            return [_facts(row._mapping) for row in rows]
+
+        return await self._grouped.run(read)
+
+    async def wanted(self, after: int) -> list[WantedService]:
+        """What was ordered since a version."""
+
+        def read(connection: sa.Connection) -> list[WantedService]:
+            return [WantedService(*row) for row in connection.execute(_WANTED, {"here": self.backend, "after": after})]
+
+        return await self._grouped.run(read)
+
+    async def units(self) -> list[ServiceInstance]:
+        """Every instance that is in the books."""
+
+        def read(connection: sa.Connection) -> list[ServiceInstance]:
+            rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
+            return [_unit(row) for row in rows]
+
+        return await self._grouped.run(read)
+
+    async def enter(self, units: Sequence[ServiceInstance]) -> None:
+        """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
+        rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
+        await self._grouped.run(lambda connection: _execute(connection, _ENTER, rows))
+
+    async def note(self, units: Sequence[ServiceInstance]) -> None:
+        """What became of instances: their processes, or that they are to stop."""
+        rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
+        await self._grouped.run(lambda connection: _execute(connection, _NOTE, rows))
+
+    async def strike(self, tokens: Sequence[str]) -> None:
+        """Instances that are gone."""
+        await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
+
+    async def record_seen(
+        self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[ServiceInstance]
+    ) -> None:
+        """What services and instances are now, and the services of which nothing is left."""
+
+        def write(connection: sa.Connection) -> None:
+            _execute(connection, _SAW, [{"which": each.path, "observed": asdict(each)} for each in facts])
+            _execute(connection, _NOTE, [{"which": unit.token, "healthy": unit.healthy} for unit in units])
+            if gone:
+                ended = sa.delete(services).where(services.c.path.in_(gone), services.c.removing)
+                connection.execute(ended)
+
+        await self._grouped.run(write)
+
+    def _next_version(self, connection: sa.Connection) -> int:
+        """Counted apart: the highest in the table may go with its service, and would be handed out again."""
+        last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
+        if last is None:
+            connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
+        return int(last or 1)
+
+    def _row(self, order: ServiceOrder, version: int, seen: dict[str, Any] | None) -> dict[str, Any]:
+        """What is seen of it is what was seen last, until the keeper has looked."""
+        unseen = asdict(ServiceFacts(order.path, -1, order.definition.get("instances", 1)))
+        return {
+            "path": order.path,
+            "backend": self.backend,
+            "generation": order.generation,
+            "definition": order.definition,
+            "removing": False,
+            "observed": seen or unseen,
+            "version": version,
+        }
+
+
+def _late(connection: sa.Connection, orders: Mapping[str, int], all_below: bool = False) -> Superseded | None:
+    """Has a later generation ordered something at one of these paths, above it, or anywhere below? If not, ours has."""
+    for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
+        _one_at_a_time(connection, root)
+    above = {path: [path, *ancestors(path)] for path in orders}
+    names = list(dict.fromkeys(each for some in above.values() for each in some))
+    seen: dict[str, int] = {row.path: row.generation for row in connection.execute(_SEEN, {"names": names})}
+    for path, generation in orders.items():
+        known = [seen[each] for each in above[path] if each in seen]
+        if all_below:
+            known += connection.execute(_SEEN_BELOW, _span(path)).scalars().all()
+        if max(known, default=0) > generation:
+            told = f"the order of generation {generation} for {path} comes too late: {max(known)} has ordered since"
+            return Superseded(told, final=True)
+        if all_below:
+            connection.execute(_COVERED_NOW, _span(path))
+    connection.execute(_UNSEEN, {"names": list(orders)})
+    _execute(connection, _SEE, [{"path": path, "generation": number} for path, number in orders.items()])
+    return None
+
+
+def _one_at_a_time(connection: sa.Connection, root: str) -> None:
+    """Orders for one system take turns. On SQLite every writer does."""
+    if connection.dialect.name == "postgresql":
+        key = sa.func.hashtextextended(f"services of {root}", 0)
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
+
+
+def _span(prefix: str) -> dict[str, str]:
+    """A path and everything below it; `;` is the character after `:`."""
+    return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
+
+
+def _execute(connection: sa.Connection, statement: sa.Executable, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(statement, rows)
+
+
+def _facts(row: Any) -> ServiceFacts:
+    seen = ServiceFacts(**row["observed"])
+    if seen.generation < row["generation"]:  # ordered, and not observed yet
+        return ServiceFacts(row["path"], -1, int(row["definition"].get("instances", 1)), seen.alive, seen.healthy)
+    return seen
+
+
+def _unit(row: Any) -> ServiceInstance:
+    kept = {
+        name: row[name]
+        for name in ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
+    }
+    return ServiceInstance(node=Node.model_validate(row["definition"]), **kept)
+
+
+def _unit_row(unit: ServiceInstance) -> dict[str, Any]:
+    kept = ("token", "path", "number", "revision", "stopping", "pid", "started", "port", "healthy")
+    node = unit.node.model_dump(mode="json", exclude_defaults=True)
+    return {name: getattr(unit, name) for name in kept} | {"definition": node}

@@ -1,0 +1,195 @@
+"""The keeper: brings together what is wanted and what there is, and starts again what ended by itself.
+
+It lives in a worker process, and only one per data folder is at work: the operating system frees its lock when it dies,
+however it dies. Its successor reads the books, finds the instances that are up, and goes on with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TypeVar
+
+import structlog
+
+from domain.errors import RatchetError, one_line
+from domain.systems.ports import ServiceOrder
+from domain.systems.rules import ServiceFacts
+from providers.systems.reconciler import ServiceReconciler
+from providers.systems.runner import Runner
+from providers.systems.state import BackendState
+
+T = TypeVar("T")
+
+POLL = 0.5  # seconds between looks at orders that another process may have taken
+GROUP = 0.005  # how long a change waits for company before it is written
+
+ReportFacts = Callable[[Sequence[ServiceFacts]], Awaitable[None]]
+
+
+class _ChangeFeed:
+    """Waits for news of the services at and below a path. What changed since the last time is not missed."""
+
+    def __init__(self, prefix: str, among: set[_ChangeFeed]) -> None:
+        self._prefix = prefix
+        self._among = among
+        self._heard = asyncio.Event()
+
+    def hear(self, paths: Collection[str]) -> None:
+        if any(path == self._prefix or path.startswith(f"{self._prefix}:") for path in paths):
+            self._heard.set()
+
+    async def news(self) -> None:
+        """Some news, or a moment: another process may be the one that keeps the services."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._heard.wait(), POLL)
+        self._heard.clear()
+
+    def close(self) -> None:
+        self._among.discard(self)
+
+
+class Supervisor:
+    """`domain.systems.ports.Backend`: takes orders, in any process; keeps services, in the one that has the lock."""
+
+    def __init__(self, runner: Runner, ledger: BackendState, lock: Path) -> None:
+        self.name = runner.name
+        self.runner = runner
+        self.ledger = ledger
+        self._lock = lock
+        self._services: dict[str, ServiceReconciler] = {}
+        self._version = 0
+        self._ordered = asyncio.Event()
+        self._dirty: set[str] = set()
+        self._touched = asyncio.Event()
+        self._told: dict[str, bool] = {}  # of each service, whether it was well when that was last reported
+        self._listeners: set[_ChangeFeed] = set()
+        self._log = structlog.get_logger("keeper")
+        self.keeping = asyncio.Event()  # set while this process is the one that keeps the services
+
+    async def prepare(self, system: str, generation: int) -> None:
+        await self.ledger.claim(system, generation)
+        await self.runner.prepare(system, generation)
+
+    async def dispose(self, system: str, generation: int) -> None:
+        await self.ledger.claim(system, generation)
+        await self.runner.dispose(system, generation)
+
+    async def apply(self, orders: Sequence[ServiceOrder]) -> None:
+        await self.ledger.order(orders)
+        self._ordered.set()
+
+    async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
+        await self.ledger.remove(prefix, generation, keep)
+        self._ordered.set()
+
+    async def facts(self, prefix: str = "") -> list[ServiceFacts]:
+        return await self.ledger.facts(prefix)
+
+    def listen(self, prefix: str) -> _ChangeFeed:
+        listening = _ChangeFeed(prefix, self._listeners)
+        self._listeners.add(listening)
+        return listening
+
+    async def run(self, report: ReportFacts) -> None:
+        """Keep services until cancelled. What runs goes on running: a successor finds it."""
+        lock = await self._locked()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write_loop(report))
+                tasks.create_task(self._follow_orders())
+        finally:
+            self.keeping.clear()
+            await self._stop_watching()
+            lock.close()
+
+    async def _locked(self) -> IO[str]:
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        file = self._lock.open("a")
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except BlockingIOError:
+                try:
+                    await asyncio.sleep(POLL)
+                except asyncio.CancelledError:
+                    file.close()
+                    raise
+
+    async def _stop_watching(self) -> None:
+        """Stop watching; stop nothing."""
+        for service in self._services.values():
+            service.leave()
+        await asyncio.gather(*(service.left() for service in self._services.values()))
+        self._services.clear()
+        self._version = 0
+
+    async def _follow_orders(self) -> None:
+        """First what is in the books from before, then what is ordered."""
+        orphans: set[str] = set()  # paths of instances whose service nobody wants
+        for unit in await self._retry_store(self.ledger.units):
+            orphans.add(unit.path)
+            self._service(unit.path).adopt(unit)
+        while True:
+            self._ordered.clear()
+            for wanted in await self._retry_store(lambda: self.ledger.wanted(self._version)):
+                self._version = max(self._version, wanted.version)
+                self._service(wanted.path).want(wanted)
+                orphans.discard(wanted.path)
+            for path in orphans:
+                self._service(path).set_unwanted()
+            orphans.clear()
+            self.keeping.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ordered.wait(), POLL)
+
+    def _service(self, path: str) -> ServiceReconciler:
+        if path not in self._services:
+            self._services[path] = ServiceReconciler(path, self.runner, self.ledger, self._mark_changed)
+        return self._services[path]
+
+    def _mark_changed(self, path: str) -> None:
+        self._dirty.add(path)
+        self._touched.set()
+
+    async def _write_loop(self, report: ReportFacts) -> None:
+        """Write what changed, many services at a time, and tell whoever waits."""
+        while True:
+            await self._touched.wait()
+            await asyncio.sleep(GROUP)
+            self._touched.clear()
+            dirty, self._dirty = self._dirty, set()
+            try:
+                await self._write(dirty, report)
+            except RatchetError as error:  # the store is away: what changed is told when it is back
+                self._log.warning("cannot write what changed: %s", one_line(error))
+                self._dirty |= dirty
+                self._touched.set()
+                await asyncio.sleep(POLL)
+
+    async def _write(self, dirty: Collection[str], report: ReportFacts) -> None:
+        services = [self._services[path] for path in dirty if path in self._services]
+        gone = [service.path for service in services if service.is_gone()]
+        facts = [service.facts() for service in services if not service.is_gone()]
+        await self.ledger.record_seen(facts, gone, [unit for service in services for unit in service.changed_health()])
+        for path in gone:
+            if self._services[path].is_gone():  # it may have been ordered anew in the meantime
+                del self._services[path]
+                self._told.pop(path, None)
+        for listener in self._listeners:
+            listener.hear(dirty)
+        told = {each.path: each.settled() for each in facts}
+        await report([each for each in facts if self._told.get(each.path) != told[each.path]])
+        self._told.update(told)
+
+    async def _retry_store(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
+            except RatchetError as error:
+                self._log.warning("cannot read the books: %s", one_line(error))
+                await asyncio.sleep(POLL)

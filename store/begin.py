@@ -1,0 +1,358 @@
+"""begin: may this action start? If so, locks, status, epoch and history are written in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.limits import HOLDERS_LISTED, HOLDERS_SHOWN
+from domain.locks import EXCLUSIVE, HeldLock, Mode, conflicts, locks_for, queued_behind
+from domain.model import ACTION_NAME, Admission, Claim, Grant, Holder, Outcome, Refusal, Request, Step
+from domain.requests import request_id_conflict, spec_digest
+from domain.statetable import NONE, Row, Ruling, StateTable
+from domain.wire import object_of
+from store.grants import AdmissionPlan, GrantWriter, stored_grant
+from store.hooks import HOOKS, Admitted
+from store.identity import check_incarnation
+from store.queries import hold_of, shown_status
+from store.recovery import CUT_OFF, abandon
+from store.schema import ASKED, actions, locks, objects
+from store.steps import apply_step
+from store.turns import serialise
+
+FoundRow = sa.RowMapping
+UNKNOWN_SPEC = ""  # of actions that began before specs were told apart
+AccessCheck = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
+
+_SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
+_ASKED_AGAIN = (  # the latest first: an earlier one may have been abandoned
+    sa.select(actions)
+    .where(actions.c.path == sa.bindparam("path"), actions.c.request_id == sa.bindparam("request_id"), ASKED)
+    .order_by(actions.c.epoch.desc())
+)
+_STARTED = sa.select(actions.c.run).where(
+    actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
+)
+# Only what can be in the way, and what is our own: a busy parent has as many IX holders as children at work.
+_HELD = (
+    sa.select(locks)
+    .where(
+        locks.c.path.in_(sa.bindparam("exclusive", expanding=True))
+        | (locks.c.path.in_(sa.bindparam("shared", expanding=True)) & (locks.c.mode != Mode.IX.value))
+    )
+    .order_by(locks.c.path, locks.c.owner)
+)
+_NAMED = (
+    sa.select(actions.c.path, actions.c.action, actions.c.grant)
+    .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
+    .order_by(actions.c.epoch)
+)
+_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
+_JUDGED = _OBJECT.with_for_update()  # not only actions change it: what a backend sees of a part at rest does too
+_MEMBERS = (  # locked first, then counted: what clouds report of members at rest changes them too
+    sa.select(objects.c.status)
+    .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
+    .order_by(objects.c.path)
+    .with_for_update()
+    .subquery()
+)
+_COUNTS = sa.select(_MEMBERS.c.status, sa.func.count()).group_by(_MEMBERS.c.status).order_by(_MEMBERS.c.status)
+
+
+def allow_everybody(_request: Request) -> None:
+    """Whoever asks may do it."""
+
+
+def begin(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_everybody) -> Admission:
+    """The whole of begin. A second begin of the same run returns the first one's grant."""
+    request = claim.request
+    try:
+        kind = registry.kind_at(request.path)
+        spec = registry.parse_spec(request)
+        hidden = request.action in kind.table.hidden
+        _check_id(claim)
+        want = locks_for([request.path], hidden)
+        serialise(connection, want)
+        if earlier := _earlier_answer(connection, claim, allowed):
+            return earlier
+        check_incarnation(connection, claim)
+        allowed(request)  # not before: what was once granted stays granted
+        want = _with_hook_locks(connection, kind, request, want)
+        held = _held(connection, want)
+        if later := _newer_runs(connection, claim, held):
+            return Admission(refusal=_conflict(connection, later))
+        held = _conflicting_locks(connection, claim, held)
+        if others := conflicts(want, held):
+            return Admission(refusal=_conflict(connection, others))
+        if _locks_have_changed(connection, kind, request, want):
+            return begin(connection, claim, allowed)
+        found = _unless_gone(kind, request, _find(connection, request.path, _JUDGED))
+        behind = _holders(queued_behind(want, held))
+        plan = (
+            _judge(connection, kind, request, found) if not (hidden and behind) else _judged_later(kind, request, found)
+        )
+        extra = _run_admit_hook(connection, kind, claim, spec, found, plan)
+    except Refused as refused:
+        return Admission(refusal=Refusal.of(refused))
+    if plan.row is None:
+        return Admission(grant=_nothing_to_do(request, found, plan, shown_status(connection, request.path)))
+    granting = GrantWriter(connection, claim, kind, plan, plan.row, extra, behind)
+    if found is None:
+        grant = granting.create(kind.births(request.path, spec) if kind.births else (), want)
+    else:
+        grant = granting.change(found, want)
+    _apply_hook_moves(connection, grant, claim, extra)
+    return Admission(grant=grant)
+
+
+def _check_id(claim: Claim) -> None:
+    """The ID decides what Temporal excludes: hidden work under the object's own path would keep its users out."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
+    if claim.workflow and claim.workflow != owner:
+        raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
+
+
+def check(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_everybody) -> Admission:
+    """What begin would answer to a new request: it is asked, and then taken back."""
+    attempt = connection.begin_nested()
+    try:
+        return _own_action(connection, claim) or begin(connection, claim, allowed)
+    finally:
+        attempt.rollback()
+
+
+def _own_action(connection: sa.Connection, claim: Claim) -> Admission | None:
+    """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
+    path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
+    mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
+    return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
+
+
+def _with_hook_locks(
+    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+) -> dict[str, Mode]:
+    """The locks that the family wants besides, if any."""
+    rider = HOOKS.get(kind.name)
+    more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
+    if more:
+        want = locks_for([request.path, *more], request.action in kind.table.hidden)
+        serialise(connection, want)
+    return want
+
+
+def _locks_have_changed(
+    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+) -> bool:
+    """On PostgreSQL an action can end between the reading of what else is to be locked and that of the locks. Then its
+    locks are gone, and what it has joined or parted was not seen. Once no lock is in the way, nothing changes it."""
+    return connection.dialect.name == "postgresql" and _with_hook_locks(connection, kind, request, want) != want
+
+
+def _run_admit_hook(
+    connection: sa.Connection,
+    kind: registry.Kind,
+    claim: Claim,
+    spec: BaseModel | None,
+    found: FoundRow | None,
+    plan: AdmissionPlan,
+) -> Admitted:
+    """What the family says to an action that its tables allow. It may still refuse it."""
+    rider = HOOKS.get(kind.name)
+    return rider.admit(connection, claim, spec, found, plan.row) if rider and rider.admit and plan.row else Admitted()
+
+
+def _apply_hook_moves(connection: sa.Connection, grant: Grant, claim: Claim, extra: Admitted) -> None:
+    """The family's moves of parts: with the action's own status, or not at all."""
+    if extra.moves:
+        taken = apply_step(connection, Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves)))
+        if not taken.made:  # the rider saw the same locked rows: a bug of the family, and nothing must be kept
+            raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
+
+
+def _earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
+    """What was answered before: to this very run, or to the same request in an earlier run."""
+    request = claim.request
+    if row := connection.execute(_SAME_RUN, {"run": claim.run}).mappings().one_or_none():
+        return Admission(grant=stored_grant(row), outcome=_outcome(row))  # ended: a reset must not do it again
+    if not request.request_id:
+        return None
+    asked = {"path": request.path, "request_id": request.request_id}
+    for row in connection.execute(_ASKED_AGAIN, asked).mappings():
+        allowed(request)  # what became of it is told to nobody who may not ask for it
+        if not _same_request(row, claim):
+            return Admission(refusal=request_id_conflict(request, row["action"], row["requested_by"]))
+        if outcome := _outcome(row):
+            return Admission(outcome=outcome)
+    return None
+
+
+def _outcome(row: sa.RowMapping) -> Outcome | None:
+    return Outcome.model_validate(row["outcome"]) if row["outcome"] else None
+
+
+def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
+    request = claim.request
+    specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
+    same = (row["action"], row["requested_by"]) == (request.action, request.requested_by)
+    return same and row["spec_digest"] in specs
+
+
+def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
+    """Locks of runs of our own ID that started after us: then it is we who are dead, and our begin comes late."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
+    runs = [hold.run for hold in held if hold.owner == owner]
+    if not runs or claim.started is None:
+        return []
+    later = set(connection.execute(_STARTED, {"runs": runs, "started": claim.started}).scalars())
+    return [hold for hold in held if hold.run in later]
+
+
+def _conflicting_locks(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
+    """Locks of others on our paths. An older run of our own ID is dead, as Temporal runs one at a time."""
+    owner = registry.owner_of(claim.request.path, claim.request.action)
+    for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
+        abandon(connection, owner, run, claim.at, CUT_OFF)
+    return [hold for hold in held if hold.owner != owner]
+
+
+def _judged_later(kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
+    """Hidden work that stands in line is not judged by what its object is now: that changes until it is its turn."""
+    if found is None:
+        raise _refused(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
+    row = next(row for row in kind.table.rows if row.action == request.action)
+    return AdmissionPlan(row, found["status"], {}, {})
+
+
+def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[HeldLock]:
+    exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE]
+    shared = [path for path, mode in want.items() if mode not in EXCLUSIVE]
+    rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared}).mappings()
+    return [hold_of(row) for row in rows]
+
+
+def _holders(holds: list[HeldLock]) -> list[Holder]:
+    """Each holder once, however many locks it holds."""
+    holders = {
+        hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
+    }
+    return list(holders.values())
+
+
+def _conflict(connection: sa.Connection, holds: list[HeldLock]) -> Refusal:
+    holders = _holders(holds)
+    listed = holders[:HOLDERS_LISTED]
+    shown = listed[:HOLDERS_SHOWN]
+    told = "; ".join(f"{each.owner}: {each.action} since {each.since:%Y-%m-%d %H:%M:%SZ}" for each in shown)
+    if len(holders) > len(shown):
+        told += f"; and {len(holders) - len(shown)} more"
+    told += _named_holders(connection, shown)
+    return Refusal(
+        category=Category.CONFLICT,
+        message=f"409 Conflict: other action currently happening on {told}",
+        hint=f"{registry.busy(holders[0].owner)}wait for it with: starter wait {holders[0].owner}",
+        holders=listed,
+    )
+
+
+def _named_holders(connection: sa.Connection, holders: Iterable[Holder]) -> str:
+    """Actions that have names of their own, by them: `; locked by deploys d1, d2`."""
+    runs = [holder.run for holder in holders if _has_name(holder)]
+    if not runs:
+        return ""
+    names: dict[str, list[str]] = {}
+    for row in connection.execute(_NAMED, {"runs": runs}).mappings():
+        names.setdefault(row["action"], []).append(str(row["grant"]["details"].get(ACTION_NAME, row["path"])))
+    told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
+    return f"; locked by {' and '.join(told)}" if names else ""
+
+
+def _has_name(holder: Holder) -> bool:
+    return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
+
+
+def _find(connection: sa.Connection, path: str, query: sa.Select[Any] = _OBJECT) -> FoundRow | None:
+    return connection.execute(query, {"path": path}).mappings().one_or_none()
+
+
+def _unless_gone(kind: registry.Kind, request: Request, found: FoundRow | None) -> FoundRow | None:
+    """An object that is gone for good leaves its name to the next one."""
+    if found is None or found["status"] not in kind.table.vacant:
+        return found
+    row = kind.table.judge(NONE, request.action).row
+    return None if row and row.then != NONE else found
+
+
+def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
+    """The verdict of the object's table and, for a group, of each member's."""
+    status = found["status"] if found else NONE
+    verdict = kind.table.judge(status, request.action, force=request.force)
+    if verdict.ruling is Ruling.REFUSED:
+        raise _refused(kind.table, request, status, verdict.reason)
+    if verdict.ruling is Ruling.ALREADY:
+        return AdmissionPlan(None, status, {}, {})
+    if kind.member is None or found is None or kind.verb(request.action).alone:
+        return AdmissionPlan(verdict.row, status, {}, {})
+    return _judge_members(connection, registry.kind(kind.member).table, request, status, verdict.row)
+
+
+def _judge_members(
+    connection: sa.Connection, table: StateTable, request: Request, status: str, row: Row | None
+) -> AdmissionPlan:
+    counts = _member_counts(connection, request.path, table.kind)
+    verdicts = {word: table.judge_member(word, request.action, request.force) for word in counts}
+    going = {word: verdict.row for word, verdict in verdicts.items() if verdict.ruling is Ruling.GO and verdict.row}
+    skipped = {word: counts[word] for word in counts if word not in going}
+    if going or (row and row.then == NONE and not counts):  # an empty group can still be removed
+        return AdmissionPlan(row, status, going, skipped)
+    nothing_to_do = any(verdict.ruling is Ruling.ALREADY for verdict in verdicts.values())
+    if nothing_to_do or (not counts and _never_refused(table, request)):
+        return AdmissionPlan(None, status, {}, skipped)
+    reasons = [f"{verdicts[word].reason} ({counts[word]} of them)" for word in counts]
+    raise Refused(
+        Category.NOT_ALLOWED,
+        "; ".join(reasons) or f"{request.path} has no {table.label} to {request.action}",
+        _allowed(table, counts),
+    )
+
+
+def _never_refused(table: StateTable, request: Request) -> bool:
+    """Is it never refused for a member at rest? Then it is not refused for want of one."""
+    verdicts = (table.judge_member(status, request.action) for status in table.stable)
+    return all(verdict.ruling is not Ruling.REFUSED for verdict in verdicts)
+
+
+def _member_counts(connection: sa.Connection, parent: str, kind: str) -> dict[str, int]:
+    return {status: int(count) for status, count in connection.execute(_COUNTS, {"parent": parent, "kind": kind})}
+
+
+def _refused(table: StateTable, request: Request, status: str, reason: str) -> Refused:
+    if status == NONE:
+        return Refused(Category.NOT_FOUND, f"{reason}: {request.path}", f"see what there is: starter list {table.kind}")
+    return Refused(Category.NOT_ALLOWED, reason, f"{request.path} is {status}; {_allowed(table, [status])}")
+
+
+def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
+    """What may be asked for in one of these statuses, and what with force."""
+    words, offered = list(statuses), registry.kind(table.kind).offered
+    plain = dict.fromkeys(action for word in words for action in table.allowed(word) if action in offered)
+    forced = dict.fromkeys(action for word in words for action in table.needs_force(word) if action in offered)
+    told = f"allowed now: {', '.join(plain) or 'nothing'}"
+    return f"{told}; with --force: {', '.join(forced)}" if forced else told
+
+
+def _nothing_to_do(request: Request, found: FoundRow | None, plan: AdmissionPlan, shown: str) -> Grant:
+    return Grant(
+        epoch=found["epoch"] if found else 0,
+        path=request.path,
+        action=request.action,
+        ruling=Ruling.ALREADY,
+        came_from=plan.came_from,
+        during=plan.came_from,
+        then=shown,
+        skipped=plan.skipped,
+    )

@@ -1,0 +1,291 @@
+"""What admission asks besides the tables: is the cloudlet able, is the cluster ready, is nothing left inside?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel, ValidationError
+
+from domain.edge.facts import CloudletTerms, InstanceTerms
+from domain.edge.messages import CrmAddress
+from domain.edge.policies import ON_BEHALF
+from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, KeySpec, Override, UpgradeSpec
+from domain.edge.tables import S, refuses_changes
+from domain.errors import Category, Refused, one_line
+from domain.model import Claim, Grant, Outcome, Result
+from domain.paths import ancestors, parent_of, short
+from domain.statetable import Actor, Row
+from store.history import LINES, history_line, merge_info
+from store.hooks import Admitted, Hooks, MaybeRow
+from store.schema import objects
+
+_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_LOCKED = _OBJECT.with_for_update()
+_INSIDE = (
+    sa.select(objects.c.path, objects.c.status, objects.c.spec)
+    .where(objects.c.parent == sa.bindparam("at_path"))
+    .order_by(objects.c.path)
+)
+_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
+
+StoredCrm = dict[str, Any] | None  # what is kept of a connection
+
+MAX_CASCADE = 500
+
+
+def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The row of an object; None if it is not there."""
+    return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
+
+
+def locked(connection: sa.Connection, path: str) -> sa.RowMapping | None:
+    """The row of an object that is about to be changed by what it says: nobody changes it in between."""
+    return connection.execute(_LOCKED, {"at_path": path}).mappings().one_or_none()
+
+
+def cloudlet_of(path: str) -> str:
+    """The cloudlet that an instance is on: the second pair of its path."""
+    return ([*ancestors(path), path])[1]
+
+
+def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> CrmAddress | None:
+    """Where the cloudlet's CRM is, if one is connected."""
+    crm = cloudlet["info"].get(role) or {}
+    if not crm.get("connected"):
+        return None
+    spec = CloudletSpec.model_validate(cloudlet["spec"])
+    return CrmAddress(
+        cloudlet=cloudlet["path"],
+        version=crm["version"],
+        notify_id=crm["notify_id"],
+        transport=spec.transport,
+        url=spec.url,
+        probe=spec.patience.probe,
+    )
+
+
+def admit_cloudlet(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+) -> Admitted:
+    """An upgrade needs a CRM that can be asked, a delete needs an empty cloudlet."""
+    path, action = claim.request.path, claim.request.action
+    if found is None or isinstance(spec, CloudletSpec):
+        assert isinstance(spec, CloudletSpec)
+        kept = spec.model_dump(mode="json")
+        _can_check(spec.key)
+        there = address_of(found) if found else None  # left by a create that was cut off
+        return Admitted(details=_cloudlet_terms(there, spec), spec=kept)
+    address = address_of(found)
+    if isinstance(spec, UpgradeSpec):
+        _may_upgrade(found, address, spec)
+    if isinstance(spec, KeySpec):
+        _can_check(spec.key)
+    if action in ("maintenance-start", "maintenance-end") and address is None:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{action} is not possible: no CRM is connected to {path}",
+            f"start it: starter crm run --cloudlet {short(path)}",
+        )
+    if action == "delete" and (inside := connection.execute(_INSIDE, {"at_path": path}).all()):
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
+            f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
+        )
+    return Admitted(
+        details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"]), address_of(found, "next"))
+    )
+
+
+def _cloudlet_terms(address: CrmAddress | None, spec: CloudletSpec, other: CrmAddress | None = None) -> dict[str, Any]:
+    terms = CloudletTerms(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
+    return terms.model_dump(mode="json")
+
+
+def _can_check(key: str) -> None:
+    if key and not find_spec("cryptography"):
+        why = "a cloudlet with a key needs workers that can check proofs, and this one cannot"
+        raise Refused(Category.NOT_ALLOWED, why, "install its extra: encryption")
+
+
+def _may_upgrade(found: sa.RowMapping, address: CrmAddress | None, spec: UpgradeSpec) -> None:
+    path = found["path"]
+    if address is None:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"upgrade is not possible: no CRM is connected to {path} that could start another one",
+            f"start it: starter crm run --cloudlet {short(path)}",
+        )
+    if address.version == spec.version:
+        raise Refused(Category.NOT_ALLOWED, f"{path} runs {spec.version} already", "name another --version")
+
+
+def admit_instance(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+) -> Admitted:
+    """The cloudlet must take changes, the cluster of an app must be Ready, and a deleted cluster must be empty."""
+    request = claim.request
+    override = Override(getattr(spec, "override", Override.NONE))
+    if override.any_status and not request.force:
+        raise Refused(Category.INVALID, f"{override} takes over from what is there", "say so: add --force")
+    cloudlet = _able_cloudlet(connection, request.path, override)
+    _ready_cluster(connection, request.path, request.action, found)
+    if request.action == "recreate" and not (found and found["info"].get("missing")):
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"recreate is only for what its cloudlet has lost: {request.path} is not missing",
+            f"see it: starter get {request.path}",
+        )
+    before = dict(found["spec"]) if found else {}
+    after = _after(request.action, spec, request.spec or {}, before)
+    apps = _apps(connection, request.path, request.action, spec)
+    address = None if override.without_crm else address_of(cloudlet)
+    terms = InstanceTerms(
+        address=address,
+        patience=CloudletSpec.model_validate(cloudlet["spec"]).patience,
+        spec=after,
+        before=before,
+        tolerant=override is Override.IGNORE_CRM_ERRORS,
+        apps=apps,
+        key=cloudlet["spec"].get("key", ""),
+    )
+    kept = after if request.action == "create" else None
+    made_by = (
+        {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
+    )
+    info = {"progress": None} if found else made_by
+    return Admitted(details=terms.model_dump(mode="json"), spec=kept, info=info)
+
+
+def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> sa.RowMapping:
+    home = cloudlet_of(path)
+    found = find(connection, home)
+    if found is None:
+        raise Refused(
+            Category.NOT_FOUND, f"there is no such Cloudlet: {home}", f"make it: starter cloudlet create {short(home)}"
+        )
+    why = refuses_changes(found["status"], address_of(found) is not None)
+    if why and not override.without_crm:
+        hint = {
+            S.UPDATE_ERROR: f"mend it, then: starter cloudlet repair {short(home)}",
+            S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short(home)}",
+            S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short(home)}",
+        }.get(found["status"], f"see it: starter cloudlet status {short(home)}")
+        raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
+    return found
+
+
+def _ready_cluster(connection: sa.Connection, path: str, action: str, found: MaybeRow) -> None:
+    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
+
+    One that has lost its cluster can be deleted."""
+    above = parent_of(path)
+    if above is None or above == cloudlet_of(path):
+        return
+    cluster = find(connection, above)
+    if cluster is None and found and action == "delete":
+        return
+    if cluster is None:
+        hint = f"make it: starter cluster create {short(above)}"
+        raise Refused(Category.NOT_FOUND, f"there is no such ClusterInst: {above}", hint)
+    if action in ("create", "recreate") and cluster["status"] != S.READY:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{action} of AppInst needs its ClusterInst Ready: {above} is {cluster['status']}",
+            f"see why: starter history {above}",
+        )
+
+
+def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """The spec as it should be afterwards. An update changes what it names."""
+    if not isinstance(spec, ClusterSpec | AppSpec):
+        return before
+    wanted = spec
+    if action == "update":
+        try:
+            wanted = type(spec).model_validate({**before, **given})
+        except ValidationError as error:
+            raise Refused(Category.INVALID, f"the spec is not valid: {one_line(error)}") from error
+    return wanted.model_dump(mode="json", exclude={"override"})
+
+
+def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | None) -> dict[str, dict[str, Any]]:
+    """What is inside a cluster that is to be deleted: nothing, or everything goes with it."""
+    if action != "delete" or not isinstance(spec, DeleteClusterSpec):
+        return {}
+    inside: Sequence[Any] = connection.execute(_INSIDE, {"at_path": path}).all()
+    if inside and not spec.cascade:
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"delete is not allowed for ClusterInst {path}: it has {len(inside)} apps, the first is {inside[0].path}",
+            "delete them first, or all together: add --cascade",
+        )
+    if len(inside) > MAX_CASCADE:
+        raise Refused(
+            Category.NOT_ALLOWED, f"{path} has {len(inside)} apps: at most {MAX_CASCADE} go together", "delete some"
+        )
+    return {app.path: dict(app.spec) for app in inside}
+
+
+def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """An action kept the cloudlet while CRMs came and went: now it is told as it is."""
+    found = locked(connection, grant.path)
+    if found is None:
+        return
+    found = _handed_over(connection, found, grant, outcome)
+    crm, other = found["info"].get("crm"), found["info"].get("next")
+    repaired = found["status"] == S.READY and grant.action == "repair"
+    if found["status"] == S.READY and grant.action == "upgrade" and other:  # or it would have said what became of it
+        why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
+        _set_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
+    elif found["status"] == S.READY and not address_of(found):
+        _set_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
+    if other:
+        kept = grant.action in ("upgrade", "repair") and not repaired  # not with a new key: it would have to prove it
+        crm, other = remaining_crms(crm, other) if kept else (crm, None)
+        info = merge_info(found["info"], {"crm": crm, "next": other})
+        connection.execute(_CHANGE, {"at_path": grant.path, "info": info})
+    if repaired and crm:  # it may have brought up the other one
+        connection.execute(_CHANGE, {"at_path": grant.path, "spec": {**found["spec"], "version": crm["version"]}})
+
+
+def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, outcome: Outcome) -> sa.RowMapping:
+    """Connections as an action that succeeded leaves them: by the row, not by what the action last heard."""
+    crm, other = found["info"].get("crm"), found["info"].get("next")
+    if outcome.result is not Result.SUCCEEDED or not (crm or other):
+        return found
+    if grant.action == "upgrade" and other and other["version"] == found["spec"].get("version"):
+        news = {"crm": other, "next": None}
+    elif grant.action == "rekey" and crm:  # whoever is there has to prove the new token
+        news = {"crm": {**crm, "connected": False}, "next": None}
+    else:
+        return found
+    connection.execute(_CHANGE, {"at_path": grant.path, "info": merge_info(found["info"], news)})
+    again = find(connection, grant.path)
+    assert again
+    return again
+
+
+def remaining_crms(crm: StoredCrm, other: StoredCrm) -> tuple[StoredCrm, StoredCrm]:
+    """Who serves, and who is to take over, when no upgrade decides it any more: whoever is there."""
+    if not other or not other.get("connected"):
+        return crm, None
+    return (crm, other) if crm and crm.get("connected") else (other, None)
+
+
+def _set_status(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
+    change = {"status": to.value, "changed_at": at, **({"error": why} if to is S.UPDATE_ERROR else {})}
+    connection.execute(_CHANGE, {"at_path": grant.path, **change})
+    told = history_line(grant.path, at, Actor.CONTROLLER, action, S.READY, to, grant.epoch, why)
+    connection.execute(LINES, told)
+
+
+HOOKS: dict[str, Hooks] = {
+    "cloudlet": Hooks(admit=admit_cloudlet, ended=cloudlet_ended),
+    "cluster": Hooks(admit=admit_instance),
+    "app": Hooks(admit=admit_instance),
+}

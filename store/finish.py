@@ -1,0 +1,227 @@
+"""finish: the end of an action is written and its locks are released, in one transaction, exactly once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import one_line
+from domain.invariants import IGNORED
+from domain.limits import FAILURES_SHOWN
+from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, TargetFailure
+from domain.paths import kind_of
+from domain.statetable import NONE, Actor, Ruling
+from store import waitqueue
+from store.grants import stored_grant
+from store.history import LINES, NO_ROW, history_line, merge_info
+from store.hooks import HOOKS, Hooks
+from store.land import land
+from store.queries import shown_status
+from store.recovery import restore_objects
+from store.schema import actions, locks, objects
+from store.steps import apply_step
+
+UNANSWERED = "no clear answer from the cloud before the action ended"
+LEFT = "the action ended and left it; back to what it was"
+UNKNOWN = (
+    "the store knows nothing of this action: it was restored from an older copy, or the record was removed; "
+    "nothing was written; look what the object is now, and ask again"
+)
+
+_ACTION = (
+    sa.select(actions)
+    .where(
+        actions.c.epoch == sa.bindparam("mine"),
+        actions.c.run == sa.bindparam("by"),
+        actions.c.path == sa.bindparam("at_path"),
+    )
+    .with_for_update()
+)
+_ENDED = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
+_UNLOCK = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("by"))
+
+# What the action wrote and did not bring to rest, or brought to rest with an error.
+_OPEN = (
+    sa.select(
+        *(objects.c.path, objects.c.status, objects.c.previous_status),
+        *(objects.c.target_action, objects.c.placement, objects.c.error),
+    )
+    .where(
+        (objects.c.path == sa.bindparam("at_path")) | (objects.c.parent == sa.bindparam("at_path")),
+        objects.c.epoch == sa.bindparam("mine"),
+        (objects.c.target_action != NONE) | (objects.c.error != ""),
+    )
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+_KEPT = (
+    sa.select(objects.c.status, objects.c.info)
+    .where(
+        objects.c.path == sa.bindparam("at_path"),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.target_action != NONE,
+    )
+    .with_for_update()
+)
+_ITSELF = sa.update(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.epoch == sa.bindparam("mine"),
+    objects.c.target_action != NONE,
+)
+
+_GONE = sa.delete(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.epoch == sa.bindparam("mine"),
+    objects.c.target_action != NONE,
+)
+
+
+def finish(connection: sa.Connection, ending: Ending) -> Outcome:
+    """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
+    mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
+    action = connection.execute(_ACTION, mine).mappings().one_or_none()
+    if action is None:
+        return _unknown(connection, ending)
+    if action["outcome"]:
+        return Outcome.model_validate(action["outcome"])
+    grant = stored_grant(action)
+    if ending.moves:
+        apply_step(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves), action)
+    failed = _land_the_rest(connection, grant, ending)
+    outcome = _outcome(grant, ending, failed)
+    shown = _end_object(connection, grant, ending, outcome)
+    rider = HOOKS.get(kind_of(grant.path), Hooks())
+    if rider.locks or registry.reaches_others(kind_of(grant.path)):
+        restore_objects(connection, action, ending.at, ending.message or LEFT)
+        shown = ""
+    outcome = outcome.model_copy(update={"status": shown or shown_status(connection, ending.path)})
+    if rider.ended:
+        rider.ended(connection, grant, outcome, ending.at)
+        outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
+    owner, run = registry.owner_of(ending.path, grant.action), action["run"]
+    followers = waitqueue.waiting_behind(connection, owner, run) if registry.meets_hidden(kind_of(ending.path)) else []
+    connection.execute(_UNLOCK, {"owner": owner, "by": run})
+    kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}
+    connection.execute(_ENDED, kept)
+    return outcome.model_copy(update={"followers": followers})
+
+
+def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
+    """Trying again cannot help: the run ends with a failure that says why."""
+    same = (NONE, NONE, ending.epoch)
+    told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same, f"{IGNORED}{UNKNOWN}")
+    connection.execute(LINES, told)
+    status = shown_status(connection, ending.path)
+    return Outcome(path=ending.path, action=ending.action, result=Result.FAILED, status=status, message=UNKNOWN)
+
+
+def _reason(result: Result, message: str) -> str:
+    """How it ended and why, in one line. A message that says how already is not told twice."""
+    if message == result or message.startswith(f"{result}; "):
+        return one_line(message)
+    return one_line(f"{result}: {message}" if message else result.value)
+
+
+def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[TargetFailure]:
+    """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
+    troubles: list[TargetFailure] = []
+    left: defaultdict[tuple[str, str], list[Landing]] = defaultdict(list)
+    for path, status, came_from, doing, place, error in connection.execute(_OPEN, _has_own_record(grant)):
+        if not place or not registry.is_target(kind_of(path)):
+            continue  # the group itself, or an object that is not landed: its action's end is its own
+        if not error:
+            status = _failure(path, doing, status, came_from)
+            error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED
+            left[place, doing].append(Landing(path, status, error=error))
+        troubles.append(TargetFailure(path=path, status=status, error=one_line(error, 200), at=ending.at))
+    for (place, doing), landings in left.items():
+        ends = {"first": landings[0].path, "last": landings[-1].path, "count": len(landings)}
+        land(connection, Chunk(epoch=grant.epoch, placement=place, action=doing, **ends), landings, ending.at)
+    return troubles
+
+
+def _failure(path: str, action: str, status: str, came_from: str) -> str:
+    rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
+    own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
+    return (own or rows)[0].failure(came_from)
+
+
+def _outcome(grant: Grant, ending: Ending, troubles: list[TargetFailure]) -> Outcome:
+    """Counted from the records, not from what the workflow remembers."""
+    failed = len(troubles) + ending.lost
+    result = ending.result
+    if grant.targets and result is not Result.CANCELLED and not ending.failed:
+        result = Result.SUCCEEDED if not failed else Result.PARTIAL if failed < grant.targets else Result.FAILED
+    return Outcome(
+        path=grant.path,
+        action=grant.action,
+        result=result,
+        status="",
+        done=grant.targets - failed,
+        failed=failed,
+        skipped=grant.skipped,
+        troubles=[*ending.troubles, *troubles][:FAILURES_SHOWN],
+        message=ending.message,
+    )
+
+
+def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> str:
+    """The object itself, if it was not one of the targets, goes where its row leads.
+
+    The history of a group tells what readers see then, which its own status does not; that is returned.
+    """
+    kind = registry.kind_at(grant.path)
+    if grant.action in kind.table.hidden:
+        _record_hidden_work(connection, grant, ending, outcome)
+        return ""
+    good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
+    kept = connection.execute(_KEPT, _has_own_record(grant)).one_or_none()
+    if kept is None:
+        return ""
+    to = grant.then if good else _failure(grant.path, grant.action, grant.during, grant.came_from)
+    reason = _reason(outcome.result, ending.message)
+    if ending.to and not _may_end(grant, kept.status, ending.to):
+        reason = one_line(f"{NO_ROW}: {ending.to}; {reason}")
+    elif ending.to:
+        to = ending.to
+    rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
+    told = _has_own_record(grant) | rest | {"status": to, "error": "" if good else reason}
+    if ending.info is not None:
+        told["info"] = merge_info(kept.info, ending.info)
+    if ending.spec is not None:
+        told["spec"] = ending.spec
+    connection.execute(*((_GONE, _has_own_record(grant)) if to == NONE else (_ITSELF, told)))
+    shown = shown_status(connection, grant.path) if kind.aggregate and to != NONE else ""
+    if shown not in ("", to):
+        reason = one_line(f"{reason}; {kind.table.label} is {shown}")
+    end = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, kept.status, to, grant.epoch, reason)
+    connection.execute(LINES, end)
+    return shown
+
+
+def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
+    """Hidden work moves nothing: it leaves what it found out, and a line in the history."""
+    which = objects.c.path == grant.path
+    kept = connection.execute(sa.select(objects.c.status, objects.c.info).where(which).with_for_update()).one_or_none()
+    if kept is None:
+        return
+    if ending.info is not None:
+        connection.execute(sa.update(objects).where(which).values(info=merge_info(kept.info, ending.info)))
+    reason = _reason(outcome.result, ending.message)
+    same = (kept.status, kept.status)
+    connection.execute(
+        LINES, history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason)
+    )
+
+
+def _may_end(grant: Grant, status: str, to: str) -> bool:
+    """May the action end elsewhere than its row says? As a row lands there, or as we may step there from here."""
+    table = registry.kind_at(grant.path).table
+    landing = table.landing_row(grant.action, grant.during, grant.came_from, to)
+    return landing is not None or table.step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
+
+
+def _has_own_record(grant: Grant) -> dict[str, object]:
+    return {"at_path": grant.path, "mine": grant.epoch}

@@ -1,0 +1,287 @@
+"""Everything that an admitted action writes at its beginning: status, epoch, history, locks, and its grant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.limits import CHUNK_VMS
+from domain.locks import Mode
+from domain.model import Chunk, Claim, Grant, Holder, NewObject
+from domain.paths import parent_of
+from domain.requests import spec_digest
+from domain.statetable import NONE, Actor, Row, Ruling
+from store.epochs import add_action
+from store.history import LINES, history_line, insert_lines_for, merge_info
+from store.hooks import Admitted
+from store.schema import locks, objects
+
+_OBJECTS = sa.insert(objects)
+_LOCKS = sa.insert(locks)
+
+_GONE = sa.delete(objects).where(
+    objects.c.path.in_(sa.bindparam("names", expanding=True)),
+    objects.c.status.in_(sa.bindparam("vacant", expanding=True)),
+)
+
+# Compare and set: only what is still in the status that was judged.
+_ITSELF = sa.update(objects).where(
+    objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from")
+)
+_MEMBERS = sa.update(objects).where(
+    objects.c.parent == sa.bindparam("which"),
+    objects.c.kind == sa.bindparam("member"),
+    objects.c.status == sa.bindparam("came_from"),
+    objects.c.epoch != sa.bindparam("mine"),  # not those that were just taken along out of another status
+)
+_MEMBER_LINES = insert_lines_for(
+    objects.c.parent == sa.bindparam("which"),
+    objects.c.epoch == sa.bindparam("mine"),
+    source=objects.c.previous_status,
+    to=objects.c.status,
+)
+
+
+def _counted_ranges() -> sa.Select[Any]:
+    """Members in some statuses, grouped by place and cut into ranges of paths: counted by the database."""
+    numbered = (
+        sa.select(
+            objects.c.placement,
+            objects.c.path,
+            sa.func.row_number().over(partition_by=objects.c.placement, order_by=objects.c.path).label("n"),
+        )
+        .where(
+            objects.c.parent == sa.bindparam("which"),
+            objects.c.kind == sa.bindparam("member"),
+            objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
+        )
+        .subquery()
+    )
+    part = (numbered.c.n - 1) // sa.literal_column(str(CHUNK_VMS), sa.Integer)
+    return (
+        sa.select(numbered.c.placement, sa.func.min(numbered.c.path), sa.func.max(numbered.c.path), sa.func.count())
+        .group_by(numbered.c.placement, part)
+        .order_by(numbered.c.placement, part)
+    )
+
+
+RANGES = _counted_ranges()
+
+
+@dataclass(frozen=True)
+class AdmissionPlan:
+    """What was decided: the object's own row, and the row for the members in each status that allows it."""
+
+    row: Row | None  # None: there is nothing to do
+    came_from: str
+    members: dict[str, Row]
+    skipped: dict[str, int]
+
+
+@dataclass(frozen=True)
+class GrantWriter:
+    """An admitted action, about to be written."""
+
+    connection: sa.Connection
+    claim: Claim
+    kind: registry.Kind
+    plan: AdmissionPlan
+    row: Row
+    extra: Admitted
+    behind: list[Holder]
+
+    def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
+        """A new object, and its members if it is a group."""
+        request, extra = self.claim.request, self.extra
+        born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
+        placed = [each for each in born if each.placement and registry.is_target(each.kind)]
+        chunks = [
+            (group[0].placement, group[0].path, group[-1].path, len(group))
+            for group in cut_into_chunks(placed, CHUNK_VMS)
+        ]
+        grant = self._grant(chunks)
+        spec = request.spec or {} if extra.spec is None else extra.spec
+        itself = new_row(NewObject(request.path, self.kind.name, extra.placement, spec))
+        self._insert([itself], self.row, grant.epoch, extra.info)
+        self._create_members(born, grant)
+        self._record(grant, many=bool(placed))
+        self._lock(want)
+        return grant
+
+    def change(self, found: sa.RowMapping, want: dict[str, Mode]) -> Grant:
+        """An object that is there, and those of its members that may go along."""
+        path, members, placement = self.claim.request.path, self.plan.members, found["placement"]
+        which = {"which": path, "member": self.kind.member}
+        ranges: Sequence[Any] = [(placement, path, path, 1)] if placement and registry.is_target(self.kind.name) else []
+        if members:
+            ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
+        grant = self._grant(ranges)
+        if self.row.hidden:  # it neither shows nor fences: others act on the object meanwhile, or wait to
+            self._record(grant, many=False)
+            self._lock(want)
+            return grant
+        changed = self.connection.execute(
+            _ITSELF,
+            {"which": path, "came_from": self.plan.came_from}
+            | self._changes(self.row, self.plan.came_from, grant.epoch)
+            | self._new_info(found),
+        )
+        if changed.rowcount != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
+            raise RuntimeError(f"{path} is not {self.plan.came_from} any more")
+        self._create_members(list(self.extra.births), grant)
+        if members:
+            self._take_members(which | {"mine": grant.epoch}, grant)
+        self._record(grant, many=bool(members))
+        self._lock(want)
+        return grant
+
+    def _take_members(self, which: dict[str, Any], grant: Grant) -> None:
+        """Every member that was judged goes along, or nothing is kept: the grant says how many there are."""
+        taken = 0
+        for status, row in self.plan.members.items():
+            changes = self._changes(row, status, grant.epoch)
+            taken += self.connection.execute(_MEMBERS, {**which, "came_from": status} | changes).rowcount
+        if taken != grant.targets:  # they were locked when they were judged: a bug
+            raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
+
+    def _grant(self, ranges: Sequence[Any]) -> Grant:
+        """The grant, kept with the action so that asking again gives it again; its epoch is the action's number."""
+        request = self.claim.request
+        grant = Grant(
+            epoch=0,
+            path=request.path,
+            action=request.action,
+            ruling=Ruling.GO,
+            came_from=self.plan.came_from,
+            during=self.plan.came_from if self.row.hidden else str(self.row.during),
+            then=self.row.success_status(self.plan.came_from),
+            chunks=[
+                Chunk(epoch=0, placement=place, action=request.action, first=first, last=last, count=count)
+                for place, first, last, count in ranges
+            ],
+            targets=sum(count for *_, count in ranges),
+            skipped=self.plan.skipped,
+            details=self.extra.details,
+            behind=self.behind,
+        )
+        kept = {
+            "run": self.claim.run,
+            "began_at": self.claim.at,
+            "started_at": self.claim.started,
+            "grant": grant.model_dump(mode="json"),
+            "spec_digest": self.claim.spec_digest or spec_digest(request),
+            **request.model_dump(exclude={"spec"}),
+        }
+        return with_epoch(grant, add_action(self.connection, kept), self.claim.run)
+
+    def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
+        return begin_values(row, came_from, epoch, self.claim.at)
+
+    def _new_info(self, found: sa.RowMapping) -> dict[str, Any]:
+        """What the family wants to be kept with the object from now on."""
+        news: dict[str, Any] = {}
+        if self.extra.info is not None:
+            news["info"] = merge_info(found["info"], self.extra.info)
+        if self.extra.spec is not None:
+            news["spec"] = self.extra.spec
+        return news
+
+    def _create_members(self, born: list[NewObject], grant: Grant) -> None:
+        """New objects together with this one, each as the table of its own kind says."""
+        by_kind: defaultdict[str, list[NewObject]] = defaultdict(list)
+        for each in born:
+            by_kind[each.kind].append(each)
+        for kind, some in by_kind.items():
+            row = registry.kind(kind).table.creation_row(grant.action)
+            assert row, f"no row lets {grant.action} bring a {kind} into being"
+            self._insert([new_row(each) for each in some], row, grant.epoch)
+            loose = [each for each in some if not (each.placement and registry.is_target(kind))]
+            if loose:
+                to = str(row.during or row.then)
+                made = partial(
+                    history_line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to
+                )
+                self.connection.execute(LINES, [made(path=each.path, epoch=grant.epoch) for each in loose])
+
+    def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
+        known = {"generation": epoch, **(info or {})}
+        fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
+        if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # what was there before lives on in the history
+            self.connection.execute(_GONE, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
+        self.connection.execute(_OBJECTS, [newborn | fresh for newborn in newborns])
+
+    def _record(self, grant: Grant, many: bool) -> None:
+        told = history_line(
+            grant.path, self.claim.at, Actor.USER, grant.action, grant.came_from, grant.during, grant.epoch
+        )
+        self.connection.execute(LINES, told)
+        if many:
+            which = {"which": grant.path, "mine": grant.epoch}
+            self.connection.execute(
+                _MEMBER_LINES,
+                which | {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action, "message": ""},
+            )
+
+    def _lock(self, want: dict[str, Mode]) -> None:
+        rest = {
+            "owner": registry.owner_of(self.claim.request.path, self.row.action),
+            "run": self.claim.run,
+            "since": self.claim.at,
+            "action": self.row.action,
+        }
+        self.connection.execute(_LOCKS, [{"path": path, "mode": mode.value} | rest for path, mode in want.items()])
+
+
+def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
+    """What an action writes to an object that it takes along by this row."""
+    under_way = row.during is not None
+    return {
+        "status": row.during if under_way else row.success_status(came_from),
+        "previous_status": came_from,
+        "target_action": row.action if under_way else NONE,
+        "target_status": row.expected(came_from) if under_way else NONE,
+        "epoch": epoch,
+        "changed_at": at,
+        "error": "",
+    }
+
+
+def stored_grant(action: sa.RowMapping) -> Grant:
+    """The grant that an action was given."""
+    return with_epoch(Grant.model_validate(action["grant"]), action["epoch"], action["run"])
+
+
+def with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
+    """The grant as it was kept, with the number that its action got and the run that it was given to."""
+    chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
+    return grant.model_copy(update={"epoch": epoch, "run": run, "chunks": chunks})
+
+
+def new_row(born: NewObject) -> dict[str, Any]:
+    """What is written of a new object, whatever brings it into being."""
+    return {
+        "path": born.path,
+        "kind": born.kind,
+        "parent": parent_of(born.path) or "",
+        "placement": born.placement,
+        "spec": born.spec,
+    }
+
+
+def cut_into_chunks(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
+    """Runs of objects in one place, none longer than `most`."""
+    group: list[NewObject] = []
+    for each in born:
+        if group and (each.placement != group[0].placement or len(group) == most):
+            yield group
+            group = []
+        group.append(each)
+    if group:
+        yield group

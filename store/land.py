@@ -1,0 +1,160 @@
+"""Targets of an action, read and landed in bulk."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import one_line
+from domain.model import Chunk, Landing, Target
+from domain.statetable import NONE, Actor
+from store.clock import written_at
+from store.history import LINES, NO_ROW, NOT_OURS, history_line, insert_lines_for
+from store.hooks import HOOKS, Hooks
+from store.schema import objects
+
+_TARGETS = (
+    sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
+    .where(
+        objects.c.path.between(sa.bindparam("first"), sa.bindparam("last")),
+        objects.c.kind == sa.bindparam("kind"),
+        objects.c.placement == sa.bindparam("place"),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.status.in_(sa.bindparam("transitional", expanding=True)),
+    )
+    .order_by(objects.c.path)
+)
+_NAMED = (objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.epoch == sa.bindparam("mine"))
+_OWNED = (
+    sa.select(objects.c.path, objects.c.status, objects.c.previous_status)
+    .where(*_NAMED)
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+_LOCKED = _OWNED.subquery()  # counted only after nobody else can change them
+_GROUPS = sa.select(_LOCKED.c.status, _LOCKED.c.previous_status, sa.func.count()).group_by(
+    _LOCKED.c.status, _LOCKED.c.previous_status
+)
+ALIKE = (  # targets of one action in one status
+    *_NAMED,
+    objects.c.status == sa.bindparam("now"),
+    objects.c.previous_status == sa.bindparam("came_from"),
+)
+_GROUP = sa.update(objects).where(*ALIKE)
+_GROUP_GONE = sa.delete(objects).where(*ALIKE)
+_GROUP_LINES = insert_lines_for(*ALIKE)
+_ONE = sa.update(objects).where(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
+
+
+def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
+    """The targets of the chunk that are still to be done: a retry finds only what is left."""
+    table = registry.kind_at(chunk.first).table
+    which = {
+        "first": chunk.first,
+        "last": chunk.last,
+        "kind": table.kind,
+        "place": chunk.placement,
+        "mine": chunk.epoch,
+        "transitional": table.transitional,
+    }
+    return [Target(*row) for row in connection.execute(_TARGETS, which)]
+
+
+def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+    """Write where targets came out. Compare and set: the epoch must be ours, and a row must lead there."""
+    at = written_at(connection, at)
+    plain: defaultdict[str, list[str]] = defaultdict(list)
+    telling: list[Landing] = []
+    for landing in landings:
+        if landing.error or landing.info is not None:
+            telling.append(landing)
+        else:
+            plain[landing.status].append(landing.path)
+    landed = sum(_land_alike(connection, chunk, to, names, at) for to, names in plain.items())
+    return landed + (_land_each(connection, chunk, telling, at) if telling else 0)
+
+
+def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[str], at: datetime) -> int:
+    """Targets that came out alike and tell nothing new: a few statements, however many they are."""
+    table = registry.kind_at(chunk.first).table
+    mine = {"names": names, "mine": chunk.epoch}
+    groups = connection.execute(_GROUPS, mine).all()
+    if sum(count for _, _, count in groups) < len(names):
+        owned = _lock_owned(connection, names, chunk.epoch)
+        _record_ignored(connection, chunk, [Landing(name, to) for name in names if name not in owned], at)
+    landed = 0
+    for status, came_from, count in groups:
+        if status not in table.transitional:
+            continue  # our own write, found again
+        here = mine | {"now": status, "came_from": came_from}
+        legal = table.may_land(chunk.action, status, came_from, to)
+        told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
+        connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
+        if not legal:
+            continue
+        if to == NONE and (gone := HOOKS.get(table.kind, Hooks()).gone):
+            gone(connection, here, at)
+        change = (_GROUP_GONE, here) if to == NONE else (_GROUP, here | {"status": to} | _at_rest(at))
+        changed = connection.execute(*change).rowcount
+        if changed != count:  # they were locked when they were counted: a bug
+            raise RuntimeError(f"{changed} of {count} targets land on {to}")
+        landed += count
+    return landed
+
+
+def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> int:
+    """Targets that each tell something of their own: one prepared statement for all of them."""
+    table = registry.kind_at(chunk.first).table
+    owned = _lock_owned(connection, [landing.path for landing in landings], chunk.epoch)
+    _record_ignored(connection, chunk, [landing for landing in landings if landing.path not in owned], at)
+    changes: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    for landing in landings:
+        status, came_from = owned.get(landing.path, (NONE, NONE))
+        if status not in table.transitional:
+            continue  # not ours, or our own write found again
+        legal = table.may_land(chunk.action, status, came_from, landing.status)
+        message = landing.error if legal else NO_ROW
+        lines.append(
+            history_line(landing.path, at, Actor.CLOUD, chunk.action, status, landing.status, chunk.epoch, message)
+        )
+        if legal:
+            changes.append({"name": landing.path, "status": landing.status, "error": one_line(landing.error)})
+            if landing.info is not None:
+                changes[-1]["info"] = landing.info
+    _update_each(connection, chunk.epoch, [change for change in changes if "info" in change], at)
+    _update_each(connection, chunk.epoch, [change for change in changes if "info" not in change], at)
+    if lines:
+        connection.execute(LINES, lines)
+    return len(changes)
+
+
+def _update_each(connection: sa.Connection, epoch: int, changes: list[dict[str, Any]], at: datetime) -> None:
+    if changes:
+        rest = _at_rest(at) | {"mine": epoch}
+        connection.execute(_ONE, [change | rest for change in changes])
+
+
+def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
+    """A write from an action that no longer owns the object changes nothing and is kept as ignored."""
+    lines = [
+        history_line(landing.path, at, Actor.CLOUD, chunk.action, NONE, landing.status, chunk.epoch, NOT_OURS)
+        for landing in landings
+    ]
+    if lines:
+        connection.execute(LINES, lines)
+
+
+def _at_rest(at: datetime) -> dict[str, Any]:
+    return {"target_action": NONE, "target_status": NONE, "changed_at": at}
+
+
+def _lock_owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
+    """Status and former status of those that this action still owns, locked until the transaction ends."""
+    rows = connection.execute(_OWNED, {"names": names, "mine": epoch})
+    return {path: (status, came_from) for path, status, came_from in rows}

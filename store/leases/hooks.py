@@ -1,0 +1,231 @@
+"""What the family adds to the kernel's transactions for leases and their events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.leases.dates import stamp
+from domain.leases.names import event_path, reservation_path
+from domain.leases.specs import EventFiring, LeaseChange, LeaseSpec, LeaseTerm, PhysicalHosts, changed_term, term
+from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
+from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
+from domain.paths import name_of, parent_of
+from domain.statetable import NONE, Row
+from store.hooks import Admitted, Hooks, MaybeRow
+from store.leases import booking, changes, hosts, parts
+from store.leases.capacity import held_by, locked, one_at_a_time
+from store.leases.parts import LeaseParts, next_due
+from store.leases.tables import bookings
+
+_BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
+_BOOKING = ("create", "update")  # the others are refused, if at all, before they write
+SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
+
+
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+    """May this happen, and what does it take? What a refused request had begun to take is given back."""
+    with connection.begin_nested() if row.action in _BOOKING else nullcontext():
+        return _ADMIT[row.action](connection, claim, spec, found)
+
+
+def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """An action on a lease has ended: its parts are checked, what is over is released, timers are set anew."""
+    lease = parts.lease_at(connection, grant.path)
+    if lease is None:
+        booking.release(connection, grant.path)
+        parts.set_timers(connection, grant.path, "", NONE, None)
+        return
+    now = parts.read(connection, grant.path)
+    status = parts.reconcile(connection, lease, now, at)
+    if grant.action == "start":
+        _remember_hosts(connection, grant.path)
+    if grant.action == "update":
+        changes.settle(connection, grant.path, grant.details, outcome.result is Result.SUCCEEDED)
+    if grant.action == "create" and status == LeaseStatus.ERROR:
+        booking.release(connection, grant.path)
+    over = [row["path"] for row in now.reservations if row["status"] == ReservationStatus.DELETED]
+    if over:
+        booking.release(connection, grant.path, over)
+    parts.set_timers(connection, grant.path, lease["spec"]["pool"], status, now)
+
+
+def admit_event(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+    """An event is announced when it is due, not when somebody feels like it."""
+    assert found
+    _on_time(cast(EventFiring, spec), name_of(found["path"]), found["spec"]["due"])
+    return Admitted()
+
+
+def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """After an event the timers of its lease are set anew."""
+    path = str(parent_of(grant.path))
+    lease = parts.lease_at(connection, path)
+    if lease is not None:
+        parts.set_timers(connection, path, lease["spec"]["pool"], lease["status"], parts.read(connection, path))
+
+
+def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+    assert isinstance(spec, LeaseSpec)
+    lease, limits = claim.request.path, booking.limits_of(connection)
+    dates = term(spec, claim.at, limits)
+    project = lease.split(":")[1]
+    _lock_project_and_pool(connection, project, spec.pool)
+    wanted = spec.wanted()
+    number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
+    booking.check_quota(connection, lease, dates, number_of_hosts, limits)
+    before = next_due(connection, spec.pool)
+    births = []
+    for number, each in enumerate(wanted, 1):
+        path = reservation_path(lease, number)
+        new = {"reservation": path, "lease": lease, "project": project, "pool": spec.pool}
+        booking.book(connection, new | {"token": f"{path}#{claim.run}"}, each, dates)
+        births.append(NewObject(path, "reservation", "", each.model_dump(mode="json")))
+    for name, due in _dues(dates).items():
+        births.append(NewObject(event_path(lease, name), "event", "", {"due": stamp(due)}))
+    connection.execute(parts.NEW_TIMERS, [_timer(lease, spec.pool, name, due) for name, due in _dues(dates).items()])
+    kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_dates_info(dates)}
+    return Admitted(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
+
+
+def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+    """Nothing that others see changes before the update has ended; what it needs is taken here."""
+    assert found
+    assert isinstance(spec, LeaseChange)
+    lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
+    named = {**found["spec"], **({"name": spec.name} if spec.name else {})}
+    if spec.only_name():
+        return Admitted(details={"pool": pool, "wake": False, "spec": named})
+    if found["status"] == LeaseStatus.TERMINATED:
+        raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
+    if wrong := now.why_refused("update", found["status"]):
+        return Admitted(details={"contradiction": wrong})
+    started = now.events[START]["status"] != EventStatus.UNDONE
+    limits = booking.limits_of(connection)
+    dates = changed_term(spec, now.term(), started, claim.at, limits)
+    _lock_project_and_pool(connection, lease.split(":")[1], pool)
+    before = next_due(connection, pool)
+    taken = changes.prepare(connection, lease, now, spec, dates, started)
+    booking.check_quota(connection, lease, dates, changes.hosts_of(connection, lease, taken["plans"]), limits)
+    to_come = (due for name, due in _dues(dates).items() if due > claim.at or (name == START and not started))
+    moves = [*changes.move_events(connection, now, _dues(dates), found), *taken.pop("moves")]
+    details = {
+        **_wake(pool, before, min(to_come, default=claim.at), claim.at),
+        **taken,
+        "spec": {**named, **_dates_info(dates)},
+        "moves": [move.model_dump(mode="json") for move in moves],
+    }
+    return Admitted(details=details)
+
+
+def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+    assert found
+    now = parts.read(connection, found["path"])
+    if wrong := now.wrong(found["status"]):
+        return Admitted(details={"contradiction": wrong})
+    _on_time(cast(EventFiring, spec), START, now.events[START]["spec"]["due"])
+    entering = Move(path=now.events[START]["path"], to=EventStatus.IN_PROGRESS, action="start")
+    return Admitted(details=_work(now), moves=[entering])
+
+
+def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+    """By the clock, or by a user before its time; also after a start or an end that failed."""
+    assert found
+    now = parts.read(connection, found["path"])
+    if wrong := now.why_refused("end", found["status"]):
+        return Admitted(details={"contradiction": wrong})
+    firing = cast(EventFiring, spec)
+    if firing.due:
+        _on_time(firing, END, now.events[END]["spec"]["due"])
+    moves = [Move(path=now.events[END]["path"], to=EventStatus.IN_PROGRESS, action="end")]
+    if now.events[START]["status"] != EventStatus.DONE:
+        told = "closed: the lease ends without having started well"
+        moves.append(Move(path=now.events[START]["path"], to=EventStatus.DONE, message=told))
+    never = [row for row in now.reservations if row["status"] == ReservationStatus.PENDING]
+    told = "its lease ends without having started; whatever it may hold is taken back"
+    moves += [Move(path=row["path"], to=ReservationStatus.ERROR, message=told) for row in never]
+    return Admitted(details=_work(now), moves=moves)
+
+
+def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+    """Whatever its parts are. What is booked and has no part any more is taken back too."""
+    assert found
+    work = _work(parts.read(connection, found["path"]))
+    known = {each["path"] for each in work["reservations"]}
+    lost = [row for row in locked(connection, found["path"]) if row["units"] and row["reservation"] not in known]
+    gone = {"status": ReservationStatus.ERROR, "resource_type": "physical:host"}
+    work["reservations"] += [{"path": row["reservation"], **gone} for row in lost]
+    return Admitted(details=work)
+
+
+_Admit = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow], Admitted]
+_ADMIT: dict[str, _Admit] = {"create": _create, "update": _update, "start": _start, "end": _end, "delete": _delete}
+
+
+def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
+    return {"event": event_path(lease, name), "lease": lease, "pool": pool, "name": name, "due": due}
+
+
+def _lock_project_and_pool(connection: sa.Connection, project: str, pool: str) -> None:
+    """Nobody else counts in this project or allocates in this pool until the transaction ends."""
+    one_at_a_time(connection, f"of project {project}")
+    one_at_a_time(connection, pool)
+
+
+def _dues(dates: LeaseTerm) -> dict[str, datetime]:
+    return {START: dates.start, BEFORE_END: dates.before_end, END: dates.end}
+
+
+def _dates_info(dates: LeaseTerm) -> dict[str, str]:
+    return {"start": stamp(dates.start), "end": stamp(dates.end), "before_end": stamp(dates.before_end)}
+
+
+def _wake(pool: str, before: datetime | None, earliest: datetime, at: datetime) -> dict[str, Any]:
+    """Must the clock be woken? Not if it will look before anything of ours is due anyway."""
+    first = min(before, earliest) if before else earliest
+    return {"pool": pool, "wake": before is None or earliest < before or first <= at + SOON}
+
+
+def _work(now: LeaseParts) -> dict[str, Any]:
+    """What has to be started, ended or taken back."""
+    told = [{"path": row["path"], "status": row["status"], **_kind(row["spec"])} for row in now.reservations]
+    return {"reservations": told, "events": {name: row["status"] for name, row in now.events.items()}}
+
+
+def _kind(spec: dict[str, Any]) -> dict[str, Any]:
+    names = ("resource_type", "mci", "spec", "on_end")
+    return {name: spec[name] for name in names if name in spec}
+
+
+def _on_time(firing: EventFiring, name: str, due: str) -> None:
+    if firing.due != due:
+        what = f"it was due at {firing.due}, and has been moved" if firing.due else "only the clock does that"
+        raise Refused(
+            Category.NOT_ALLOWED,
+            f"{name} comes at {due}: {what}",
+            "to have it earlier: starter lease update --start now",
+        )
+
+
+def _remember_hosts(connection: sa.Connection, lease: str) -> None:
+    """What a reservation began with, so that everybody can see whether it has changed since."""
+    locked(connection, lease)  # a host that fails just now comes before or after
+    began: defaultdict[str, list[str]] = defaultdict(list)
+    for row in held_by(connection, lease):
+        began[row["reservation"]].append(row["host"])
+    if began:
+        connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
+
+
+HOOKS: dict[str, Hooks] = {
+    "lease": Hooks(admit=admit, ended=ended),
+    "event": Hooks(admit=admit_event, ended=ended_event),
+    "host": Hooks(admit=hosts.admit, ended=hosts.ended),
+}

@@ -1,0 +1,179 @@
+"""Leases and the calendar of a pool as readers see them. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused
+from domain.leases.dates import parse, parse_stored
+from domain.leases.messages import (
+    CalendarQuery,
+    CalendarView,
+    EventView,
+    HostOccupancy,
+    LeaseView,
+    Occupancy,
+    ReservationView,
+)
+from domain.leases.tables import EVENTS, ReservationStatus
+from domain.paths import name_of
+from store.engine import Database
+from store.leases.capacity import HELD, LEAVING, RETURNING
+from store.leases.parts import next_due
+from store.leases.tables import allocations, bookings, hosts
+from store.queries import below
+from store.schema import objects
+
+WEEK = timedelta(days=7)
+
+
+class LeaseReads:
+    """What `starter lease show`, `list`, `events` and `calendar` ask for."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def lease(self, path: str) -> LeaseView:
+        found = await self.database.run(partial(_leases, which=objects.c.path == path, limit=1))
+        if not found:
+            raise Refused(Category.NOT_FOUND, f"there is no such lease: {path}", "starter lease list")
+        return found[0]
+
+    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]:
+        which = objects.c.path > after
+        if prefix:  # bounds on both sides, as `below` alone is two ranges: from one of them all leases would be read
+            first = which if after >= prefix else objects.c.path >= prefix
+            which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
+        return await self.database.run(partial(_leases, which=which, limit=limit))
+
+    async def stretches(self, prefix: str) -> list[HostOccupancy]:
+        """Everything that leases at or below a path have booked, host by host."""
+        return await self.database.run(partial(_stretches, prefix=prefix))
+
+    async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView:
+        return await self.database.run(partial(_calendar, query=query, now=now))
+
+
+def _leases(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
+    query = sa.select(objects).where(objects.c.kind == "lease", which).order_by(objects.c.path).limit(limit)
+    leases = connection.execute(query).mappings().all()
+    paths = [row["path"] for row in leases]
+    parts = _grouped(connection, sa.select(objects).where(objects.c.parent.in_(paths)), "parent")
+    booked = _grouped(connection, sa.select(bookings).where(bookings.c.lease.in_(paths)), "lease")
+    placed = _grouped(connection, sa.select(allocations).where(allocations.c.lease.in_(paths)), "reservation")
+    return [_view(row, parts[row["path"]], booked[row["path"]], placed) for row in leases]
+
+
+def _grouped(connection: sa.Connection, query: sa.Select[Any], by: str) -> defaultdict[str, list[sa.RowMapping]]:
+    found: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row[by]].append(row)
+    return found
+
+
+def _view(
+    lease: sa.RowMapping,
+    parts: Sequence[sa.RowMapping],
+    booked: Sequence[sa.RowMapping],
+    placed: dict[str, list[sa.RowMapping]],
+) -> LeaseView:
+    by_path = {row["reservation"]: row for row in booked}
+    ordered = sorted((row for row in parts if row["kind"] == "reservation"), key=lambda row: int(_number(row["path"])))
+    reservations = [_reservation(row, by_path.get(row["path"]), placed.get(row["path"], [])) for row in ordered]
+    events = {name_of(row["path"]): row for row in parts if row["kind"] == "event"}
+    return LeaseView(
+        path=lease["path"],
+        name=lease["spec"]["name"],
+        status=lease["status"],
+        pool=lease["spec"]["pool"],
+        start=parse_stored(lease["spec"]["start"]),
+        end=parse_stored(lease["spec"]["end"]),
+        degraded=any(each.missing_resources or each.resources_changed for each in reservations),
+        reservations=reservations,
+        events=[_event(name, events[name]) for name in EVENTS if name in events],
+        error=lease["error"],
+    )
+
+
+def _number(path: str) -> str:
+    return name_of(path).removeprefix("r")
+
+
+def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequence[sa.RowMapping]) -> ReservationView:
+    """The flags are not kept anywhere: they are what the allocations say now."""
+    spec = row["spec"]
+    units: dict[str, int] = {}
+    for each in (row for row in placed if row["phase"] in (HELD, LEAVING)):
+        units[name_of(each["host"])] = units.get(name_of(each["host"]), 0) + each["units"]
+    began = {name_of(host) for host in (booking["began_with"] or ())} if booking else set()
+    active = row["status"] == ReservationStatus.ACTIVE
+    return ReservationView(
+        id=name_of(row["path"]),
+        status=row["status"],
+        resource_type=spec["resource_type"],
+        min=spec.get("min", 1),
+        max=spec.get("max") or spec.get("min", 1),
+        hosts=dict(sorted(units.items())),
+        mci=spec.get("mci", ""),
+        missing_resources=bool(booking and _promised(placed) < booking["units"]),
+        resources_changed=active and bool(units.keys() - began),
+        error=row["error"],
+    )
+
+
+def _promised(placed: Sequence[sa.RowMapping]) -> int:
+    """During an update a booking covers what is and what will be."""
+    return sum(row["units"] for row in placed if row["phase"] != RETURNING)
+
+
+def _event(name: str, row: sa.RowMapping) -> EventView:
+    return EventView(name=name, status=row["status"], due=parse_stored(row["spec"]["due"]), error=row["error"])
+
+
+def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) -> CalendarView:
+    start = parse(query.start, now, "start") if query.start else _first(connection, query.pool, now)
+    end = parse(query.end, now, "end") if query.end else start + WEEK
+    if end <= start:
+        raise Refused(Category.INVALID, "the calendar ends before it starts", "write --end after --start")
+    known = sa.select(hosts.c.host, objects.c.status).join(objects, objects.c.path == hosts.c.host)
+    lines = connection.execute(known.where(hosts.c.pool == query.pool).order_by(hosts.c.host)).all()
+    shown = lines[: query.limit]
+    within = sa.select(allocations).where(
+        allocations.c.host.in_([host for host, _ in shown]), allocations.c.starts < end, allocations.c.ends > start
+    )
+    taken = _grouped(connection, within.order_by(allocations.c.starts, allocations.c.lease), "host")
+    return CalendarView(
+        pool=query.pool,
+        start=start,
+        end=end,
+        hosts=[
+            HostOccupancy(host=name_of(host), status=status, stretches=[_stretch(row) for row in taken[host]])
+            for host, status in shown
+        ],
+        left_out=len(lines) - len(shown),
+    )
+
+
+def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
+    query = sa.select(allocations)
+    query = query.where(below(allocations.c.lease, prefix)) if prefix else query
+    taken = _grouped(connection, query, "host")
+    return [
+        HostOccupancy(host=host, status="", stretches=[_stretch(row) for row in rows]) for host, rows in taken.items()
+    ]
+
+
+def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
+    """Now; or, if nothing happens for a long time, when the next thing happens."""
+    soon = next_due(connection, pool)
+    return max(now, soon) if soon and soon > now + WEEK else now
+
+
+def _stretch(row: sa.RowMapping) -> Occupancy:
+    return Occupancy(lease=row["lease"], start=row["starts"], end=row["ends"], units=row["units"], whole=row["whole"])

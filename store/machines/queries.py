@@ -1,0 +1,84 @@
+"""The recycle bin of machines and their neighbours: what is due, and when the next entry is.
+
+There is no table of it: an object in the bin has its number and its time in `info`, and an index finds them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+import sqlalchemy as sa
+
+from domain.machines import rules
+from domain.machines.messages import BinEntry, BinList, BinQuery
+from domain.machines.tables import IN_BIN
+from store.engine import Database
+from store.schema import IN_BIN as IN_INDEX
+from store.schema import fact, objects
+
+PAGE = 500  # entries that one look reads besides those that are put off
+
+_UNTIL = fact(objects.c.info, "until")
+_AT = sa.bindparam("at", type_=sa.String)
+# Not as a range of paths: SQLite would then read all of the tenant by its path instead of what is due by its time.
+_WITHIN = sa.bindparam("within", type_=sa.String)
+_OF_TENANT = (IN_INDEX, sa.func.substr(objects.c.path + ":", 1, sa.func.length(_WITHIN)) == _WITHIN)
+_DUE = (
+    sa.select(objects.c.path, objects.c.status, objects.c.info)
+    .where(*_OF_TENANT, _UNTIL <= _AT)
+    .order_by(_UNTIL, objects.c.path)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+_NEXT = sa.select(_UNTIL).where(*_OF_TENANT, _UNTIL > _AT).order_by(_UNTIL).limit(1)
+_OVER = (
+    sa.select(objects.c.path, _UNTIL)
+    .where(IN_INDEX, _UNTIL <= _AT, objects.c.status.in_(IN_BIN))
+    .order_by(_UNTIL, objects.c.path)
+)
+# In the order of the index: in that of the paths, SQLite would read everything that is not in the bin, too.
+_ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(_UNTIL, objects.c.path)
+
+
+class SqlBin:
+    """`domain.machines.messages.RecycleBin` on SQLite or PostgreSQL."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def due(self, query: BinQuery) -> BinList:
+        return await self._database.run(partial(due, query=query))
+
+    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
+        return await self._database.run(partial(overdue, prefix=prefix, before=before))
+
+    async def tenants(self) -> list[str]:
+        return await self._database.run(tenants)
+
+
+def due(connection: sa.Connection, query: BinQuery) -> BinList:
+    """Entries whose time is over, the longest over first; what lies in an entry that goes is left to go along."""
+    which = {"within": f"{query.tenant}:", "at": rules.stamp(query.at)}
+    rows = connection.execute(_DUE, which | {"most": PAGE + len(query.later)}).all()
+    going, found, waiting = list(query.busy), list[BinEntry](), False
+    for path, status, info in rows:
+        if path in query.later or any(path == each or path.startswith(f"{each}:") for each in going):
+            continue
+        if status not in IN_BIN or "bin" not in info:
+            waiting = True  # on its way into the bin
+        elif len(found) < query.limit:
+            going.append(path)
+            found.append(BinEntry(path=path, number=info["bin"]))
+    first = connection.execute(_NEXT, which).scalar_one_or_none()
+    return BinList(due=found, waiting=waiting, next=datetime.fromisoformat(first) if first else None)
+
+
+def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
+    """Entries at or below a path whose time was over before that moment."""
+    rows = connection.execute(_OVER, {"at": rules.stamp(before)})
+    return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
+
+
+def tenants(connection: sa.Connection) -> list[str]:
+    """Whoever has something in the bin, or on its way there."""
+    return sorted({rules.tenant_of(path) for path in connection.execute(_ALL).scalars()})

@@ -1,0 +1,203 @@
+"""What readers see. Nothing here writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import Category, Refused
+from domain.locks import HeldLock, Mode
+from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
+from domain.paths import check_path
+from domain.statetable import NONE
+from store.schema import actions, history, locks, objects
+
+MAX_MEMBERS = 20_000
+MAX_LINES = 1_000
+
+_STATUS = sa.select(objects.c.kind, objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
+_COUNTS = (
+    sa.select(objects.c.parent, objects.c.status, sa.func.count())
+    .where(objects.c.parent.in_(sa.bindparam("groups", expanding=True)))
+    .group_by(objects.c.parent, objects.c.status)
+)
+
+
+_OPEN = sa.select(actions.c.path).where(actions.c.epoch == sa.bindparam("number"), actions.c.ended_at.is_(None))
+_GROUPS = objects.alias("groups")
+_COUNTS_BELOW = (
+    sa.select(_GROUPS.c.path, objects.c.status, sa.func.count())
+    .join(
+        objects,
+        (objects.c.kind == sa.bindparam("counted"))
+        & (objects.c.path > _GROUPS.c.path + ":")
+        & (objects.c.path < _GROUPS.c.path + ";"),
+    )
+    .where(_GROUPS.c.path.in_(sa.bindparam("groups", expanding=True)))
+    .group_by(_GROUPS.c.path, objects.c.status)
+)
+
+
+def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
+    """One object, with its members if asked for."""
+    table = registry.kind_at(path).table
+    row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    if row is None:
+        hint = f"see what there is: starter list {table.kind}"
+        raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
+    view = _views(connection, [row])[0]
+    return view.model_copy(update={"members": _members(connection, path)}) if members else view
+
+
+_PLACES = (
+    sa.select(objects.c.placement, objects.c.status, sa.func.count())
+    .where(objects.c.parent == sa.bindparam("at_path"))
+    .group_by(objects.c.placement, objects.c.status)
+    .order_by(objects.c.placement, objects.c.status)
+)
+_TROUBLES = (
+    sa.select(objects.c.path, objects.c.status, objects.c.error, objects.c.changed_at.label("at"))
+    .where(objects.c.parent == sa.bindparam("at_path"), objects.c.error != "")
+    .order_by(objects.c.path)
+    .limit(sa.bindparam("most"))
+)
+
+
+def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
+    """A group with its members counted by place: two statements, however many there are."""
+    view = get(connection, path, members=False)
+    places: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for placement, status, number in connection.execute(_PLACES, {"at_path": path}):
+        places[placement][status] = number
+    wrong = connection.execute(_TROUBLES, {"at_path": path, "most": troubles}).mappings()
+    return TreeView(
+        object=view,
+        places=[PlaceView(placement=place, counts=counts) for place, counts in places.items()],
+        troubles=[TargetFailure(**row) for row in wrong],
+    )
+
+
+def outcome(connection: sa.Connection, run: str) -> Outcome:
+    """What became of the action of a run."""
+    found = connection.execute(sa.select(actions.c.outcome).where(actions.c.run == run)).scalar_one_or_none()
+    if found is None:
+        raise Refused(Category.NOT_FOUND, f"no action of run {run} has ended")
+    return Outcome.model_validate(found)
+
+
+def is_open(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Is the action of this number, at or above the path, still under way?"""
+    acted_on = connection.execute(_OPEN, {"number": epoch}).scalar_one_or_none()
+    return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
+
+
+_OF_KIND = (
+    sa.select(objects)
+    .where(objects.c.kind == sa.bindparam("kind"), objects.c.path > sa.bindparam("after"))
+    .order_by(objects.c.path)
+    .limit(sa.bindparam("most"))
+)
+_OF_KIND_BELOW = _OF_KIND.where(objects.c.path < sa.bindparam("end"))
+_ITSELF = sa.select(objects).where(
+    objects.c.path == sa.bindparam("at_path"),
+    objects.c.kind == sa.bindparam("kind"),
+    objects.c.path > sa.bindparam("after"),
+)
+
+
+def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:
+    """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
+    registry.kind(kind)
+    if after:
+        check_path(after)
+    if not prefix:
+        first = {"kind": kind, "after": after, "most": limit}
+        return _views(connection, connection.execute(_OF_KIND, first).mappings())
+    # Two ranges of one index, one after the other: as one condition with "or" it would be read from end to end.
+    check_path(prefix)
+    itself = connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}).mappings().all()
+    start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
+    return _views(connection, [*itself, *connection.execute(_OF_KIND_BELOW, start).mappings()][:limit])
+
+
+def read_history(connection: sa.Connection, path: str, limit: int) -> list[HistoryLine]:
+    """The last changes of one object, oldest first."""
+    told = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
+    query = (
+        sa.select(history, actions.c.path.label("workflow"), *told)
+        .outerjoin(actions, actions.c.epoch == history.c.epoch)
+        .where(history.c.path == check_path(path))
+        .order_by(history.c.seq.desc())
+        .limit(min(limit, MAX_LINES))
+    )
+    rows = connection.execute(query).mappings().all()
+    return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
+
+
+def holds(connection: sa.Connection, prefix: str) -> list[HeldLock]:
+    """Locks that are held at or below a path, or everywhere."""
+    query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
+    if prefix:
+        query = query.where(below(locks.c.path, prefix))
+    return [hold_of(row) for row in connection.execute(query).mappings()]
+
+
+def hold_of(row: sa.RowMapping) -> HeldLock:
+    """A line of the locks table."""
+    return HeldLock(row["path"], Mode(row["mode"]), row["owner"], row["run"], row["action"], row["since"])
+
+
+def shown_status(connection: sa.Connection, path: str) -> str:
+    """The status that readers see: computed from the members for a group."""
+    row = connection.execute(_STATUS, {"at_path": path}).one_or_none()
+    if row is None:
+        return NONE
+    kind, phase = row
+    aggregate = registry.kind(kind).aggregate
+    return aggregate(phase, _counts(connection, {path: kind}).get(path, {})) if aggregate else str(phase)
+
+
+def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+    """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
+    return (column == prefix) | inside(column, prefix)
+
+
+def inside(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
+    """Everything under the path, and not the path itself: one range, which an index can be read by."""
+    check_path(prefix)
+    return (column > f"{prefix}:") & (column < f"{prefix};")
+
+
+def _members(connection: sa.Connection, path: str) -> list[ObjectView]:
+    query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
+    return _views(connection, connection.execute(query.limit(MAX_MEMBERS)).mappings())
+
+
+def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[ObjectView]:
+    found = list(rows)
+    groups = {row["path"]: row["kind"] for row in found if registry.kind(row["kind"]).aggregate}
+    counts = _counts(connection, groups) if groups else {}
+    return [_view(row, counts.get(row["path"], {})) for row in found]
+
+
+def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Statuses of the parts of groups, given with their kinds: of their children, or of all that is below them."""
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    by_kind: defaultdict[str | None, list[str]] = defaultdict(list)
+    for path, kind in groups.items():
+        by_kind[registry.kind(kind).counts].append(path)
+    for counted, paths in by_kind.items():
+        which = {"groups": paths, **({"counted": counted} if counted else {})}
+        for group, status, number in connection.execute(_COUNTS_BELOW if counted else _COUNTS, which):
+            counts[group][status] = number
+    return counts
+
+
+def _view(row: sa.RowMapping, counts: dict[str, int]) -> ObjectView:
+    aggregate = registry.kind(row["kind"]).aggregate
+    shown = aggregate(row["status"], counts) if aggregate else row["status"]
+    plain = {name: row[name] for name in row if name not in ("parent", "status")}
+    return ObjectView.model_construct(status=shown, phase=row["status"], counts=counts, **plain)

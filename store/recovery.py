@@ -1,0 +1,103 @@
+"""What a dead action left behind is put right: its objects brought back, its locks released, its end recorded."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from domain import registry
+from domain.errors import one_line
+from domain.locks import Mode
+from domain.model import Outcome, Result
+from domain.paths import kind_of
+from domain.statetable import NONE, Actor
+from domain.wire import object_of
+from store.clock import written_at
+from store.grants import stored_grant
+from store.history import insert_lines_for
+from store.hooks import HOOKS
+from store.queries import below, shown_status
+from store.schema import actions, locks, objects
+
+_SOMETHING_LEFT = (
+    sa.select(objects.c.path)
+    .where(
+        (objects.c.path == sa.bindparam("at_path"))
+        | ((objects.c.path > sa.bindparam("first")) & (objects.c.path < sa.bindparam("last"))),
+        objects.c.epoch == sa.bindparam("mine"),
+        objects.c.target_action != NONE,
+    )
+    .limit(1)
+)
+_HELD = sa.select(locks.c.path).where(
+    locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
+)
+
+CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
+
+
+def abandon(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
+    """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
+    path, at = object_of(owner), written_at(connection, at)
+    dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
+    healed, message = 0, one_line(message)
+    for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
+        healed += restore_objects(connection, action, at, message)
+        outcome = Outcome(
+            path=path,
+            action=action["action"],
+            result=Result.FAILED,
+            status=shown_status(connection, path),
+            message=f"abandoned: {message}",
+        )
+        if (rider := HOOKS.get(kind_of(path))) and rider.ended:
+            rider.ended(connection, stored_grant(action), outcome, at)
+        connection.execute(
+            sa.update(actions)
+            .where(actions.c.epoch == action["epoch"])
+            .values(ended_at=at, outcome=outcome.model_dump(mode="json"))
+        )
+    connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == run))
+    return healed
+
+
+def restore_objects(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
+    """Objects that the dead action left under way go back to the status they came from."""
+    paths = [path for path in _locked(connection, action) if _has_leftovers(connection, path, action["epoch"])]
+    if not paths:
+        return 0
+    under = sa.or_(*(below(objects.c.path, path) for path in paths))
+    return restore_status(connection, under & (objects.c.epoch == action["epoch"]), at, message)
+
+
+def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
+    """Of these objects, those that are under way go back to the status they came from. Returns how many."""
+    mine = which & (objects.c.target_action != NONE)
+    alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
+    healed = 0
+    locked = sa.select(*alike).where(mine).order_by(objects.c.path).with_for_update().subquery()
+    for kind, status, came_from, doing in connection.execute(sa.select(locked).distinct()).all():
+        here = mine & sa.and_(
+            *(column == is_ for column, is_ in zip(alike, (kind, status, came_from, doing), strict=True))
+        )
+        to = registry.kind(kind).table.recovery_status(doing, came_from)
+        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
+        connection.execute(insert_lines_for(here), told)
+        back = {"status": to, "target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
+        change = sa.delete(objects).where(here) if to == NONE else sa.update(objects).where(here).values(**back)
+        healed += connection.execute(change).rowcount
+    return healed
+
+
+def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
+    """What the action could have touched is at and below the paths that it locked for itself."""
+    owner = registry.owner_of(action["path"], action["action"])
+    held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
+    return dict.fromkeys((action["path"], *held))
+
+
+def _has_leftovers(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Mostly it has not: asked by a statement that is built once, as building one costs more than running it."""
+    which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
+    return connection.execute(_SOMETHING_LEFT, which).first() is not None

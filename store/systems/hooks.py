@@ -1,0 +1,249 @@
+"""Systems in the inventory: admission, the new definition and the way back, and what backends say of services."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import BaseModel
+
+from domain.errors import Category, Refused
+from domain.model import ACTION_NAME, Claim, Grant, Move, NewObject, Outcome, Step, Stepped
+from domain.paths import ancestors, parent_of
+from domain.statetable import NONE, Actor, Row, Ruling
+from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
+from domain.systems.rules import (
+    FORMER,
+    ServiceFacts,
+    StoredPart,
+    check_fits,
+    observation,
+    observed,
+    only_rescaled,
+    replacement,
+    reversal,
+)
+from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, jobs_of, stored_spec
+from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, DeployStage, PartState
+from store.clock import written_at
+from store.engine import Database
+from store.history import LINES, history_line, insert_lines_for
+from store.hooks import Admitted, Hooks, MaybeRow
+from store.schema import PathText, metadata, objects
+from store.steps import apply_step
+
+numbers = sa.Table(
+    "system_numbers",
+    metadata,
+    sa.Column("system", PathText, primary_key=True),
+    sa.Column("action", sa.String, primary_key=True),
+    sa.Column("last", sa.BigInteger, nullable=False),
+)
+
+# Built once: building a statement costs more than running it.
+_COUNTED = (
+    sa.update(numbers)
+    .where(numbers.c.system == sa.bindparam("which"), numbers.c.action == sa.bindparam("what"))
+    .values(last=numbers.c.last + 1)
+    .returning(numbers.c.last)
+)
+_STATUS = sa.select(objects.c.status).where(objects.c.path == sa.bindparam("at_path"))
+_ONE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_PARTS = [objects.c[name] for name in ("path", "status", "previous_status", "target_action", "spec", "info", "epoch")]
+_ALL = sa.select(*_PARTS).where(objects.c.kind == PART.kind)
+_BELOW = sa.select(*_PARTS).where(
+    objects.c.kind == PART.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last")
+)
+# What a backend sees of parts at rest changes them without an action: who decides by them locks them, in one order.
+_JUDGED = _BELOW.order_by(objects.c.path).with_for_update()
+_OWN = _ONE.with_for_update()
+_SEEN = (
+    sa.select(objects.c.path, objects.c.status, objects.c.epoch)
+    .where(objects.c.path.in_(sa.bindparam("names", expanding=True)), objects.c.target_action == NONE)
+    .order_by(objects.c.path)
+    .with_for_update()
+)
+_OBSERVED = sa.update(objects).where(
+    objects.c.path == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"), objects.c.target_action == NONE
+)
+
+
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+    """What is asked for besides a legal status: a system to be in, a place in its tree, a definition that fits."""
+    request = claim.request
+    root = _root(request.path)
+    if isinstance(spec, SystemSpec):
+        connection.execute(sa.insert(numbers), [{"system": root, "action": each, "last": 0} for each in LETTERS])
+        return Admitted(details={"backend": spec.backend}, spec=spec.model_dump(mode="json"))
+    system = found if root == request.path else _alive(connection, root)
+    backend = str(system["spec"]["backend"]) if system else ""
+    details: dict[str, Any] = {"backend": backend}
+    if request.action not in LETTERS:
+        return Admitted(details=details)
+    known: dict[str, Any] = {}
+    if isinstance(spec, DeploySpec):
+        above = _stored_part(connection, parent_of(request.path))
+        check_fits(request.path, spec.definition, backend, above, request.path == root)
+        known = {"spec": stored_spec(spec.definition), "info": {FORMER: {"spec": found["spec"] if found else None}}}
+        if found and root == request.path:  # it keeps what it was made with; its parts have records of their own
+            made_with = {name: value for name, value in found["spec"].items() if name != "jobs"}
+            known["spec"] = made_with | jobs_of(known["spec"])
+    name = f"{LETTERS[request.action]}{_next_number(connection, root, request.action)}"
+    record = f"{request.path}::{request.action}:{name}"
+    told = {"by": request.requested_by, "reason": request.reason}
+    born = NewObject(record, request.action, "", told)
+    return Admitted(births=[born], details=details | {ACTION_NAME: name, "record": record}, **known)
+
+
+def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
+    """With a system go the records of its deploys and teardowns; their history stays."""
+    if grant.action == "delete" and outcome.status == NONE:
+        below = (objects.c.path > f"{grant.path}:") & (objects.c.path < f"{grant.path};")
+        records = below & objects.c.kind.in_(tuple(LETTERS))
+        told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "forget", "to": NONE, "message": "with its system"}
+        connection.execute(insert_lines_for(records), told)
+        connection.execute(sa.delete(objects).where(records))
+        connection.execute(sa.delete(numbers).where(numbers.c.system == grant.path))
+
+
+HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit, ended=ended))
+
+
+class SqlSystems:
+    """`domain.systems.ports.SystemStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def accept(self, acceptance: AcceptDeploy) -> Stepped:
+        return await self._database.run(partial(_accept, acceptance=acceptance))
+
+    async def accept_removal(self, reversal: RevertDeploy) -> Stepped:
+        return await self._database.run(partial(_accept_removal, asked=reversal))
+
+    async def revert(self, reversal: RevertDeploy) -> Stepped:
+        return await self._database.run(partial(_revert, asked=reversal))
+
+    async def touched(self, work: SystemWork) -> list[StoredPart]:
+        def read(connection: sa.Connection) -> list[StoredPart]:
+            rows = _tree(connection, work.path)
+            mine = [row for row in rows if row["epoch"] == work.epoch and row["target_action"] != NONE]
+            return [_part_from_row(row) for row in mine if row["status"] in PART.transitional]
+
+        return await self._database.run(read)
+
+    async def services(self, prefix: str) -> list[StoredPart]:
+        def read(connection: sa.Connection) -> list[StoredPart]:
+            rows = _tree(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
+            return [_part_from_row(row) for row in rows if is_service(row["spec"])]
+
+        return await self._database.run(read)
+
+    async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
+        return await self._database.run(partial(_observe, facts=facts, at=at)) if facts else 0
+
+
+def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
+    """The whole new definition and the record's acceptance: one step. Taken before: found made."""
+    work = acceptance.work
+    if _status(connection, work.record) not in (DeployStage.PENDING, NONE):
+        return Stepped(made=True)
+    own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
+    there = {row["path"]: _part_from_row(row) for row in _below(connection, work.path, _JUDGED)}
+    moves = replacement(work.path, Node.model_validate(acceptance.definition), there)
+    former = own["info"].get(FORMER, {}).get("spec")
+    if former and is_service(former) and is_service(own["spec"]) and only_rescaled(former, own["spec"]):
+        moves.append(Move(path=work.path, to=PartState.SCALING))
+    moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
+    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves))
+
+
+def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
+    work = asked.work
+    moves = [
+        Move(path=row["path"], to=PartState.DELETING, action="remove")
+        for row in _below(connection, work.path, _JUDGED)
+        if row["status"] != PartState.DELETING
+    ]
+    if work.record and _status(connection, work.record) == DeployStage.PENDING:
+        moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
+    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+
+
+def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
+    work = asked.work
+    own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
+    there = _below(connection, work.path, _JUDGED)
+    touched = [row for row in there if row["epoch"] == work.epoch and FORMER in row["info"]]
+    moves = reversal((_part_from_row(row), row["info"][FORMER]) for row in touched)
+    if former := own["info"].get(FORMER, {}).get("spec"):
+        moves.append(Move(path=work.path, to=own["status"], spec=former))
+    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+
+
+def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datetime) -> int:
+    """Compare and set, without an action: only what is at rest, and only by a row of the backend's."""
+    at = written_at(connection, at)
+    by_path = {each.path: each for each in facts}
+    changes: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    for path, status, epoch in connection.execute(_SEEN, {"names": list(by_path)}).all():
+        to = observed(status, by_path[path])
+        if to == status or PART.step(status, to, BACKEND).ruling is Ruling.REFUSED:
+            continue
+        move = observation(path, to, by_path[path])
+        fresh = {"status": to, "previous_status": status, "changed_at": at, "error": move.error}
+        changes.append({"which": path, "mine": epoch} | fresh)
+        lines.append(history_line(path, at, move.actor, "observe", status, to, epoch, move.error))
+    if changes:
+        connection.execute(_OBSERVED, changes)
+        connection.execute(LINES, lines)
+    return len(changes)
+
+
+def _root(path: str) -> str:
+    return next(iter(ancestors(path)), path)
+
+
+def _alive(connection: sa.Connection, root: str) -> sa.RowMapping:
+    """The system that a part is in, if it can be changed now."""
+    system = connection.execute(_ONE, {"at_path": root}).mappings().one_or_none()
+    if system is None:
+        raise Refused(Category.NOT_FOUND, f"there is no such System: {root}", "see what there is: starter system list")
+    if system["status"] != PartState.STABLE:
+        told = f"deploy is not allowed for System under {system['status']}"
+        raise Refused(Category.NOT_ALLOWED, told, f"{root} is {system['status']}; allowed now: delete")
+    return system
+
+
+def _stored_part(connection: sa.Connection, path: str | None) -> StoredPart | None:
+    row = connection.execute(_ONE, {"at_path": path}).mappings().one_or_none() if path else None
+    return _part_from_row(row) if row else None
+
+
+def _next_number(connection: sa.Connection, system: str, action: str) -> int:
+    """Numbers count up for each system. Two deploys side by side never get the same one."""
+    return int(connection.execute(_COUNTED, {"which": system, "what": action}).scalar_one())
+
+
+def _status(connection: sa.Connection, path: str) -> str:
+    found = connection.execute(_STATUS, {"at_path": path}).scalar_one_or_none()
+    return str(found or NONE)
+
+
+def _below(connection: sa.Connection, path: str, query: sa.Select[Any] = _BELOW) -> Sequence[sa.RowMapping]:
+    return connection.execute(query, {"first": f"{path}:", "last": f"{path};"}).mappings().all()
+
+
+def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
+    """The part itself and everything below it. A system is not one of its parts."""
+    own = connection.execute(_ONE, {"at_path": path}).mappings().all()
+    return [*(row for row in own if row["kind"] == PART.kind), *_below(connection, path)]
+
+
+def _part_from_row(row: sa.RowMapping) -> StoredPart:
+    under_way = row["target_action"] != NONE
+    return StoredPart(row["path"], row["status"], row["spec"], row["previous_status"], under_way)

@@ -1,0 +1,85 @@
+"""Where tests of actions take place: a Temporal server, a database, and a worker for every queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
+
+from client.connection import connect_temporal
+from workers import embedded
+from workers.families import WORKFLOWS
+from workers.plugin import plugin
+from workers.service import Service
+from workers.settings import Settings
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class ActionStack:
+    """One server, one stack. Workflows run in the sandbox, where a forbidden call is an error."""
+
+    home: Path
+    server: embedded.EmbeddedServer
+    client: Client
+    stack: Service
+
+
+@asynccontextmanager
+async def opened(home: Path, **settings: str) -> AsyncIterator[ActionStack]:
+    server = await embedded.start(home)
+    client = await connect_temporal(home, plugin(sandbox=True))
+    quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 2, "patience": 5}
+    # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
+    # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
+    quick["heal_interval"] = 86_400
+    stack = Service(client, Settings.model_validate({"home": home, "sandbox": True, **quick, **settings}))
+    stack.prepare()
+    async with stack.serve():
+        yield ActionStack(home, server, client, stack)
+    await stack.close()
+    await _everything_replays(client)
+    await server.stop()
+    await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
+
+
+async def _everything_replays(client: Client) -> None:
+    """Whatever the session's tests did: its histories replay on the code that made them, one of each shape."""
+    replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
+    histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
+    async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
+        failures = [result.replay_failure async for result in results if result.replay_failure]
+    assert not failures, failures[:3]
+
+
+async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
+    """Without those whose events are the same, step by step, as another's: they would say the same."""
+    seen: set[tuple[object, ...]] = set()
+    async for history in histories:
+        kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+        called = (event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events)
+        shape = (kind, *zip((event.event_type for event in history.events), called, strict=True))
+        if shape not in seen:
+            seen.add(shape)
+            yield history
+
+
+def fresh_database(postgres_url: str) -> str:
+    """An empty database in the session's PostgreSQL. It is not in UTC, as a server of the world may not be."""
+    name, url = f"db_{next(_numbers)}", sa.make_url(postgres_url)
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET timezone TO 'Asia/Seoul'")
+    return url.set(database=name).render_as_string(hide_password=False)

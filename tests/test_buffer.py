@@ -1,0 +1,85 @@
+"""Landings are written in groups, and none of them is lost, whatever ends the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
+
+import pytest
+
+from activities.buffer import FULL, ResultBuffer
+from domain.errors import StoreUnavailable
+from domain.model import Chunk, Landing
+from domain.ports import Inventory
+from tests.patience import PATIENCE
+
+CHUNK = Chunk(epoch=1, placement="aws/r", action="suspend", first="a", last="z", count=9)
+
+
+class Pages:
+    """An inventory that remembers what was written together, slowly or not at all."""
+
+    def __init__(self, away: bool = False) -> None:
+        self.groups: list[list[str]] = []
+        self.away = away
+
+    async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+        await asyncio.sleep(0)
+        if self.away:
+            raise StoreUnavailable("away")
+        self.groups.append([landing.path for landing in landings])
+        return len(landings)
+
+
+def logbook(pages: Pages) -> ResultBuffer:
+    return ResultBuffer(cast(Inventory, pages), CHUNK)
+
+
+async def test_what_comes_together_is_written_together() -> None:
+    pages = Pages()
+    async with logbook(pages) as book:
+        for n in range(FULL + 1):
+            book.add(Landing(str(n), "Suspended", error="" if n else "no"))
+    assert [len(group) for group in pages.groups] == [FULL, 1]
+    assert (book.tally.done, book.tally.failed) == (FULL, 1)
+
+
+async def test_what_waits_is_written_after_a_moment_and_not_only_at_the_end() -> None:
+    pages = Pages()
+    async with logbook(pages) as book, asyncio.timeout(PATIENCE):
+        book.add(Landing("one", "Suspended"))
+        while not pages.groups:
+            await asyncio.sleep(0.01)
+        book.add(Landing("two", "Suspended"))
+    assert pages.groups == [["one"], ["two"]]
+
+
+async def test_a_cancelled_work_has_its_landings_written() -> None:
+    pages, added = Pages(), asyncio.Event()
+
+    async def work() -> None:
+        async with logbook(pages) as book:
+            book.add(Landing("one", "Suspended"))
+            added.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await added.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert pages.groups == [["one"]]
+
+
+@pytest.mark.parametrize("also", [None, ValueError("the work's own")])
+async def test_a_store_that_is_away_is_the_error_unless_there_is_one_already(also: Exception | None) -> None:
+    async def work() -> None:
+        async with logbook(Pages(away=True)) as book:
+            book.add(Landing("one", "Suspended"))
+            if also:
+                raise also
+
+    with pytest.raises(type(also) if also else StoreUnavailable):
+        await work()

@@ -1,0 +1,56 @@
+"""A message with too many or too few arguments stops nothing: it is dropped or refused, and the action goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio import workflow
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from domain.wire import ACTIONS_QUEUE, ADMIT, PASSED, PREEMPT
+from tests.user import User
+from workers.families import WORKFLOWS
+from workers.service import Service
+from workflows.guard import UNFIT
+
+
+@pytest.mark.parametrize("args", [[], [{}, {}], [1, 2, 3]])
+async def test_an_action_goes_on_after_messages_that_no_handler_can_take(
+    user: User, client: Client, args: list[Any]
+) -> None:
+    ticket = await user.admitted(user.mci(), "create", spec=user.groups(option="hold"))
+    await user.until_status(user.mci(), "Prepared")
+    handle = client.get_workflow_handle(user.mci())
+    await handle.signal(PASSED, args=args)
+    for update in (ADMIT, PREEMPT):
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await handle.execute_update(update, args=args)
+        assert isinstance(caught.value.cause, ApplicationError)
+    await handle.signal("continue", {})
+    assert (await user.asking.outcome(ticket.path, ticket.run)).status.startswith("Running")
+    events = (await handle.fetch_history()).to_json()
+    assert "EVENT_TYPE_WORKFLOW_TASK_FAILED" not in events
+
+
+@pytest.mark.parametrize("args", [[], [{}, 2]])
+@pytest.mark.parametrize("kind", WORKFLOWS)
+async def test_a_workflow_that_is_started_with_too_much_or_too_little_fails_instead_of_waiting_for_ever(
+    ns: str, client: Client, stack: Service, kind: type, args: list[Any]
+) -> None:
+    definition = workflow._Definition.must_from_class(kind)
+    name, heard = str(definition.name), next(iter(definition.signals), PASSED)
+    with pytest.raises(WorkflowFailureError) as caught:
+        async with asyncio.timeout(60):
+            await client.execute_workflow(
+                name,
+                args=args,
+                id=f"{ns}-unfit",
+                task_queue=ACTIONS_QUEUE,
+                start_signal=str(heard),
+                start_signal_args=[{}],
+            )
+    assert isinstance(caught.value.cause, ApplicationError)
+    assert (caught.value.cause.type, caught.value.cause.message[:29]) == (UNFIT, "not started as it should be: ")

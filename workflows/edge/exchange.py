@@ -1,0 +1,172 @@
+"""One object's talk with its CRM: the request, every answer by the table, silence, reconnection, and the undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from domain import registry
+    from domain.edge.facts import InstanceTerms
+    from domain.edge.interpret import CrmInterpreter, Effect, Resolution, resolve
+    from domain.edge.messages import (
+        CrmAddress,
+        CrmProgress,
+        CrmRequest,
+        CrmResponse,
+        CrmVerb,
+        Reconnected,
+        digest,
+    )
+    from domain.edge.tables import ERROR_OF, CrmActor, S
+    from domain.errors import one_line
+    from domain.model import Grant, Move
+    from domain.statetable import NONE, Actor
+    from workflows.calls import move
+    from workflows.edge import calls
+    from workflows.edge.inbox import CrmInbox
+
+_REQUESTED = (S.CREATE_REQUESTED, S.UPDATE_REQUESTED, S.DELETE_REQUESTED)
+_REFUSES = {CrmVerb.DELETE: S.DELETE_ERROR, CrmVerb.CREATE: S.CREATE_ERROR}  # the CRM cannot put it back
+
+
+class CrmFailed(Exception):
+    """The CRM said no, or nothing. `to` is the error status, `actor` who says so; missing: it has no such object."""
+
+    def __init__(self, why: str, to: str, actor: str, missing: bool = False) -> None:
+        super().__init__(why)
+        self.to, self.actor, self.missing = to, actor, missing
+
+
+class CrmExchange:
+    """About one object of an action. `status` is where the object is, as far as the action has moved it."""
+
+    def __init__(
+        self, mail: CrmInbox, grant: Grant, path: str, status: str, terms: InstanceTerms, address: CrmAddress
+    ) -> None:
+        self.path, self.status = path, status
+        self.address = mail.newest(address)
+        self._mail, self._grant, self._terms = mail, grant, terms
+        self._table = registry.kind_at(path).table
+        self._progress: CrmProgress | None = None
+        self._order: CrmRequest | None = None
+        self._heard = workflow.now()
+        self._asked = False
+        self.on_progress: Callable[[str, CrmProgress | None], None] = lambda _status, _progress: None
+
+    async def request_and_wait(self, verb: CrmVerb, patience: float) -> CrmResponse:
+        """Ask for it and see it through. Returns the CRM's last word; raises CrmFailed."""
+        cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
+        await self._send(verb, self._terms.spec)
+        while True:
+            said = await self._next(patience, cap)
+            if isinstance(said, Reconnected):
+                heard = await self._on_reconnect(said)
+            else:
+                heard = said if isinstance(said, CrmResponse) else None
+            if heard and await self._apply_message(heard):
+                return heard
+
+    async def undo(self, verb: CrmVerb, wanted: str) -> str:
+        """Tell the CRM to put things back, and wait a while for its word that it has. Returns what is not sure."""
+        try:
+            if await self._undo(verb, wanted):
+                return ""
+        except FailureError as error:
+            why = error.cause.message if isinstance(error.cause, FailureError) else error.message
+            return one_line(f"the CRM could not be told to clean up: {why}")
+        return f"the CRM did not confirm within {self._terms.patience.cleanup:g} s that it cleaned up"
+
+    async def _undo(self, verb: CrmVerb, wanted: str) -> bool:
+        until = workflow.now() + timedelta(seconds=self._terms.patience.cleanup)
+        await self._send(verb, self._terms.before, undo=True)
+        while (said := await self._mail.read(self.path, until, "the CRM cleans up")) is not None:
+            if isinstance(said, Reconnected):
+                self.address = said.address
+                there = said.reported.get(self.path)
+                if (there.status if there else NONE) == wanted:
+                    return True
+                await self._send_again()
+            elif isinstance(said, CrmResponse):
+                if said.notify_id == self.address.notify_id and said.status in (wanted, _REFUSES.get(verb)):
+                    return said.status == wanted
+                await self._mail.ignore(self.path, said.state, f"cleaning up, under {self.status}")
+        return False
+
+    async def _apply_message(self, said: CrmResponse) -> bool:
+        """Do what the table says to this message. True: it was the last word."""
+        heard = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).hear(said)
+        if said.notify_id == self.address.notify_id:
+            self._heard, self._asked = workflow.now(), False
+        if heard.effect is Effect.IGNORED:
+            await self._mail.ignore(self.path, said.state, heard.why)
+        elif heard.effect is Effect.ERROR:
+            raise CrmFailed(said.reason() or f"the CRM says {said.state} and no more", heard.to, CrmActor.CRM)
+        elif heard.effect is not Effect.ENDS:
+            await self._advance(heard.to, said)
+        return heard.effect is Effect.ENDS
+
+    async def _advance(self, to: str, said: CrmResponse) -> None:
+        self.status, self._progress = to, said.progress or self._progress
+        told = said.progress.told() if said.progress else ""
+        news = {"progress": said.progress.model_dump()} if said.progress else None
+        await move(self._grant, [Move(path=self.path, to=to, actor=CrmActor.CRM, message=told, info=news)])
+        self.on_progress(to, said.progress)
+
+    async def _next(self, patience: float, cap: datetime) -> object:
+        """The next message. Silence is judged: an error, or a question to the CRM."""
+        while True:
+            wait = self._terms.patience.answer if self._asked else patience
+            until = min(self._heard + timedelta(seconds=wait), cap)
+            said = await self._mail.read(self.path, until)
+            if said is not None:
+                return said
+            await self._on_silence(wait, cap)
+
+    async def _on_silence(self, waited: float, cap: datetime) -> None:
+        if workflow.now() >= cap:
+            raise self._silence_error(f"the CRM did not finish within {self._terms.patience.cap:g} s")
+        if self.status in _REQUESTED:
+            raise self._silence_error(f"the CRM did not answer within {waited:g} s")
+        if self._asked:
+            raise self._silence_error(
+                f"the CRM fell silent under {self.status}, and does not say whether it still works"
+            )
+        self._asked, self._heard = True, workflow.now()
+        await calls.send(self.address, self._request(CrmVerb.REPORT))
+
+    def _silence_error(self, why: str) -> CrmFailed:
+        return CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER)
+
+    async def _on_reconnect(self, news: Reconnected) -> CrmResponse | None:
+        """The CRM has connected again: is it still at it, is it done, or does it not know of the request?"""
+        self.address, self._heard, self._asked = news.address, workflow.now(), False
+        there = news.reported.get(self.path)
+        found = resolve(self.status, there, digest(self._terms.spec))
+        if found is Resolution.RESEND:
+            await self._send_again()
+        if found is Resolution.LOST:
+            why = "the CRM has connected again and does not have it any more"
+            raise CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER, missing=True)
+        if found is not Resolution.HEAR:
+            return None
+        return CrmResponse(state=there.state if there else "NotPresent", notify_id=self.address.notify_id)
+
+    async def _send(self, verb: CrmVerb, spec: dict[str, object], undo: bool = False) -> None:
+        self._order = self._request(verb).model_copy(update={"spec": spec, "undo": undo})
+        self._heard = workflow.now()
+        await calls.send(self.address, self._order)
+
+    async def _send_again(self) -> None:
+        """The same order, as another attempt, to the CRM that is there now."""
+        assert self._order
+        again = {"attempt": self._order.attempt + 1, **self.address.connection()}
+        self._order = self._order.model_copy(update=again)
+        await calls.send(self.address, self._order)
+
+    def _request(self, verb: CrmVerb) -> CrmRequest:
+        to = self.address.connection()
+        return CrmRequest(path=self.path, verb=verb, epoch=self._grant.epoch, reply_to=self._grant.path, **to)

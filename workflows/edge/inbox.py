@@ -1,0 +1,203 @@
+"""What every action of the edge hears: a CRM's answers and news of its connection, sorted by the object.
+
+Signals only put messages into the mail; they are judged one after the other by who reads it. What nobody is going to
+read is kept in the history as ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.signatures import why_unproven
+    from domain.edge import messages as wire
+    from domain.edge.floods import REPEATS
+    from domain.edge.messages import (
+        ConnectionLost,
+        CrmAddress,
+        CrmResponse,
+        IgnoredMessage,
+        Letter,
+        Reconnected,
+        parse_message,
+    )
+    from domain.edge.proofs import statement
+    from domain.errors import one_line
+    from domain.model import Model
+    from workflows.action import Action
+    from workflows.edge import calls
+
+CrmNews = CrmResponse | Reconnected | ConnectionLost
+
+MOST_IGNORED = 50  # messages of one action that are kept as ignored; a flood is counted, not written down
+OVER = "the action has ended"
+UNHEARD = "Unheard"
+
+
+_NEWS: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_LOST: ConnectionLost}
+
+
+class CrmInbox(Action):
+    """An action that a CRM can write to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mail: dict[str, deque[CrmNews]] = {}
+        self._latest: CrmAddress | None = None
+        self._ignored = 0
+        self._over = False
+        self._key = ""  # with one, answers have to be proven
+        self._epoch = 0
+        self._unasked = False  # may a CRM speak without being asked?
+        self._handed_in: dict[str, datetime] = {}  # what was let in besides signals, and when
+
+    @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
+    async def crm_response(self, raw: Any = None) -> None:
+        said = parse_message(CrmResponse, raw)
+        own = workflow.info().workflow_id
+        if isinstance(said, str):
+            await self.ignore(own, "?", said)
+            return
+        path = said.path or own
+        if path != own and not path.startswith(f"{own}:"):
+            await self.ignore(own, said.state, f"it is about {path}, which this action does not change")
+        elif self._over or self._ended:
+            await self.on_late_answer(path, said)
+        else:
+            self.inbox(path).append(said)
+
+    @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
+    async def reconnected(self, told: Reconnected) -> None:
+        news = await self._is_confirmed(told) if self._key else told
+        if news is None:
+            return
+        self._latest = news.address
+        for path in {workflow.info().workflow_id: None, **self._mail}:
+            self.inbox(path).append(news)
+
+    @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
+    def connection_lost(self, news: ConnectionLost) -> None:
+        self.inbox(workflow.info().workflow_id).append(news)
+
+    @workflow.update(name=wire.HEAR, description="A message of the link, when this run may hear no more signals.")
+    async def hear(self, letter: Letter) -> None:
+        self._handed_in[_said(letter)] = workflow.now()
+        if letter.signal == wire.CRM_RESPONSE:
+            await self.crm_response(letter.message)
+        elif letter.signal == wire.RECONNECTED:
+            await self.reconnected(Reconnected.model_validate(letter.message))
+        else:
+            self.connection_lost(ConnectionLost.model_validate(letter.message))
+
+    @hear.validator
+    def _may_hear(self, letter: Letter) -> None:
+        """Temporal counts only what is let in: of a flood that is one of each kind now and then."""
+        if why := self._unheard(letter):
+            raise ApplicationError(why, type=UNHEARD, non_retryable=True)
+
+    def _unheard(self, letter: Letter) -> str:
+        """Why a letter is not let in; empty if it is."""
+        if self._over or self._ended:
+            return OVER
+        last = self._handed_in.get(_said(letter))
+        if last and (workflow.now() - last).total_seconds() < REPEATS:
+            return f"it was said within the last {REPEATS:g} s"
+        if letter.signal == wire.CRM_RESPONSE:
+            said = parse_message(CrmResponse, letter.message)
+            return said if isinstance(said, str) else self._doubt(said.path or workflow.info().workflow_id, said)
+        if letter.signal not in _NEWS:
+            return f"no action hears {letter.signal[:40]!a}"
+        try:
+            _NEWS[letter.signal].model_validate(letter.message)
+        except ValidationError as error:
+            return one_line(f"not understood: {error}")
+        return ""
+
+    async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
+        """From now on answers have to be proven, and be about this action. What came before is looked at once more."""
+        if not key:
+            return
+        self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
+        for path, box in list(self._mail.items()):
+            early = list(box)
+            box.clear()
+            for news in early:
+                true = await self._is_confirmed(news) if isinstance(news, Reconnected) else news
+                if true is not None:
+                    self._latest = true.address if isinstance(true, Reconnected) else self._latest
+                    self.inbox(path).append(true)
+
+    async def _is_confirmed(self, told: Reconnected) -> Reconnected | None:
+        """Whoever can signal can say that a CRM is back: the inventory knows."""
+        own = workflow.info().workflow_id
+        news = await calls.rejoined(own, told)
+        if news is None:
+            await self.ignore(own, "?", f"there is no connection with notify-id {told.address.notify_id}")
+        return news
+
+    def _doubt(self, path: str, said: CrmResponse) -> str:
+        """Why an answer is not believed: it is not signed by the token's owner, or it belongs to another action."""
+        if not self._key:
+            return ""
+        if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, said.raw), said.proof):
+            return why
+        if said.epoch == self._epoch or (self._unasked and not said.epoch):
+            return ""
+        return f"it answers the request with epoch {said.epoch}, not {self._epoch}"
+
+    def newest(self, granted: CrmAddress) -> CrmAddress:
+        """The CRM that is connected now, if that has changed since the action was granted."""
+        return self._latest or granted
+
+    def inbox(self, path: str) -> deque[CrmNews]:
+        """The mail about one object."""
+        return self._mail.setdefault(path, deque())
+
+    async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
+        """The next message about an object, or None when the time is up."""
+        box = self.inbox(path)
+        while True:
+            if not box and (left := until - workflow.now()) > timedelta(0):
+                try:
+                    await workflow.wait_condition(lambda: bool(box), timeout=left, timeout_summary=what)
+                except TimeoutError:
+                    return None
+            news = box.popleft() if box else None
+            why = self._doubt(path, news) if isinstance(news, CrmResponse) else ""
+            if not why:
+                return news
+            assert isinstance(news, CrmResponse)
+            await self.ignore(path, news.state, why)
+
+    async def ignore(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
+        """Keep a message that changes nothing, unless too many were kept already."""
+        self._ignored += 1
+        if self._ignored <= MOST_IGNORED:
+            last = "; further ones are not kept" if self._ignored == MOST_IGNORED else ""
+            await calls.ignore(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
+
+    async def on_late_answer(self, path: str, said: CrmResponse) -> None:
+        """An answer that came when nobody reads any more."""
+        await self.ignore(path, said.state, OVER)
+
+    async def close_inbox(self) -> None:
+        """Nobody reads any more: what is there, and what still comes, came too late."""
+        self._over = True
+        for path, box in self._mail.items():
+            while box:
+                late = box.popleft()
+                if isinstance(late, CrmResponse):
+                    await self.ignore(path, late.state, OVER)
+
+
+def _said(letter: Letter) -> str:
+    """What a letter comes to: of whom, and what; progress is another way to say the same."""
+    about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
+    return letter.signal + json.dumps(about, sort_keys=True, default=str)

@@ -1,0 +1,69 @@
+"""How these workflows reach the places where VMs are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.mci.places import PlaceActivities
+    from domain import wire
+    from domain.errors import join_first, one_line
+    from domain.mci.messages import PROBLEMS_SHOWN, Findings, PlaceNeeds, PlaceVisit
+    from domain.model import Grant
+    from workflows.calls import run_remote
+
+T = TypeVar("T")
+PlaceOrder = TypeVar("PlaceOrder")
+
+PREPARE_PATIENCE = timedelta(hours=1)
+VALIDATE_PATIENCE = timedelta(seconds=8)  # somebody waits for the answer to a request
+
+
+async def on_cloud(
+    activity: Callable[[Any, PlaceOrder], Awaitable[T]],
+    order: PlaceOrder,
+    place: str,
+    what: str,
+    patience: timedelta = PREPARE_PATIENCE,
+) -> T:
+    """Run an activity on the queue of a place's cloud."""
+    queue = wire.cloud_queue(wire.split_placement(place)[0])
+    return await run_remote(activity, order, patience, f"{what} {place}", queue)
+
+
+async def in_all_places(
+    activity: Callable[[Any, PlaceVisit], Awaitable[Findings]], grant: Grant, wanted: Sequence[PlaceNeeds], what: str
+) -> list[Findings]:
+    """All places side by side. One that fails does not hold the others, and nothing is in flight afterwards."""
+    visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=each) for each in wanted]
+    ends = await asyncio.gather(
+        *(on_cloud(activity, visit, visit.wants.place, what) for visit in visits), return_exceptions=True
+    )
+    for end in ends:
+        if isinstance(end, BaseException) and is_cancelled_exception(end):
+            raise end
+    return [
+        end if isinstance(end, Findings) else Findings(problems=[f"{visit.wants.place}: {one_line(str(end))}"])
+        for visit, end in zip(visits, ends, strict=True)
+    ]
+
+
+async def validate_place(each: PlaceNeeds) -> Findings:
+    """Does the cloud of a place offer what is wanted there? If it does not answer in time, that is not clear."""
+    try:
+        return await on_cloud(PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return Findings(problems=[str(error)], clear=False)
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """The first problems as one text, and how many more there are."""
+    return join_first(problems, PROBLEMS_SHOWN)

@@ -1,0 +1,58 @@
+"""What an action says of itself: in its outcome, in the failure it closes with, and in the Web UI."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, FailureError
+
+with workflow.unsafe.imports_passed_through():
+    from domain import wire
+    from domain.errors import one_line
+    from domain.model import Done, Grant, Outcome, Progress, Result
+
+
+def with_reason(done: Done, why: str) -> Done:
+    """What the work leaves, with the reason for its end before its own message."""
+    return done.model_copy(update={"message": one_line(f"{why}; {done.message}" if done.message else why)})
+
+
+def quarters(seen: Progress) -> int:
+    """How many quarters of the targets are done or have failed."""
+    return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
+
+
+def providers(grant: Grant) -> list[str]:
+    """The clouds that the action reaches."""
+    return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
+
+
+def nothing_to_do(grant: Grant) -> Outcome:
+    """The outcome of an action whose object is already as wanted."""
+    return Outcome(
+        path=grant.path,
+        action=grant.action,
+        result=Result.ALREADY,
+        status=grant.then,
+        skipped=grant.skipped,
+        message="nothing to do",
+    )
+
+
+def reason_of(error: BaseException) -> str:
+    """Why the work failed, without the names of classes."""
+    found = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return one_line(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
+
+
+def failure_of(outcome: Outcome) -> str:
+    """The message of the failure that a run closes with: object, action, first reason."""
+    first = outcome.troubles[0] if outcome.troubles else None
+    reason = f"{first.path}: {first.error}" if first else outcome.message
+    return f"{outcome.action} of {outcome.path} failed: {reason}"
+
+
+def progress_markdown(seen: Progress) -> str:
+    """Progress as Markdown, for the Web UI."""
+    step = f"- now: {seen.step}\n" if seen.step else ""
+    counted = f"- done: **{seen.done}** of {seen.targets}\n- failed: **{seen.failed}**\n" if seen.targets else ""
+    return f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n{step}{counted}"

@@ -1,0 +1,186 @@
+"""Systems: creating them, deploying into them, tearing them down, deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, TimeoutError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.systems.backend import BackendActivities, SystemWrites
+    from domain.model import Done, Grant, Move, Outcome, Request, Stepped
+    from domain.paths import kind_of
+    from domain.statetable import NONE
+    from domain.systems import TearDownSpec
+    from domain.systems import ports as wire
+    from domain.systems.ports import AcceptDeploy, RevertDeploy, RollOutResult, SystemWork, backend_queue
+    from domain.systems.specs import DeploySpec as DeploySpec
+    from domain.systems.tables import PART, DeployStage, PartState
+    from workflows import calls
+    from workflows.action import Action, Failed
+
+PREPARE_PATIENCE = timedelta(minutes=5)
+SETTLE_PATIENCE = timedelta(minutes=10)
+RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5))
+
+T = TypeVar("T")
+OnBackend = Callable[[Any, SystemWork], Awaitable[T]]
+
+
+class _OnSystem(Action):
+    """Actions whose work is done by a backend."""
+
+    async def on_backend(self, activity: OnBackend[T], work: SystemWork, patience: timedelta, summary: str) -> T:
+        """Run an activity on the backend's queue."""
+        return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend), RETRY)
+
+    async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
+        """A write to the inventory. One that is not made means that the action has lost its system."""
+        stepped = await calls.run_local(activity, what)
+        if not stepped.made:
+            raise Failed("; ".join(stepped.refusals[:3]))
+
+
+def work_of(grant: Grant, undo: bool = False) -> SystemWork:
+    """A granted action as its activities are told of it; `undo` is its way back."""
+    details = grant.details
+    backend, record = str(details["backend"]), str(details.get("record", ""))
+    born = grant.came_from == NONE
+    return SystemWork(path=grant.path, epoch=grant.epoch, backend=backend, record=record, undo=undo, born=born)
+
+
+def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
+    """The record of the deploy or the teardown comes to its end."""
+    record = work_of(grant).record
+    return [Move(path=record, to=stage, message=message, error=message)] if record else []
+
+
+@workflow.defn(name=wire.CREATE_SYSTEM)
+class CreateSystem(_OnSystem):
+    """Make a system: its backend makes what it needs before the first service."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        await self.on_backend(BackendActivities.prepare_system, work_of(grant), PREPARE_PATIENCE, "prepare the system")
+        return Done()
+
+
+@workflow.defn(name=wire.DEPLOY_PART)
+class DeployPart(_OnSystem):
+    """Replace the definition of exactly one subtree, and wait until its services are stable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given_up = False
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        spec, work = DeploySpec.model_validate(request.spec), work_of(grant)
+        name = str(grant.details["name"])
+        asked = AcceptDeploy(work=work, definition=(request.spec or {})["definition"], at=workflow.now())
+        await self.write(SystemWrites.accept_deploy, asked)
+        self.show(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
+        rolled = await self._roll_out(work, spec.deadline)
+        if rolled.ok:
+            told = f"{name}: {rolled.services} services rolled out"
+            return Done(message=told, moves=_reached(grant, DeployStage.SUCCEEDED))
+        raise Failed(f"{name}: {rolled.reason}", await self._give_up(spec, grant, rolled.reason, spec.rollback))
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """Cut off: the way back if it was asked for, unless somebody takes over who will not need it."""
+        if self._given_up:
+            return Done()
+        spec = DeploySpec.model_validate(request.spec)
+        return await self._give_up(spec, grant, "cut off", spec.rollback and self._successor is None)
+
+    async def _give_up(self, spec: DeploySpec, grant: Grant, reason: str, rollback: bool) -> Done:
+        """The former definition put back, or everything left as it is and called what it is."""
+        self._given_up = True
+        moves = _reached(grant, DeployStage.FAILED, reason)
+        if rollback and await self._roll_back(grant, spec.deadline):
+            to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
+            return Done(message="rolled back to the former definition", to=to, moves=moves)
+        self.show(step="finding out what became of the services")
+        left = await self.on_backend(
+            BackendActivities.settle_parts, work_of(grant, rollback), SETTLE_PATIENCE, "what became of the services?"
+        )
+        return Done(message="could not be rolled back" if rollback else "", to=left.own, moves=moves)
+
+    async def _roll_back(self, grant: Grant, deadline: float) -> bool:
+        self.show(step="putting the former definition back")
+        await self.write(SystemWrites.revert_deploy, RevertDeploy(work=work_of(grant), at=workflow.now()))
+        return (await self._roll_out(work_of(grant, undo=True), deadline)).ok
+
+    async def _roll_out(self, work: SystemWork, deadline: float) -> RollOutResult:
+        """The deadline is a timer of the server's: it passes whether or not a worker is there to notice."""
+        summary = "put the former definition back" if work.undo else "roll out"
+        try:
+            return await self.on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
+        except ActivityError as error:
+            if not isinstance(error.cause, TimeoutError):
+                raise
+            seen = await self.on_backend(BackendActivities.assess_parts, work, SETTLE_PATIENCE, "which are not stable?")
+            return RollOutResult(ok=False, reason=f"not stable within {deadline:g} s: {seen.reason}")
+
+
+class _Removal(_OnSystem):
+    """Everything below the system goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settled = False
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        spec, work = TearDownSpec.model_validate(request.spec or {}), work_of(grant)
+        await self.write(SystemWrites.accept_removal, RevertDeploy(work=work, at=workflow.now()))
+        self.show(step="waiting until every service is gone")
+        try:
+            rolled = await self.on_backend(
+                BackendActivities.remove_parts, work, timedelta(seconds=spec.deadline), "stop and remove every service"
+            )
+        except ActivityError as error:
+            if not isinstance(error.cause, TimeoutError):
+                raise
+            left = await self._settle_removal(grant)
+            reason = f"not gone within {spec.deadline:g} s: {left.reason}"
+            raise Failed(reason, Done(moves=_reached(grant, DeployStage.FAILED, reason))) from error
+        return Done(message=f"{rolled.services} services removed", moves=_reached(grant, DeployStage.SUCCEEDED))
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        """Cut off: what is left is called what it is, unless somebody takes over who will remove it."""
+        left = RollOutResult(ok=True) if self._settled or self._successor else await self._settle_removal(grant)
+        reason = f"cut off before every service was gone{f': {left.reason}' if left.reason else ''}"
+        return Done(moves=_reached(grant, DeployStage.FAILED, reason))
+
+    async def _settle_removal(self, grant: Grant) -> RollOutResult:
+        self._settled = True
+        self.show(step="finding out what is left")
+        return await self.on_backend(BackendActivities.settle_removal, work_of(grant), SETTLE_PATIENCE, "what is left?")
+
+
+@workflow.defn(name=wire.TEAR_DOWN_SYSTEM)
+class TearDownSystem(_Removal):
+    """Stop and remove every service; the system stays, and can be deployed to again."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
+
+
+@workflow.defn(name=wire.DELETE_SYSTEM)
+class DeleteSystem(_Removal):
+    """Tear the system down and forget it. It takes over from whatever runs there."""
+
+    @workflow.run
+    async def run(self, request: Request) -> Outcome:
+        return await self.carry_out(request)
