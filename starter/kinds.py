@@ -68,8 +68,8 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
         /,
         *,
         file: SpecFile,
-        options: Options = Options(),
-        **given: Any,  # noqa: B008
+        options: Options = Options(),  # noqa: B008
+        **given: Any,
     ) -> Exit:
         return await act_with_spec(target, file=file, options=options, **given)
 
