@@ -41,6 +41,7 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
+    handler.addFilter(lambda _record: not _replaying())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
@@ -61,9 +62,9 @@ def error_in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) ->
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """The path, the run and the attempt that a line is about."""
+    if _replaying():
+        raise structlog.DropEvent
     if workflow.in_workflow():
-        if workflow.unsafe.is_replaying_history_events():
-            raise structlog.DropEvent
         info = workflow.info()
         event.update(path=info.workflow_id, run=info.run_id, workflow=info.workflow_type)
         if "action" not in event and (action := info.typed_search_attributes.get(_ACTION)):
@@ -72,6 +73,11 @@ def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
         task = activity.info()
         event.update(path=task.workflow_id, run=task.workflow_run_id, activity=task.activity_type, attempt=task.attempt)
     return event
+
+
+def _replaying() -> bool:
+    """A replayed workflow logged its lines when it ran first. The handler asks too: no formatter can drop a record."""
+    return workflow.in_workflow() and workflow.unsafe.is_replaying_history_events()
 
 
 class ActionInLogs(Interceptor):

@@ -24,6 +24,7 @@ from store.schema import actions, objects
 
 _ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _RECORD = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
+_INSERT = sa.insert(objects)
 _CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 # A sweep removes late VMs that are on record as unanswered: this one has a record again.
 _ANSWERED = sa.delete(unanswered).where(
@@ -60,14 +61,14 @@ def adopt(connection: sa.Connection, adoption: Adoption) -> str:
     check(connection, vm, cloud_id, order.place)
     known = {"cloud_id": cloud_id, "address": adoption.seen.address}
     if record is None:
-        _bear(connection, adoption, vm, status, known)
+        _create_record(connection, adoption, vm, status, known)
     else:
-        _give(connection, adoption, record, status, known)
+        _update_record(connection, adoption, record, status, known)
     connection.execute(_ANSWERED, {"at_place": order.place, "at_path": vm})
     return str(status)
 
 
-def _give(
+def _update_record(
     connection: sa.Connection, adoption: Adoption, record: sa.RowMapping, status: VmStatus, known: dict[str, str]
 ) -> None:
     """The record that is there, by the row for what a cloud says of a VM at rest."""
@@ -83,7 +84,9 @@ def _give(
     )
 
 
-def _bear(connection: sa.Connection, adoption: Adoption, vm: str, status: VmStatus, known: dict[str, str]) -> None:
+def _create_record(
+    connection: sa.Connection, adoption: Adoption, vm: str, status: VmStatus, known: dict[str, str]
+) -> None:
     """A record anew, by the rows of a growing MCI and of what a cloud says: ordered as its subgroup is today."""
     at, epoch, place = adoption.at, adoption.order.epoch, adoption.order.place
     mci, group = _group(connection, vm, place, "")
@@ -95,7 +98,7 @@ def _bear(connection: sa.Connection, adoption: Adoption, vm: str, status: VmStat
         new_row(born) | begin_values(row, NONE, epoch, at) | {"created_at": at, "info": {"generation": epoch, **known}}
     )
     rest = {"status": status, "target_action": NONE, "target_status": NONE}
-    connection.execute(sa.insert(objects), [fresh | rest])
+    connection.execute(_INSERT, [fresh | rest])
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
     lines = [
         history_line(vm, at, row.actor, row.action, NONE, row.during, epoch, told),
