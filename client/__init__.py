@@ -1,4 +1,4 @@
-"""The Python SDK: connect to Temporal, ask for actions, wait, cancel, read. Workers and the CLI build on it."""
+"""The Python SDK: connect to Temporal, request actions, wait for them, cancel them, read. The CLI builds on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ActionClient", "ClientSettings", "Ticket", "connect"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads Temporal's SDK with the first use: it takes most of a second, which `starter --help` does without."""
+    """Import on first use: Temporal's SDK takes most of a second to load, and `starter --help` does not need it."""
     if name not in __all__:
         raise AttributeError(f"module 'client' has no attribute {name!r}")
     from client.actions import ActionClient

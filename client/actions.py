@@ -1,4 +1,4 @@
-"""The client of Ratchet: ask for an action, wait for its outcome, cancel it, read. Everything goes through Temporal."""
+"""`ActionClient`: request an action, wait for its outcome, cancel it, read. Every call goes through Temporal."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from domain.model import Admission, Outcome, Progress, Query, Request, Result
 
 __all__ = ["ActionClient", "Ticket"]
 
-GLIMPSE_SECONDS = 5  # an action that runs answers at once, if somebody is there to answer
+GLIMPSE_SECONDS = 5  # a running action answers at once if a worker serves it
 
 
 class ActionClient(ActionStarter):
-    """What a program can ask of Ratchet, over one connection to Temporal."""
+    """Everything that a program can request of Ratchet, over one connection to Temporal."""
 
     def __init__(self, client: Client, ui: str = "") -> None:
         super().__init__(client)
         self.ui = ui
 
     def link(self, path: str, run: str) -> str:
-        """The action in the Web UI; empty if nobody knows where that is."""
+        """URL of the action in the Web UI; empty if the Web UI's address is not known."""
         if not (self.ui and run):
             return ""
         return f"{self.ui}/namespaces/{self.client.namespace}/workflows/{path}/{run}/history"
@@ -63,7 +63,7 @@ class ActionClient(ActionStarter):
             return Ticket(request.path, "", Admission(refusal=refusal))
 
     async def check(self, request: Request) -> Admission:
-        """What ask would be answered now. Nothing is changed."""
+        """Dry run: the answer that `ask` would get now. Changes nothing."""
         registry.parse_spec(request)
         newest = await self.newest(workflow_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not registry.takes_over(request):
@@ -71,7 +71,7 @@ class ActionClient(ActionStarter):
         return await self.read(wire.READ_CHECK, request, Admission, seconds=ADMISSION_SECONDS)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
-        """Wait for the end of an action, also if its run is reset. Failed and cancelled actions have outcomes too."""
+        """Wait for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
         handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(path, run_id=run, result_type=Outcome)
         try:
             return await handle.result(follow_runs=False)
@@ -84,7 +84,7 @@ class ActionClient(ActionStarter):
         return cut_off if cut_off.action else await self._kept(handle, cut_off)
 
     async def _kept(self, handle: WorkflowHandle[object, Outcome], cut_off: Outcome) -> Outcome:
-        """A run that was cut off closes without an outcome; if it could still finish, the inventory has one."""
+        """Read the outcome of a run that was cut off: Temporal has none, the inventory has one if the run finished."""
         described = await handle.describe()
         try:
             return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
@@ -93,26 +93,26 @@ class ActionClient(ActionStarter):
             return cut_off.model_copy(update={"status": view.status, "action": action_of(described)})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
-        """How far a running action is."""
+        """Query a running action for its progress."""
         seen: Progress = await self.client.get_workflow_handle(path, run_id=run).query(
             wire.PROGRESS, result_type=Progress, rpc_timeout=timedelta(seconds=GLIMPSE_SECONDS)
         )
         return seen
 
     async def glimpse(self, path: str, run: str | None = None) -> Progress | None:
-        """How far it is; None if it cannot be asked, as when its worker is frozen or its task fails. Asked twice."""
+        """`progress`, tried twice; None if the action does not answer, such as while its worker is frozen."""
         for _ in range(2):
             with suppress(RPCError, TemporalError):
                 return await self.progress(path, run)
         return None
 
     async def step(self, path: str) -> str:
-        """What a running action does right now, in its own words; nothing if it cannot be asked."""
+        """The current step of a running action, in its own words; empty if it does not answer."""
         seen = await self.glimpse(path)
         return seen.step if seen else ""
 
     async def heal(self, order: Sweep) -> HealReport:
-        """A sweep of self-healing, now. One that runs already is not joined: it was told something else."""
+        """Run a sweep of self-healing now. It does not join a running sweep, whose orders may differ."""
         await self.someone_polls(wire.ACTIONS_QUEUE)
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
@@ -130,7 +130,7 @@ class ActionClient(ActionStarter):
         await self.client.get_workflow_handle(path).cancel()
 
     async def _busy(self, request: Request) -> Ticket:
-        """Somebody's action runs on this very object: ours from an earlier try, one to preempt, or a conflict."""
+        """The object has a running action: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.newest(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             return await self.ticket(request, running.run_id)

@@ -1,4 +1,4 @@
-"""Start an action and wait until it is admitted or refused. A start whose answer got lost is found by its mark."""
+"""Start an action and wait until it is admitted or refused. A mark in the memo finds a start whose answer got lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ADMISSION_SECONDS = 15
 
 
 class ActionStarter(WorkerQueries):
-    """Starts actions; what takes over from a running one builds on it as well."""
+    """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
     async def newest(self, path: str) -> WorkflowExecutionDescription | None:
         """The newest action on a path, running or not; None if there never was one."""
@@ -44,7 +44,7 @@ class ActionStarter(WorkerQueries):
             raise
 
     async def start(self, request: Request) -> Ticket:
-        """Start the action, and wait until it is admitted or refused. Raises if another one runs on the object."""
+        """Start the action and wait until it is admitted or refused. Raises if the object has a running action."""
         mark = uuid.uuid4().hex
         operation = with_start(request, mark)
         try:
@@ -69,15 +69,15 @@ class ActionStarter(WorkerQueries):
         return Ticket(workflow_id(request), run, admission)
 
     async def _ask_again(self, request: Request, mark: str) -> Ticket:
-        """Our action was started, but the question that came with it got lost. If it has ended, its outcome tells."""
+        """Send the admission update again: the start succeeded, but the update that came with it got lost."""
         newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
-        if (await newest.memo()).get(MARK) != mark:  # ours is over, and somebody else's has begun since
+        if (await newest.memo()).get(MARK) != mark:  # ours has ended, and another action has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
             raise Unanswered(why, f"starter history {request.path}")
         return await self.ticket(request, newest.run_id, _question(mark))
 
     async def ticket(self, request: Request, run: str, question: str = "") -> Ticket:
-        """Whether the action of a run was let in. Temporal takes no question while its last task is overdue."""
+        """Ask a run whether it was admitted. Temporal accepts no update while the run's last task is overdue."""
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         question = question or update_id(wire.ADMIT, request)
         clock = asyncio.get_running_loop().time
@@ -90,7 +90,7 @@ class ActionStarter(WorkerQueries):
                 raise _unanswered(request) from error
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND or said(error, USED_UP):
-                    return Ticket(workflow_id(request), run, Admission())  # it is over, or has long been let in
+                    return Ticket(workflow_id(request), run, Admission())  # it has ended, or was admitted long ago
                 if not said(error, OVERDUE):
                     raise
                 if clock() > deadline:
@@ -98,18 +98,18 @@ class ActionStarter(WorkerQueries):
             await asyncio.sleep(0.2)
 
     async def conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
-        """409, naming the winner. An action with a name of its own is called by it: only the inventory knows that."""
+        """The 409 that names the running action. Only the inventory knows the name of an action that has its own."""
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
-            with suppress(Unanswered, NoWorker):  # it is refused all the same, by what Temporal knows
-                told = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
-                if told.refusal and told.refusal.holders:  # else it is about to begin, or has just ended
-                    return told.refusal
+            with suppress(Unanswered, NoWorker):  # then the refusal says what Temporal knows
+                admission = await self.read(wire.READ_CHECK, request.model_copy(update={"force": False}), Admission)
+                if admission.refusal and admission.refusal.holders:  # none: the action is about to begin, or has ended
+                    return admission.refusal
         return conflict(request, running)
 
 
 def _question(mark: str) -> str:
-    """The ID of the update that comes with a start: of this start alone, so that it is judged anew each time."""
+    """The update ID of one start. Each start has its own, so that each is judged anew."""
     return f"{wire.ADMIT}-{mark}"
 
 

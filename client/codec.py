@@ -1,6 +1,6 @@
-"""A codec endpoint: the Web UI sends it what it cannot read, and shows what comes back. On loopback only.
+"""A codec endpoint that decrypts payloads for the Web UI. It listens on loopback only.
 
-Whoever may use a browser on this machine can read payloads through it: it is for the one person who started it.
+Anybody with a browser on this machine can read payloads through it: run it on a machine of one person.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_BODY = 8 * 1024 * 1024
 
 
 class CodecServer(ThreadingHTTPServer):
-    """The endpoint: one thread for each request. `origins`: whose pages may ask in a browser."""
+    """The HTTP server: one thread for each request. `origins` are the pages that may call it from a browser."""
 
-    daemon_threads = True  # a client that says nothing does not keep us from ending
+    daemon_threads = True  # an idle client does not keep the process from exiting
 
     def __init__(self, port: int, codec: Encryption, origins: Sequence[str]) -> None:
         self.codec = codec
@@ -41,23 +41,25 @@ class CodecServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}"
 
 
-def _length(told: str | None) -> int | None:
-    """How long the body is; None if that is no number. Less than nothing would be read for ever."""
-    return int(told) if told and told.isascii() and told.isdigit() and len(told) < 20 else (None if told else 0)
+def _length(header: str | None) -> int | None:
+    """The Content-Length; None if it is not a natural number. Reading a negative length would never end."""
+    if not header:
+        return 0
+    return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else None
 
 
-def _why_not(known: bool, length: int | None) -> HTTPStatus:
-    if not known:
+def _why_not(found_url: bool, length: int | None) -> HTTPStatus:
+    if not found_url:
         return HTTPStatus.NOT_FOUND
     return HTTPStatus.BAD_REQUEST if length is None else HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    timeout = 30  # for a client that says less than it promised
+    timeout = 30  # for a client that sends less than its Content-Length
 
     def do_OPTIONS(self) -> None:
-        """A browser asks before it sends."""
+        """Answer a browser's preflight request."""
         if self._welcome():
             self._answer(HTTPStatus.NO_CONTENT)
 
@@ -78,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, MessageToJson(Payloads(payloads=turned)).encode())
 
     def _welcome(self) -> bool:
-        """Only pages of the Web UI may ask, and only by our own name: another site's page in that browser may not."""
+        """Check Host and Origin: only pages of the Web UI may call, not another site in the same browser."""
         origin = self.headers.get("origin")
         by_name = self.headers.get("host") in {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         if by_name and (origin is None or origin in self.server.origins):
@@ -98,12 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing of what passes is told."""
+        """Log nothing: requests carry payloads."""
 
 
 @contextmanager
 def serving(server: CodecServer) -> Iterator[None]:
-    """Answer, in threads, while the block lasts."""
+    """Serve in threads for as long as the block lasts."""
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""What Temporal's errors mean, at the connection and at a call: what, why, what next."""
+"""Translates errors of a connection or call to Temporal into: what, why, what next."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PROFILE = "look at the profile in temporal.toml (--profile), or at the TEMPORAL_
 
 @dataclass(frozen=True)
 class Sign:
-    """Words in the story, what they mean, and the way out."""
+    """Words in an error message, what they mean, and the hint."""
 
     words: tuple[str, ...]
     why: str
     next: str
-    there: bool = True  # is somebody there who does not want us? else nobody is there
+    there: bool = True  # True: a server answered and turned us away; False: no server answered
 
 
-# The first that fits.
+# The first match wins.
 SIGNS = (
     Sign(("Connection refused", "ConnectionRefused"), "connection refused", START, there=False),
     Sign(("dns error", "failed to lookup"), "unknown host", PROFILE, there=False),
@@ -87,7 +87,7 @@ SIGNS = (
 
 
 def unreachable_at(address: str, said: str) -> Unreachable:
-    """The error for a connection that failed with this story."""
+    """The error for a connection that failed with this message."""
     for sign in SIGNS:
         if any(words in said for words in sign.words):
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
@@ -96,7 +96,7 @@ def unreachable_at(address: str, said: str) -> Unreachable:
 
 
 def unreachable(error: RPCError, namespace: str) -> Unreachable:
-    """Temporal's words, with the way out."""
+    """Temporal's message, with a hint."""
     said = one_line(error.message, 200)
     if "has no mapping defined" in said or "search attribute" in said.lower():
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
@@ -111,7 +111,7 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
 
 @contextmanager
 def translated(namespace: str) -> Iterator[None]:
-    """Turns what Temporal says into errors of ours: Unreachable, or Refused for a request that is too large."""
+    """Raise Temporal's errors as ours: Unreachable, or Refused for a request that is too large."""
     try:
         yield
     except RPCError as error:

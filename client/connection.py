@@ -1,4 +1,4 @@
-"""Where Temporal is: its own profiles and TEMPORAL_* variables first, then the embedded server, then localhost."""
+"""Finds Temporal: its own profiles and TEMPORAL_* variables first, then the embedded server, then localhost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from domain.errors import Category, Refused
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 EMBEDDED_FILE = "embedded.json"
-# A network that swallows everything is noticed only by a ping without an answer; by default that takes 45 s. A server
-# hangs up on who pings more often than every 10 s (`frontend.keepAliveMinTime`).
+# Only an unanswered ping reveals a network that drops packets; by default that takes 45 s. A server
+# disconnects a client that pings more often than every 10 s (`frontend.keepAliveMinTime`).
 KEEP_ALIVE = KeepAliveConfig(interval_millis=12_000, timeout_millis=5_000)
 
 
@@ -34,7 +34,7 @@ def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
 
 
 def configured(profile: str | None = None) -> dict[str, Any]:
-    """What profiles and TEMPORAL_* variables say. A profile that is asked for must be there, and say where to go."""
+    """Read profiles and TEMPORAL_* variables. A profile that is named must exist and have an address."""
     named = profile or os.environ.get("TEMPORAL_PROFILE", "")
     try:
         config: dict[str, Any] = {**Profiles.load_client_connect_config(profile)}
@@ -44,7 +44,7 @@ def configured(profile: str | None = None) -> dict[str, Any]:
             Category.INVALID, f"{why}: {error.strerror}", "mend it in temporal.toml, or TEMPORAL_TLS_*"
         ) from error
     except (RuntimeError, ValueError) as error:
-        # Only the first line: the next ones show what is in the file, and that may be a key.
+        # Only the first line: the next ones quote the file, which may hold a key.
         why = f"Temporal's configuration cannot be used: {str(error).splitlines()[0]}"
         raise Refused(Category.INVALID, why, f"look at {_file()}, or see: temporal config list") from error
     _check_certificate(config)
@@ -55,16 +55,16 @@ def configured(profile: str | None = None) -> dict[str, Any]:
 
 
 def _check_certificate(config: dict[str, Any]) -> None:
-    """A server only hangs up on a certificate that has expired: say it before. Without the extra we cannot look."""
-    found = getattr(config.get("tls"), "client_cert", None)
-    if not found or not find_spec("cryptography"):
+    """Refuse an expired certificate: a server would only disconnect. Does nothing without the extra `encryption`."""
+    certificate = getattr(config.get("tls"), "client_cert", None)
+    if not certificate or not find_spec("cryptography"):
         return
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
-        until = load_pem_x509_certificate(found).not_valid_after_utc
+        until = load_pem_x509_certificate(certificate).not_valid_after_utc
     except ValueError:
-        return  # the connection will say it
+        return  # connecting will report it
     if until < datetime.now(UTC):
         why = f"the client certificate expired on {until:%Y-%m-%d %H:%M:%SZ}"
         raise Refused(
@@ -77,16 +77,16 @@ def _file() -> str:
 
 
 def embedded(home: Path) -> dict[str, Any]:
-    """What the embedded server wrote about itself, or nothing."""
+    """Address and Web UI that the embedded server wrote to its file; empty if there is none."""
     try:
-        found: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
+        document: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return document
 
 
 async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
-    """A client. `lazy`: the first call connects."""
+    """Connect a client. `lazy`: the first call connects."""
     return await Client.connect(**connection(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

@@ -1,4 +1,4 @@
-"""Files that whoever looks after a worker writes: YAML of bounded size, depth and meaning. Nothing of it is quoted."""
+"""Reads a worker's YAML files (keys, policy, connections) with bounded size and depth. Errors never quote them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import yaml
 
 from domain.limits import MAX_SPEC_BYTES
 
-MAX_NODES = 100_000  # with every alias written out: a few lines of them can make a thousand million
+MAX_NODES = 100_000  # with every alias expanded: a few lines of them can expand to a thousand million
 
 
 class Unreadable(Exception):
-    """Why a file cannot be used, to stand behind its name."""
+    """Why a file cannot be used; the caller puts the file's name before it."""
 
 
 def read(file: Path) -> object:
-    """What the file says, or Unreadable. YAML's own complaints may quote the line, so only the place is told."""
+    """Parse the file, or raise Unreadable with line and column: YAML's own messages may quote a secret."""
     try:
         if file.stat().st_size > MAX_SPEC_BYTES:
             raise Unreadable(f"is larger than {MAX_SPEC_BYTES // 1024} KiB")
@@ -31,7 +31,7 @@ def read(file: Path) -> object:
         raise Unreadable(f"is not YAML{where}") from None
     except RecursionError:
         raise Unreadable("is nested too deep") from None
-    except ValueError:  # such as a date that there is not, or a number of five thousand digits
+    except ValueError:  # such as February 30, or a number of five thousand digits
         raise Unreadable("has a value that means nothing") from None
 
 
@@ -48,11 +48,11 @@ def _parsed(text: str) -> object:
         loader.dispose()
 
 
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes there are when every alias is written out; one inside itself is endless."""
-    if id(node) not in known:
-        known[id(node)] = MAX_NODES + 1  # if we meet it again before it is counted
-        inner = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
+def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Count the nodes with every alias expanded; an alias inside itself counts as infinite."""
+    if id(node) not in sizes:
+        sizes[id(node)] = MAX_NODES + 1  # for a node that contains itself
+        inner = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value
         nodes = inner if isinstance(inner, list) else []
-        known[id(node)] = 1 + sum(_size(each, known) for each in nodes)
-    return known[id(node)]
+        sizes[id(node)] = 1 + sum(_size(child, sizes) for child in nodes)
+    return sizes[id(node)]

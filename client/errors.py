@@ -1,6 +1,6 @@
-"""Errors of a program that asks Ratchet for something: nobody is there, or nobody answers.
+"""Errors of a client: Temporal or the workers cannot be reached, or do not answer.
 
-A request that was answered with no raises `domain.errors.Refused`.
+A request that a worker refused raises `domain.errors.Refused`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from domain.errors import RatchetError
 
 
 class Unreachable(RatchetError):
-    """Nobody is there to answer. `hint` says what to do about it."""
+    """Temporal or a worker cannot be reached. `hint` says what to do about it."""
 
     what = "Temporal cannot be used"
     hint = "check with: starter doctor"
@@ -30,13 +30,13 @@ class NoWorker(Unreachable):
 
 
 class Unanswered(Unreachable):
-    """The request was sent; whether it will be carried out is not known yet."""
+    """The request was sent, and no answer came: whether it will be carried out is not known."""
 
     what = "no answer yet"
 
 
 class TooMuch(Unreachable):
-    """An answer that does not fit through Temporal."""
+    """The answer is larger than Temporal's limit for payloads."""
 
     what = "no answer"
     hint = "ask for less at once, such as with --limit or --prefix"

@@ -1,6 +1,6 @@
-"""One namespace, one store: the first worker tells Temporal which store it uses, and the others must use the same.
+"""One namespace, one store: the first worker registers its store with Temporal; every other must use the same.
 
-It is kept as the memo of a paused schedule: Temporal makes it once whoever comes first, keeps it without a worker, and
+The registration is the memo of a paused schedule: Temporal creates it only once, keeps it without a worker, and
 shows it in its Web UI.
 """
 
@@ -26,24 +26,24 @@ _NOTE = "Tells workers which store this namespace uses. It never runs. See docs/
 
 
 async def agree(client: Client, store: str, where: str) -> None:
-    """Refused if the workers of this namespace use another store than this one."""
-    known = await known_store(client)
-    if known is None:
+    """Register this store, or raise Refused if the workers of this namespace use another one."""
+    registered = await known_store(client)
+    if registered is None:
         try:
             await client.create_schedule(wire.STORE_SCHEDULE, _never(), memo={MEMO: store})
             return
-        except ScheduleAlreadyRunningError:  # another worker was quicker
-            known = await known_store(client)
-    if known != store:
+        except ScheduleAlreadyRunningError:  # another worker registered first
+            registered = await known_store(client)
+    if registered != store:
         raise Refused(
             Category.INVALID,
-            f"the workers of namespace {client.namespace} use the store {known}, but {where} is the store {store}",
+            f"the workers of namespace {client.namespace} use the store {registered}, but {where} is the store {store}",
             "set RATCHET_STORE_URL as on the others; if their store is gone for good: starter setup --forget-store",
         )
 
 
 async def known_store(client: Client) -> str | None:
-    """The id of the store that this namespace's workers use; None if none has told yet."""
+    """The ID of the store registered for this namespace; None if none is."""
     try:
         described = await client.get_schedule_handle(wire.STORE_SCHEDULE).describe()
         return str(await described.memo_value(MEMO, default="", type_hint=str))
@@ -60,7 +60,7 @@ async def known_store(client: Client) -> str | None:
 
 
 async def forget(client: Client) -> bool:
-    """The next worker tells anew. False: there was nothing to forget."""
+    """Delete the registration; the next worker registers its store. False: there was none."""
     try:
         await client.get_schedule_handle(wire.STORE_SCHEDULE).delete()
     except RPCError as error:
@@ -71,7 +71,7 @@ async def forget(client: Client) -> bool:
 
 
 def _never() -> Schedule:
-    """Whoever triggers it by hand starts a sweep that changes nothing."""
+    """The schedule's action. Triggered by hand, it runs a sweep that changes nothing."""
     return Schedule(
         action=ScheduleActionStartWorkflow(
             wire.HEAL, Sweep(dry_run=True), id=wire.STORE_SCHEDULE, task_queue=wire.ACTIONS_QUEUE

@@ -1,4 +1,4 @@
-"""How an action is started: its workflow with ID, memo and search attributes, and a time for the answer."""
+"""Starts an action's workflow: its ID, memo and search attributes, and the timeout for the answer."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from domain.paths import kind_of, short
 
 R = TypeVar("R")
 
-MARK = "asked"  # in the memo: by it a start is known to be ours
+MARK = "asked"  # the memo's key that tells our own start from another client's
 
-# What Temporal says when a question was not answered: a task of the worker failed just then, or is failing or overdue
-# (its worker died, or has too much to do), or the call itself was repeated on the way.
+# Temporal's messages for an update without an answer: a workflow task failed just then, or keeps failing, or is
+# overdue (its worker died or is overloaded), or the call was sent twice on the way.
 TASK_FAILED = "unexpected workflow task failure"
 OVERDUE = "Workflow Task in failed state"
 DEAF = (TASK_FAILED, OVERDUE)
-STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)  # the start was done, the question with it was not answered
-USED_UP = "total number of distinct updates"  # a run answers 2,000 different ones
+STARTED_ANYWAY = (TASK_FAILED, "StartDeduped", OVERDUE)  # the workflow was started, its update was not answered
+USED_UP = "total number of distinct updates"  # a run accepts 2,000 updates
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """An answered request: which run carries it out, or why none does. `path` is the workflow's ID.
+    """The answer to a request: the run that carries it out, or the refusal. `path` is the workflow's ID.
 
-    An empty admission: it was let in, and its outcome tells the rest.
+    An empty admission means admitted; the outcome has the rest.
     """
 
     path: str
@@ -48,12 +48,12 @@ class Ticket:
 
 
 def said(error: RPCError, *signs: str) -> bool:
-    """Is it one of these that Temporal says?"""
+    """Whether Temporal's message contains one of these."""
     return any(sign in error.message for sign in signs)
 
 
 async def within(seconds: float, work: Awaitable[R]) -> R:
-    """The work's result, or TimeoutError. The SDK turns a cancel into an error of its own, so it gets none of ours."""
+    """The work's result, or TimeoutError. asyncio.timeout will not do: the SDK turns a cancel into an error."""
     task = asyncio.ensure_future(work)
     try:
         if not (await asyncio.wait({task}, timeout=seconds))[0]:
@@ -62,16 +62,16 @@ async def within(seconds: float, work: Awaitable[R]) -> R:
     finally:
         if not task.done():
             task.cancel()
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio logs it
 
 
 def workflow_id(request: Request) -> str:
-    """The ID under which a request is carried out."""
+    """The ID of the workflow that carries out a request."""
     return registry.owner_of(request.path, request.action)
 
 
 def with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
-    """The start of the action's workflow, to be sent together with the question whether it is let in."""
+    """The start operation of the action's workflow, for an update-with-start."""
     verb = registry.kind_at(request.path).verb(request.action)
     return WithStartWorkflowOperation(
         verb.workflow,
@@ -90,19 +90,19 @@ def with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object
 def _attributes(request: Request) -> TypedSearchAttributes:
     rows = registry.kind_at(request.path).table.rows
     during = next((str(row.during) for row in rows if row.action == request.action and row.during), request.action)
-    told = {
+    attributes = {
         "ObjectPath": request.path,
         "ObjectKind": kind_of(request.path),
         "Action": request.action,
         "Phase": during,
     }
     return TypedSearchAttributes(
-        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
     )
 
 
 async def run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
-    """The run that was started. Always asked for: else the event loop complains that nobody took the failure."""
+    """The ID of the run that was started. Call it always: asyncio logs a failure that nobody retrieves."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""
     except (TemporalError, RPCError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError

@@ -1,4 +1,4 @@
-"""What Temporal says of an action, as refusals and outcomes."""
+"""Translates what Temporal knows of an action into refusals and outcomes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ACTION = SearchAttributeKey.for_keyword("Action")
 
 
 def action_of(run: WorkflowExecutionDescription) -> str:
-    """Which action a run was started for. One that was started plainly does not say before it ends."""
+    """The action that a run was started for; empty for a workflow started by hand, until it ends."""
     return run.typed_search_attributes.get(_ACTION) or "an action"
 
 
 def conflict(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
-    """409, naming the winner. Force is offered where it would take over."""
+    """The 409 that names the running action. Its hint offers --force where that would take over."""
     path = registry.owner_of(request.path, request.action)
     forced = registry.takes_over(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
@@ -34,7 +34,7 @@ def conflict(request: Request, running: WorkflowExecutionDescription | None) -> 
 
 
 def failed(path: str, cause: BaseException | None) -> Outcome:
-    """The outcome of an action that closed as anything but completed. A refused one raises."""
+    """The outcome of an action that did not complete. Raises if it was refused."""
     if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED and cause.details:
         return Outcome.model_validate(cause.details[0])
     if (refusal := refusal_in(cause)) is not None:
@@ -47,5 +47,5 @@ def failed(path: str, cause: BaseException | None) -> Outcome:
 
 
 def ended(path: str, result: Result, message: str) -> Outcome:
-    """All that is known of an action that left no outcome."""
+    """A minimal outcome for an action that recorded none."""
     return Outcome(path=path, action="", result=result, status="", message=message)

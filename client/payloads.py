@@ -1,4 +1,4 @@
-"""How values travel through Temporal: as JSON of bounded size and, with RATCHET_KEYS_FILE, encrypted.
+"""The data converter: values travel through Temporal as JSON of bounded size, encrypted with RATCHET_KEYS_FILE.
 
 Encrypted are inputs, results, signals, updates, memos, heartbeats, summaries, and the texts of failures. Not encrypted,
 because Temporal itself works with them: workflow IDs (the objects' paths), queues, types, search attributes.
@@ -29,7 +29,7 @@ from domain.limits import MAX_PAYLOAD_BYTES
 
 ENCODING = b"binary/encrypted"
 KEY_ID = "encryption-key-id"
-WHY = "unreadable-because"  # on what a worker could not decrypt; never sent
+WHY = "unreadable-because"  # metadata of a payload that a worker could not decrypt; never sent
 NONCE_BYTES = 12
 KEY_BYTES = 32
 
@@ -37,7 +37,7 @@ KeyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{
 
 
 class BoundedConverter(PydanticPayloadConverter):
-    """Refuses what Temporal would not take, while it can be said: a result that is too large hangs its workflow."""
+    """Refuses payloads over Temporal's limit before they are sent: a result that is too large hangs its workflow."""
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads = super().to_payloads(values)
@@ -51,7 +51,7 @@ class BoundedConverter(PydanticPayloadConverter):
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Whoever takes anything is told what cannot be decrypted; for anybody else it is an error."""
+        """A parameter without a type gets an UnreadablePayload; for any other type that is an error."""
         sealed = [payload for payload in payloads if payload.metadata.get("encoding") == ENCODING]
         if not sealed:
             return super().from_payloads(payloads, type_hints)
@@ -62,7 +62,7 @@ class BoundedConverter(PydanticPayloadConverter):
 
 
 class Keys(BaseModel):
-    """The keys file: new payloads are encrypted with the active key; the others can still be read."""
+    """The keys file. The active key encrypts new payloads; the others only decrypt."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -98,8 +98,10 @@ class Encryption(PayloadCodec):
         return [self._sealed(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """What was never encrypted is left as it is: a request that was started by hand, or before there was a key."""
-        return [self._opened(each) if each.metadata.get("encoding") == ENCODING else each for each in payloads]
+        """Decrypt. Plain payloads pass: a workflow may be started by hand, or before there was a key."""
+        return [
+            self._opened(payload) if payload.metadata.get("encoding") == ENCODING else payload for payload in payloads
+        ]
 
     def _sealed(self, payload: Payload) -> Payload:
         nonce, name = os.urandom(NONCE_BYTES), self._active.encode()
@@ -117,14 +119,14 @@ class Encryption(PayloadCodec):
         nonce, sealed = payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:]
         try:
             return Payload.FromString(self._ciphers[name].decrypt(nonce, sealed, name.encode()))
-        except (InvalidTag, ValueError) as error:  # ValueError: not even long enough
+        except (InvalidTag, ValueError) as error:  # ValueError: too short
             raise UnreadablePayload(f"the key {name!r} does not fit; is RATCHET_KEYS_FILE the workers' own?") from error
 
 
 class Patient(PayloadCodec):
-    """A codec for workers: what cannot be decrypted is left as it is, for whoever reads it to say so.
+    """A codec for workers: it passes on what it cannot decrypt, and the reader of the value reports it.
 
-    The SDK would fail the task of the workflow and try again, for ever: anybody who may signal could stop an action.
+    An error here would fail the workflow task again and again: anybody who may send signals could stop an action.
     """
 
     def __init__(self, strict: PayloadCodec) -> None:
@@ -145,11 +147,11 @@ class Patient(PayloadCodec):
 
 
 class UnreadablePayload(ValueError):
-    """A payload that this process cannot decrypt. It says why; a person has to mend it."""
+    """A payload that this process cannot decrypt. It says why; a person has to correct the keys."""
 
 
 def converter(settings: ClientSettings) -> DataConverter:
-    """The one data converter of clients and workers."""
+    """The data converter of clients and workers."""
     bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
     if not settings.keys_file:
         return bounded
@@ -161,13 +163,13 @@ def converter(settings: ClientSettings) -> DataConverter:
 
 
 def patient(payloads: DataConverter) -> DataConverter:
-    """The same for workers."""
+    """The converter for workers, which passes on what it cannot decrypt."""
     codec = payloads.payload_codec
     return replace(payloads, payload_codec=Patient(codec)) if codec else payloads
 
 
 def load(name: str) -> Keys:
-    """The keys in a file, or Refused saying what is wrong with it, and nothing of what is in it."""
+    """Read the keys file, or raise Refused, which says what is wrong and quotes nothing."""
     try:
         import cryptography  # noqa: F401  only whether it is there
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Queries of the inventory, and whether a worker is there to answer. Each is a standalone activity that only reads."""
+"""Queries of the inventory, each a standalone activity that only reads, and the check for polling workers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Quer
 T = TypeVar("T", bound=BaseModel)
 
 READ_SECONDS = 10
-PAGE = 500  # objects in one answer: Temporal takes no more than 2 MB
-POLLERS_TRUSTED = 10  # once seen, a worker is believed in for so long: asking costs a tenth of a request
-POLLERS_SECONDS = 2  # a worker that has just been started is not seen at once
+PAGE = 500  # objects in one answer: Temporal's limit is 2 MB
+POLLERS_TRUSTED = 10  # how long a worker counts as polling once seen: the check costs a tenth of a request
+POLLERS_SECONDS = 2  # Temporal lists a new worker only after a while
 
 
 class WorkerQueries:
-    """Reads the inventory through Temporal, with a worker's help."""
+    """Reads the inventory through a worker."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -49,9 +49,9 @@ class WorkerQueries:
         seconds: float = READ_SECONDS,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
-        """Run a read as a standalone activity. Refused by the worker: Refused here.
+        """Run a query as a standalone activity. Raises Refused if the worker refuses it.
 
-        A worker that is frozen or just died may have swallowed the question: it is asked once more.
+        It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
         await self.someone_polls(queue)
         asked = partial(
@@ -64,8 +64,8 @@ class WorkerQueries:
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
         )
         try:
-            found: T = await _once_more(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
-            return found
+            result: T = await _once_more(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))
+            return result
         except ActivityFailureError as failure:
             if (refusal := refusal_in(failure.cause)) is not None:
                 raise refusal.error() from failure
@@ -74,15 +74,15 @@ class WorkerQueries:
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
     async def get(self, path: str) -> ObjectView:
-        """One object; Refused if there is none."""
+        """Read one object; Refused if it does not exist."""
         return await self.read(wire.READ_OBJECT, Query(path=path), ObjectView)
 
     async def history(self, path: str, limit: int = 100) -> list[HistoryLine]:
-        """The last changes of an object, oldest first."""
+        """Read the last changes of an object, oldest first."""
         return (await self.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
 
     async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
-        """All objects of a kind at or below a path, a page at a time."""
+        """Iterate over all objects of a kind at or below a path, page by page."""
         after, size = "", PAGE
         while True:
             query = Query(kind=kind, path=prefix, after=after, limit=size)
@@ -93,16 +93,16 @@ class WorkerQueries:
                     raise
                 size = max(1, size // 8)
                 continue
-            for found in page:
-                yield found
+            for view in page:
+                yield view
             if len(page) < size:
                 return
             after = page[-1].path
 
     async def someone_polls(self, queue: str) -> None:
-        """NoWorker if nobody would take our work: better than waiting for ever."""
+        """Raise NoWorker if no worker polls the queue: better than waiting for ever."""
         clock = asyncio.get_running_loop().time
-        async with self._looking[queue]:  # many who ask at once look once
+        async with self._looking[queue]:  # concurrent callers share one check
             if clock() < self._polled_until.get(queue, 0):
                 return
             deadline = clock() + POLLERS_SECONDS
@@ -113,11 +113,11 @@ class WorkerQueries:
             self._polled_until[queue] = clock() + POLLERS_TRUSTED
 
     async def pollers(self, queue: str) -> int:
-        """How many workers Temporal has seen at a queue lately."""
+        """How many workers polled a queue lately."""
         return len(await self.identities(queue))
 
     async def identities(self, queue: str, seconds: float = math.inf) -> list[str]:
-        """The workers that Temporal has seen at a queue within that time, by what they call themselves."""
+        """The identities of the workers that polled a queue within that time."""
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
         request = DescribeTaskQueueRequest(
@@ -125,14 +125,14 @@ class WorkerQueries:
             task_queue=TaskQueue(name=queue),
             task_queue_type=polled,
         )
-        found = (await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers
-        return [each.identity for each in found if time.time() - each.last_access_time.seconds < seconds]
+        pollers = (await self.client.workflow_service.describe_task_queue(request, retry=True)).pollers
+        return [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < seconds]
 
 
 async def _once_more(ask: Callable[[], Awaitable[T]]) -> T:
     try:
         return await ask()
     except ActivityFailureError as failure:
-        if not isinstance(failure.cause, TimeoutError) or failure.cause.cause:  # a cause: somebody tried, and failed
+        if not isinstance(failure.cause, TimeoutError) or failure.cause.cause:  # a cause: a worker tried and failed
             raise
     return await ask()

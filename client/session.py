@@ -1,4 +1,4 @@
-"""A connected client for as long as a block lasts."""
+"""`connect`: a connected client for as long as a block lasts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CONNECT_SECONDS = 5
 
 @asynccontextmanager
 async def connect(settings: ClientSettings | None = None, trace: str = "client") -> AsyncIterator[ActionClient]:
-    """A client, or Unreachable. The settings are those of the environment if none are given.
+    """Connect a client, or raise Unreachable. Without settings, those of the environment are used.
 
-    Errors of Temporal that leave the block become ours. `trace` names the block in a trace.
+    Temporal's errors leave the block as ours. `trace` names the block in a trace.
     """
     settings = settings or load(ClientSettings)
     temporal = await _connected(settings)
@@ -32,15 +32,15 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
 
 
 def web_ui(settings: ClientSettings, address: str) -> str:
-    """The Web UI's address: as told, or the embedded server's if that is who we talk to; else nothing."""
-    known = embedded(settings.home)
-    own = str(known.get("ui", "")) if known.get("address") == address else ""
+    """The Web UI's address: the setting, or the embedded server's if that is connected; else empty."""
+    server = embedded(settings.home)
+    own = str(server.get("ui", "")) if server.get("address") == address else ""
     return (settings.ui_url or own).rstrip("/")
 
 
 async def _connected(settings: ClientSettings) -> Client:
     address = connection(settings.home)["target_host"]
-    # Only the payloads are shared with the workers: the workflows' code stays out of a client.
+    # Only the converter, not the workers' plugin: that would import every workflow.
     plugin = SimplePlugin("ratchet-client", data_converter=converter(settings))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -1,4 +1,4 @@
-"""Settings of a client, from RATCHET_* variables. Temporal's own are Temporal's: TEMPORAL_* and its profiles."""
+"""A client's settings, from RATCHET_* variables. Temporal's address comes from TEMPORAL_* and Temporal's profiles."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,
 
 
 class ClientSettings(BaseSettings):
-    """What a program needs to reach Ratchet; `workers/settings.py` adds what a worker needs."""
+    """The settings of every client; `workers/settings.py` adds those of a worker."""
 
     model_config = SettingsConfigDict(env_prefix="RATCHET_", extra="ignore", frozen=True)
 
     home: Path = Path(".ratchet")
-    ui_url: str = ""  # Temporal's Web UI, for links; the embedded server's is known
-    deployment: Word = ""  # with a name, workers are versioned: an action ends on the build that it began on
-    keys_file: str = ""  # with it, whatever goes through Temporal is encrypted
+    ui_url: str = ""  # Temporal's Web UI, for links; not needed with the embedded server
+    deployment: Word = ""  # a name makes workers versioned: an action ends on the build that it began on
+    keys_file: str = ""  # encrypts every payload
     traces: str = ""  # an OpenTelemetry collector, such as http://127.0.0.1:4318
 
 
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def load(model: type[S]) -> S:
-    """The settings from the environment, or Refused saying which one is wrong."""
+    """Read the settings from the environment, or raise Refused, which names the wrong one."""
     try:
         return model()
     except ValidationError as error:

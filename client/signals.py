@@ -1,4 +1,4 @@
-"""How a process that runs until it is told to stop hears of it."""
+"""SIGTERM and SIGINT as an event, for processes that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 
 def stopped() -> asyncio.Event:
-    """Set when somebody asks this process to end."""
+    """An event that SIGTERM or SIGINT sets."""
     event = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, event.set)

@@ -1,7 +1,7 @@
-"""Force on a busy object: what runs there makes way and continues as ours, or is ended after its minute.
+"""`--force` on a busy object: the running action continues as ours, or a worker ends it after a minute.
 
-Everything names the run that was looked at, so that nothing that came since is ended by mistake. Ours may be over
-before we hear of it: it has a request id, by which it is found again and not done twice.
+Every call names the run that was seen, so that a newer one is never ended by mistake. Our action may end before its
+answer arrives: its request ID finds it again, and it is not done twice.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from domain.errors import Refused
 from domain.model import Admission, Refusal, Request
 from domain.requests import EvictRun, update_id
 
-PREEMPT_SECONDS = 60.0  # to make way
-END_SECONDS = 75.0  # for a worker to end it: a run that was never asked has its minute then
-PREEMPT_TRIES = 3  # what ended in the meantime may have made room for somebody quicker
+PREEMPT_SECONDS = 60.0  # for the running action to make way
+END_SECONDS = 75.0  # for a worker to end it: only then does the minute of a run that never answered begin
+PREEMPT_TRIES = 3  # another request may take the object as soon as the run ends
 PAUSE = 0.5
 
 
 async def take_over(starter: ActionStarter, request: Request, run: str, tries: int = PREEMPT_TRIES) -> Ticket:
-    """Our request in place of the run, and whether it was let in."""
+    """Put our request in the place of the run; the ticket says whether it was admitted."""
     try:
         if ticket := await _continued(starter, request, run):
             return ticket
-        return await starter.start(request)  # what ran there has ended
+        return await starter.start(request)  # the run has ended
     except Refused as refused:
         return Ticket(request.path, "", Admission(refusal=Refusal.of(refused)))
-    except WorkflowAlreadyStartedError:  # and somebody was quicker than we
+    except WorkflowAlreadyStartedError:  # another request was faster
         running = await starter.newest(request.path)
         if running and tries > 1:
             return await take_over(starter, request, running.run_id, tries - 1)
@@ -47,7 +47,7 @@ async def take_over(starter: ActionStarter, request: Request, run: str, tries: i
 
 
 async def _continued(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
-    """The run is asked to make way, for a minute. None: it has ended, by itself or because it was ended."""
+    """Ask the run to make way, for up to a minute, then have it ended. None: the run has ended."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PREEMPT_SECONDS
     while (left := deadline - clock()) > 0:
@@ -58,16 +58,16 @@ async def _continued(starter: ActionStarter, request: Request, run: str) -> Tick
         except WorkflowUpdateFailedError as error:
             if refusal := refusal_in(error.cause):
                 raise refusal.error() from error
-            return await _found(starter, request)  # it was ended while it was making way
+            return await _found(starter, request)  # it was terminated while it made way
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:  # it has ended, or is ours already
+            if error.status is RPCStatusCode.NOT_FOUND:  # it has ended, or continues as ours already
                 return await _found(starter, request)
             if said(error, USED_UP):
                 await _end(starter, request, run)
                 return None
             if not said(error, *DEAF):
                 raise
-        await asyncio.sleep(PAUSE)  # its task was thrown away, and our question with it: it may get well
+        await asyncio.sleep(PAUSE)  # its workflow task failed, and our update with it: the next one may succeed
     await _end(starter, request, run)
     return None
 
@@ -79,13 +79,13 @@ async def _make_way(starter: ActionStarter, request: Request, run: str) -> Ticke
         await handle.result(follow_runs=False)
     except WorkflowContinuedAsNewError as continued:
         return await starter.ticket(request, continued.new_execution_run_id)
-    except WorkflowFailureError:  # somebody ended it before it could continue
+    except WorkflowFailureError:  # it was ended before it could continue
         return None
     return None
 
 
 async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
-    """Our own run, if the one before it has continued as that already."""
+    """The ticket of our own run, if the old one has continued as it already."""
     newest = await starter.newest(request.path)
     if newest and (await newest.memo()).get("request_id") == request.request_id:
         return await starter.ticket(request, newest.run_id)
@@ -93,5 +93,5 @@ async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
 
 
 async def _end(starter: ActionStarter, request: Request, run: str) -> None:
-    """A worker ends the run, if whoever asks may do that, and when it had its minute by the worker's clock."""
+    """Have a worker end the run: it checks the policy, and waits until the run had its minute."""
     await starter.read(wire.MAKE_WAY, EvictRun(request=request, run=run), EvictRun, seconds=END_SECONDS)

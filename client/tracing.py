@@ -1,4 +1,4 @@
-"""Traces for an OpenTelemetry collector, from clients and workers alike; none unless RATCHET_TRACES is set."""
+"""Sends traces of clients and workers to an OpenTelemetry collector, if RATCHET_TRACES is set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from activities.measuring import Span, no_span
 from client.settings import ClientSettings
 from domain.errors import Category, Refused
 
-FLUSH_MILLISECONDS = 2_000  # a collector that is away must not hold up a command for longer
+FLUSH_MILLISECONDS = 2_000  # a command waits no longer for a collector that does not answer
 EXPORT_SECONDS = 2
 
 
 def plugins(settings: ClientSettings) -> list[Plugin]:
-    """What traces a client and its workers; nothing if RATCHET_TRACES is not set."""
+    """The SDK's tracing plugin; none if RATCHET_TRACES is not set."""
     if not settings.traces:
         return []
     _provider(settings.traces)
@@ -28,22 +28,22 @@ def plugins(settings: ClientSettings) -> list[Plugin]:
 
 
 def span(settings: ClientSettings) -> Span:
-    """How activities mark their calls in a trace."""
+    """A function with which activities open spans; without RATCHET_TRACES it does nothing."""
     if not settings.traces:
         return no_span
     tracer = _provider(settings.traces).get_tracer("ratchet")
 
     @contextmanager
     def marked(name: str, facts: Mapping[str, str]) -> Iterator[object]:
-        with tracer.start_as_current_span(name, attributes=facts) as found:
-            yield found
+        with tracer.start_as_current_span(name, attributes=facts) as opened:
+            yield opened
 
     return marked
 
 
 @contextmanager
 def traced(settings: ClientSettings, name: str) -> Iterator[None]:
-    """A trace's beginning: what a person asked for. What is still to be sent is sent at the end of it."""
+    """The root span of a command. At its end, pending spans are sent."""
     try:
         with span(settings)(name, {}):
             yield
@@ -52,14 +52,14 @@ def traced(settings: ClientSettings, name: str) -> Iterator[None]:
 
 
 def flush(settings: ClientSettings) -> None:
-    """Send the spans that are still to be sent, if there are traces at all."""
+    """Send pending spans, if RATCHET_TRACES is set."""
     if settings.traces:
         _provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
 
 
 @cache
 def _provider(address: str) -> Any:
-    """One per process: OpenTelemetry takes no second one."""
+    """The process's one tracer provider: OpenTelemetry accepts no second one."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
