@@ -1,7 +1,7 @@
-"""Companions are workflows that live beside objects, such as clocks and links, and are known as data.
+"""Companions: long-running workflows beside objects, such as lease clocks and CRM links.
 
-Which of them should live follows from what is stored. A family declares each of its sorts in one row; sweeps and
-starting workers start those that are missing, and `verify` names them.
+The stored objects decide which companions should run. A family declares each type of companion in one `CompanionRow`;
+sweeps and starting workers start the missing ones, and `verify` reports them.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from datetime import datetime, timedelta
 
 from domain.model import Model
 
-OVERDUE = timedelta(minutes=10)  # until then an event that is due may be on its way, or its object busy
+OVERDUE = timedelta(minutes=10)  # younger events may still be on their way, or wait for a busy object
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """One that should live."""
+    """One companion workflow that should be running."""
 
     id: str
-    path: str  # what it lives for: an object, a pool, a tenant
-    start: Model  # the argument that it is started with
+    path: str  # what it serves: an object, a pool, a tenant
+    start: Model  # the argument of its start
     due: datetime | None = None  # its next event, if it has a timer
 
 
 @dataclass(frozen=True)
 class CompanionRow:
-    """One sort of companions, as its family declares it."""
+    """One type of companion, as its family declares it."""
 
-    workflow: str  # its type
+    workflow: str  # the workflow type
     title: str  # in reports: `lease clock`
-    expected: Callable[[], AsyncIterator[Companion]]  # all that should live, by what is stored
-    wake: str = ""  # the signal that makes one look again
+    expected: Callable[[], AsyncIterator[Companion]]  # all that should run, by what is stored
+    wake: str = ""  # the signal that makes a companion read the store again
     overdue: Callable[[str, datetime], Awaitable[Mapping[str, str]]] | None = None
-    # What at or below a path was due before a moment and has not happened: path -> since when, in words.
+    # (path, moment) -> events at or below the path that were due before the moment: path -> since when, as text.

@@ -31,7 +31,7 @@ class Category(StrEnum):
 
 
 class RatchetError(Exception):
-    """Anything that this project raises on purpose."""
+    """Base class of every error that this project raises on purpose."""
 
 
 class Refused(RatchetError):
@@ -49,9 +49,9 @@ class StoreUnavailable(RatchetError):
 
 
 class Superseded(RatchetError):
-    """The right to order is not ours any more: a later action, or another worker, has it. No order was given.
+    """A later action, or another worker, now holds the right to order. No order was given.
 
-    No ProviderError: whoever bears with a provider must not bear with this, nor ask the provider what is so.
+    Not a ProviderError: retry loops around provider calls must neither retry this nor ask the provider what happened.
     """
 
     def __init__(self, message: str, final: bool = False) -> None:
@@ -60,7 +60,7 @@ class Superseded(RatchetError):
 
 
 class ProviderError(RatchetError):
-    """A call to a cloud, or to whoever else does the work, went wrong."""
+    """A call to a cloud, or to another provider, failed."""
 
 
 class Rejected(ProviderError):
@@ -88,13 +88,13 @@ class UnknownOutcome(ProviderError):
 
 
 def one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
-    """One line of bounded length: fit for a record, a payload and a terminal."""
+    """Put an error on one line of bounded length, fit for a record, a payload and a terminal."""
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def join_first(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
-    """The first of them as one text, and how many more there are."""
+    """Join the first `most` texts, and say how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more

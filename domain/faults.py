@@ -1,10 +1,10 @@
-"""Faults that a simulated cloud can be told to have: rules, tried in order.
+"""Fault rules for the simulated clouds and other simulated providers: the first rule that matches decides.
 
-`slow` and `hang` take their time and leave the call to the later rules; every other kind settles it. `times` counts
-VMs, not calls. A rule for the verb `*` is about the verbs that change VMs; reads (`describe`, `list`, `validate`) and
-what is done to a region's shared resources (`prepare`, `release`) meet it only if it delays, hides a status, or is an
-outage of everything in a region (`throttle` or `unavailable` with vm `*`). To fail them otherwise, name the verb. A
-shared resource goes by its name in place of a VM's: `vnet`, `securityGroup`, `sshKey`.
+`slow` and `hang` only delay the call, and later rules still apply; every other kind decides it. `times` counts VMs, not
+calls. A rule for the verb `*` applies to the verbs that change VMs. To reads (`describe`, `list`, `validate`) and to a
+region's shared resources (`prepare`, `release`) it applies only if it delays, hides a status, or is an outage of a
+whole region (`throttle` or `unavailable` with vm `*`); to fail them otherwise, name the verb. For a shared resource,
+`vm` is matched against `vnet`, `securityGroup` or `sshKey`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pydantic import Field, model_validator
 from domain.model import Model, ShortText, ShortWord
 from domain.paths import name_of
 
-APART = ("describe", "list", "validate", "prepare", "release")  # what a rule for `*` is not about by itself
+APART = ("describe", "list", "validate", "prepare", "release")  # verbs that a rule for `*` does not match by itself
 
 
 class FaultKind(StrEnum):
-    """What a simulated cloud, or another simulated provider, can be told to do wrong."""
+    """The ways in which a simulated provider can fail or delay a call."""
 
     FAIL = "fail"  # Rejected
     CAPACITY = "capacity"  # NoCapacity: create finds no room in the region
@@ -31,8 +31,8 @@ class FaultKind(StrEnum):
     LOSE_ANSWER = "lose-answer"  # does the work, then UnknownOutcome
     HANG = "hang"  # waits `seconds`, then does the work
     SLOW = "slow"  # the same, with the cloud's jitter
-    UNKNOWN_STATUS = "unknown-status"  # describe finds a state that nobody knows
-    LIE = "lie"  # terminate says done, but the VM lives
+    UNKNOWN_STATUS = "unknown-status"  # describe returns VmState.UNKNOWN
+    LIE = "lie"  # terminate reports success, but the VM keeps running
 
 
 _DELAYS = (FaultKind.HANG, FaultKind.SLOW)
@@ -41,7 +41,7 @@ _ONLY_VERB = {FaultKind.LIE: "terminate", FaultKind.UNKNOWN_STATUS: "describe", 
 
 
 class Fault(Model):
-    """One rule. `region` and `vm` are globs; `vm` is held against the VM's name and against its path."""
+    """One rule. `region` and `vm` are globs; `vm` is matched against the VM's name and against its path."""
 
     kind: FaultKind
     csp: ShortWord = "*"
@@ -61,6 +61,7 @@ class Fault(Model):
         return self
 
     def meets(self, verb: str, region: str, path: str) -> bool:
+        """Does the rule match a call of `verb` for the VM at `path` in `region`?"""
         return self._about(verb) and fnmatchcase(region, self.region) and self._covers(path)
 
     def _about(self, verb: str) -> bool:
@@ -75,7 +76,7 @@ class Fault(Model):
 
 
 class FaultScript(Model):
-    """A script as a file or a command gives it; `replace` forgets the rules that were there."""
+    """Fault rules as a file or a command gives them; `replace` drops the rules that were set before."""
 
     faults: list[Fault] = Field(default=[], max_length=1_000)
     replace: bool = False

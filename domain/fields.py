@@ -1,4 +1,4 @@
-"""Fields that many messages and specs have, how a check of ours guards one, and what is wrong, in words."""
+"""Shared pydantic field types, and how validation errors are worded for users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain.paths import check_name, check_path
 
 
 def validator(check: Callable[[str], str]) -> AfterValidator:
-    """A check that raises Refused, as a validator: pydantic wants ValueError."""
+    """Wrap a check that raises Refused as a pydantic validator, which must raise ValueError."""
 
     def validate(text: str) -> str:
         try:
@@ -28,9 +28,9 @@ ObjectPath = Annotated[str, validator(check_path)]
 
 
 def describe_errors(error: ValidationError, whole: str = "spec") -> str:
-    """What pydantic found, as a person would say it: where, and what. Nothing of what was given is quoted."""
-    found = [
+    """Format validation errors as `field: message`. The input is never quoted: it may hold secrets."""
+    problems = [
         f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)
     ]
-    return join_first(found)
+    return join_first(problems)

@@ -1,7 +1,7 @@
-"""Self-healing: what is looked for, after how long, and what a sweep reports.
+"""Self-healing: what a sweep looks for, after how long, and what it reports.
 
-An action is dead when its run is closed although the inventory never saw it end. A slow action is alive: it is reported
-and left alone, whatever the limits say.
+An action is dead when its workflow run is closed although the inventory has no end for it. A slow action is alive: a
+sweep reports it and leaves it alone, whatever the limits say.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ FINDINGS_KEPT = 500  # in one report; all are counted
 
 
 class HealFinding(StrEnum):
-    """What a sweep made of a suspect."""
+    """What a sweep concluded about a suspect, a leftover or a companion."""
 
-    HEALED = "healed"  # nobody owned it: brought back
+    HEALED = "healed"  # its action was dead: the object was brought back to rest
     WOULD_HEAL = "would heal"  # the same, in a dry run
-    SLOW = "slow"  # over its limit, but its workflow runs: left alone
-    ENDED = "ended"  # it came to rest while we looked
-    REMOVED = "removed"  # what a creation may have left outside is not there, or not any more
+    SLOW = "slow"  # over its limit, but its workflow still runs: left alone
+    ENDED = "ended"  # it came to rest during the sweep
+    REMOVED = "removed"  # a leftover is not, or no longer, at the provider
     WOULD_REMOVE = "would remove"  # the same, in a dry run
-    STARTED = "started"  # a companion that should live and did not: started again
+    STARTED = "started"  # a companion that should run did not: started again
     WOULD_START = "would start"  # the same, in a dry run
-    LEFT = "left"  # the same, but it could not be done now: the next sweep tries again
+    LEFT = "left"  # it could not be healed, removed or started now: the next sweep tries again
 
 
 class Suspect(Model):
-    """An action over its limit, or what is left of one: an open record, a lock, or an object that is still moving."""
+    """An action over its limit, or what a dead action left: an open record, a lock, or an object in transition."""
 
     path: str
     owner: str
@@ -48,18 +48,19 @@ class Suspect(Model):
 
 
 class Leftover(Model):
-    """An object that did not come into being, as its action was cut off or failed: outside it may be there yet.
+    """An object whose creation was cut off or failed, so that it may still exist at the provider.
 
-    An action that fails brings back what it did, but not if the world outside cannot be reached just then."""
+    A failed action removes what it made, unless the provider could not be reached at that moment.
+    """
 
     path: str
-    action: str  # the last one that had to do with it
-    since: datetime  # nobody has been at it since then
-    spec: dict[str, Any] | None = None  # what its removal is told
+    action: str  # the last action on it
+    since: datetime  # no action has touched it since then
+    spec: dict[str, Any] | None = None  # the spec for the action that removes it
 
 
 class HealEntry(Model):
-    """One line of a report. `provider` is what the world outside says, where it could be asked."""
+    """One line of a sweep's report. `provider` is the object's state at the provider, if it could be read."""
 
     path: str
     action: str
@@ -73,25 +74,25 @@ class HealEntry(Model):
 
 
 class Sweep(Model):
-    """What a sweep should do. `limits` are seconds by `kind.action`, by `kind`, or for all as `*`."""
+    """Options of one sweep. `limits` are seconds by `kind.action`, by `kind`, or for all as `*`."""
 
     dry_run: bool = False
     at: datetime | None = None  # the workflow's clock; empty in a request
     limits: dict[str, float] | None = None  # instead of the worker's own
-    grace: float | None = None  # seconds until leftovers go, instead of the worker's own: its limit, or an order's life
+    grace: float | None = None  # seconds until leftovers are removed, instead of the worker's own
 
 
 class Pruned(Model):
-    """What retention removed from the store, after it was exported."""
+    """How much retention removed from the store, after it was exported."""
 
     actions: int = 0
     lines: int = 0  # of history
-    after: int = 0  # the epoch from which the next sweep goes on; 0: from the oldest
+    after: int = 0  # the epoch at which the next sweep continues; 0: at the oldest
     problem: str = ""
 
 
 class HealReport(Model):
-    """What a sweep found and did."""
+    """What one sweep found and did."""
 
     number: int = 0
     at: datetime
@@ -103,19 +104,19 @@ class HealReport(Model):
 
 
 class ReportQuery(Model):
-    """How many sweeps, the newest first."""
+    """Ask for the reports of the newest sweeps; `limit` says how many."""
 
     limit: int = Field(1, ge=1, le=50)
 
 
 class HealReports(Model):
-    """Reports, the newest first."""
+    """Sweep reports, newest first."""
 
     reports: list[HealReport]
 
 
 def limit_for(limits: Mapping[str, float], path: str, action: str) -> float:
-    """Seconds that an action on this object may take before somebody looks at it."""
+    """How many seconds an action on this object may take before a sweep reports it."""
     kind = kind_of(path)
     for word in (f"{kind}.{action}", kind, ANY):
         if word in limits:

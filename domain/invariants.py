@@ -1,7 +1,7 @@
-"""What must be true of everything that is kept, whatever happened: one function for each promise.
+"""The invariants of a deployment: one function or class for each of the promises I1, I2, I4, I5 and I11.
 
-They get plain facts and return what is wrong. `starter verify` brings them the facts of a live system, the tests those
-of systems that were killed, cut off and lied to.
+They take plain facts and return the promises that are broken. `starter verify` feeds them the facts of a live system;
+tests feed them those of systems whose workers were killed and whose providers failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAL = "heal"
 
 @dataclass(slots=True)
 class ActionFacts:
-    """One action that was admitted, as it is kept. `first` and `last` are its lines in the history of its object."""
+    """One admitted action, as it is stored. `first` and `last` are its lines in the history of its object."""
 
     epoch: int
     path: str
@@ -51,9 +51,9 @@ class AuditLine(NamedTuple):
 
 @dataclass
 class AuditSnapshot:
-    """What the promises are about at or below a path, read over one snapshot; of actions only those that matter."""
+    """What the promises are checked against at or below a path, read in one snapshot. Holds only the actions needed."""
 
-    last: int = 0  # the highest epoch at that moment
+    last: int = 0  # the highest epoch in the snapshot
     open: list[ActionFacts] = field(default_factory=list)  # actions that have not ended, everywhere
     under_way: list[tuple[str, str, int]] = field(default_factory=list)  # path, status, epoch
     held: list[tuple[str, str, str]] = field(default_factory=list)  # locks: path, owner, run
@@ -64,16 +64,16 @@ class AuditSnapshot:
     lines: int = 0
 
     def note(self, findings: Iterable[BrokenPromise]) -> None:
-        """Keep what is wrong; there is a limit to what anybody reads."""
-        for each in findings:
+        """Add findings, up to MOST_FINDINGS; count the rest."""
+        for finding in findings:
             if len(self.findings) < MOST_FINDINGS:
-                self.findings.append(each)
+                self.findings.append(finding)
             else:
                 self.more += 1
 
 
 def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
-    """I1, of actions that have ended: each has an outcome."""
+    """I1, for actions that have ended: each has an outcome."""
     return [
         BrokenPromise("I1", each.path, f"{each.action} has ended without an outcome")
         for each in actions
@@ -82,7 +82,7 @@ def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]
 
 
 def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
-    """I1, of actions that have not ended: somebody carries each of them out."""
+    """I1, for actions that have not ended: each has an open workflow run."""
     return [
         BrokenPromise("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}")
         for each in open_actions
@@ -96,7 +96,7 @@ def rest_is_stable(
     open_epochs: set[int],
     open_runs: set[str],
 ) -> list[BrokenPromise]:
-    """I2: what is under way belongs to an open action (path, status, epoch), and so does a lock (path, owner, run)."""
+    """I2: every object in transition (path, status, epoch) and every lock (path, owner, run) has an open action."""
     found = [
         BrokenPromise("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
@@ -113,7 +113,7 @@ JudgedChange = tuple[str, str, str, str, str, str]  # action, actor, from, to, w
 
 
 class WalkPosition(NamedTuple):
-    """Where a walk through a history has come to."""
+    """How far a HistoryWalk has come; another walk can resume from it."""
 
     status: str = NONE
     came_from: str = NONE
@@ -122,31 +122,31 @@ class WalkPosition(NamedTuple):
 
 
 class HistoryWalk:
-    """I4: an object's history is one path through its table, ends where the object is, and its epochs only rise.
+    """I4: an object's history follows its state table, ends in the object's status, and its epochs never fall.
 
-    It takes line after line: a history may be long.
+    It takes one line at a time, as a history may be long.
     """
 
     def __init__(self, table: StateTable, path: str, judged: dict[JudgedChange, bool] | None = None) -> None:
         self._table, self._path = table, path
-        self._judged = {} if judged is None else judged  # what the table said before, for all objects of that kind
+        self._judged = {} if judged is None else judged  # earlier answers, shared by all objects of a kind
         self.wrong = ""
         self.resume(WalkPosition())
 
     def resume(self, reached: WalkPosition) -> None:
-        """Begin there: the lines before were pruned."""
+        """Continue from this position, because the lines before it were pruned."""
         self._now, self._came_from, self._doing, self._epoch = reached
 
     @property
     def reached(self) -> WalkPosition:
-        """From where another walk can go on."""
+        """The position from which another walk can resume."""
         return WalkPosition(self._now, self._came_from, self._doing, self._epoch)
 
     def take(self, line: AuditLine) -> None:
-        """The next line. After one that is wrong the others say nothing."""
+        """Check the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
         if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
-            return  # hidden work moves nothing, and stands in line with what does
+            return  # a hidden action changes no status, and waits for those that do
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
         self.wrong = self._complaint(line)
@@ -155,7 +155,7 @@ class HistoryWalk:
         self._now, self._epoch = line.to, line.epoch
 
     def end(self, status: str) -> list[BrokenPromise]:
-        """What is wrong with it, if the object is this now."""
+        """Compare the end of the history with the object's current status, and return what is broken."""
         if not self.wrong and self._now != status:
             self.wrong = f"is {status}, but its history ends in {self._now}"
         return [BrokenPromise("I4", self._path, self.wrong)] if self.wrong else []
@@ -174,7 +174,7 @@ class HistoryWalk:
 
 
 def _begins(table: StateTable, line: AuditLine) -> bool:
-    """Does an action begin with this line? In a status that is rested in and passed through, only its row tells."""
+    """Does an action begin with this line? If the source status is both resting and passing, only the row can tell."""
     return table.entry_row(line.action, line.source, line.to) is not None
 
 
@@ -187,7 +187,7 @@ def _legal(table: StateTable, line: AuditLine, came_from: str, doing: str) -> bo
 
 
 def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) -> bool:
-    """Does this row allow the line: into its work, out of it, or by one step?"""
+    """Does this row allow the line: as the begin or the end of its action, or as a step?"""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
     ends = bool(row.during) and line.source in (row.during, *table.passing)
     lands = ends and line.to in (row.success_status(came_from), row.failure(came_from))
@@ -196,17 +196,17 @@ def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) ->
 
 
 class Overlaps:
-    """I5: an action and one on the same object, or on one above it, were never under way at the same time.
+    """I5: no two actions on the same object, or on an object and one below it, were under way at the same time.
 
-    Told by the order in which the history was written: an action's first line comes with its locks, its last line with
-    their release. Paths come in their order, so only those that something may still come below are remembered.
+    Decided by the order of the history lines: an action's first line is written with its locks, its last line with
+    their release. Paths must come sorted, so that only paths which can still have descendants are remembered.
     """
 
     def __init__(self) -> None:
         self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
 
     def take(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
-        """All actions of the next path."""
+        """Check all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
         mine = sorted((each for each in actions if each.first), key=attrgetter("first"))
@@ -230,7 +230,7 @@ def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[BrokenPromise]:
 
 
 def every_change_is_accounted_for(lines: Iterable[AuditLine], epochs: Container[int]) -> list[BrokenPromise]:
-    """I11: behind every change there is an admitted action."""
+    """I11: every change in the history belongs to an admitted action."""
     return [
         BrokenPromise("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines

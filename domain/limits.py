@@ -1,4 +1,4 @@
-"""Numbers that bound the work: calls to each cloud, and the sizes of what users send."""
+"""Limits on the work: concurrent calls to each cloud, and the sizes of what users send."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ MAX_SUBGROUPS = 500
 MAX_SPEC_BYTES = 256 * 1024  # a spec file larger than this is refused before it is parsed
 MAX_PAYLOAD_BYTES = 2_000_000  # Temporal takes 2 MiB at a time; the rest is room for what encryption adds
 CHUNK_VMS = 500  # VMs in one provider activity: big enough for short histories, small enough to share between workers
-HOLDERS_SHOWN = 20  # holders of locks that a refusal names in words
-HOLDERS_LISTED = 500  # and as data: a refusal must fit into a payload
-TASK_TIMEOUT = timedelta(seconds=5)  # how long a worker that died in a step of a workflow is waited for
+HOLDERS_SHOWN = 20  # lock holders that the text of a refusal names
+HOLDERS_LISTED = 500  # lock holders that a refusal carries as data: it must fit into a payload
+TASK_TIMEOUT = timedelta(seconds=5)  # of a workflow task: how long a dead worker delays it
 FAILURES_SHOWN = 20  # per-VM failures in an outcome; all of them are in the inventory
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a cloud lets us do at the same time, over all actions."""
+    """How many regions, and VMs per region, a cloud may have in flight at once, over all actions."""
 
     regions: int
     vms: int  # per region
@@ -49,13 +49,15 @@ NO_CAP = 1_000_000
 
 @dataclass(frozen=True)
 class RateLimits:
-    """Caps per cloud; a cloud without caps of its own has those of `other`. A connection may lower them."""
+    """The caps of every cloud; one that is not listed has those of `other`. A connection may lower them."""
 
     caps: Mapping[str, Caps] = field(default_factory=lambda: CLOUDS)
     lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
 
     def of(self, csp: str) -> PermitLimits:
-        """What applies to a cloud. Of its connections, the lowest number of regions counts, and each one's of VMs."""
+        """The limits of one cloud: the lowest number of regions of its connections, and each connection's own number of
+        VMs.
+        """
         caps = self.caps.get(csp) or self.caps[OTHER]
         here = {region: lower for (cloud, region), lower in self.lower.items() if cloud == csp}
         regions = min([caps.regions, *(lower.regions for lower in here.values())])

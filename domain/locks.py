@@ -1,9 +1,10 @@
-"""Lock modes on paths, and which of them go together.
+"""Lock modes on paths, and which of them are compatible.
 
-An action holds X on its own path and IX on every ancestor. X goes with nothing, IX with IX: so a child's action
-excludes its parent's and the other way round, while siblings run side by side. Nobody ever waits for a lock, with one
-exception: hidden work, of which users know nothing, refuses nobody and is refused by nobody. It and what it meets
-stand in line, in the order in which they came. So at most one user's action waits, as the next one meets that one's X.
+An action holds X on its own path and IX on every ancestor. X is compatible with nothing, IX with IX: so an action on a
+child excludes one on its parent and the other way round, while siblings run side by side. Nobody waits for a lock, with
+one exception: hidden actions, which users do not see, refuse nobody and are refused by nobody. A hidden action and
+whatever it conflicts with queue in the order of arrival. So at most one user's action waits, because the next one is
+refused by that one's X.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from domain.paths import ancestors
 
 
 class Mode(StrEnum):
-    """How a path is held."""
+    """How a path is locked."""
 
     X = "X"
     IX = "IX"
     HIDDEN_X = "hidden X"
     HIDDEN_IX = "hidden IX"
-    CLOSED = "closed"  # the line at this path takes nobody any more until it is empty
+    CLOSED = "closed"  # the wait queue at this path admits nobody until it is empty
 
 
 EXCLUSIVE = (Mode.X, Mode.HIDDEN_X)
@@ -37,7 +38,7 @@ COMPATIBLE: frozenset[tuple[Mode, Mode]] = frozenset(
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A lock that an action holds: who, on what, doing what, since when."""
+    """A lock: who holds it, on which path, for which action, since when."""
 
     path: str
     mode: Mode
@@ -48,7 +49,7 @@ class HeldLock:
 
 
 class LockView(Model):
-    """A hold, as it travels to readers."""
+    """A lock as readers see it."""
 
     path: str
     mode: str
@@ -59,13 +60,13 @@ class LockView(Model):
 
 
 class LocksView(Model):
-    """Locks, those that still wait in line included."""
+    """Locks as readers see them, including those still waiting in the queue."""
 
     locks: list[LockView]
 
 
 def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
-    """What an action on these paths must hold, in the one order in which everybody acquires it."""
+    """The locks that an action on these paths needs, in the one order in which everybody acquires them."""
     exclusive, shared = (Mode.HIDDEN_X, Mode.HIDDEN_IX) if hidden else (Mode.X, Mode.IX)
     modes: dict[str, Mode] = {}
     for path in paths:
@@ -76,12 +77,12 @@ def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
 
 
 def conflicts(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """The holds that stand in the way."""
+    """The locks that refuse these ones."""
     return [hold for hold in _overlapping(want, held) if not _queue_together(want[hold.path], hold.mode)]
 
 
 def queued_behind(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """The holds that are waited for: one of the two is hidden."""
+    """The locks that these ones must wait for, because one side of each pair is hidden."""
     return [hold for hold in _overlapping(want, held) if _queue_together(want[hold.path], hold.mode)]
 
 

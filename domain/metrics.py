@@ -1,4 +1,4 @@
-"""The names of what is counted and timed, and what each is told apart by. The dashboard is held against these."""
+"""Names, help texts and labels of the metrics. A test compares the dashboard with them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ HEALS = "ratchet_heals"
 COUNTERS = {
     ACTIONS: "actions that ended",
     REFUSALS: "requests that were refused",
-    PROVIDER_CALLS: "answers of clouds, one for each VM of a call",
-    HEALS: "holders of locks that stood in the way of somebody: dead ones are buried",
+    PROVIDER_CALLS: "provider answers, one for each VM of a call",
+    HEALS: "lock holders that blocked a request: dead ones are removed",
 }
 TIMERS = {
-    ACTION_LATENCY: "from the request to the end of an action",
-    LOCK_WAIT: "that forced actions waited for those below them to clean up",
-    STORE_LATENCY: "of a transaction on the inventory, the wait for others included",
-    PROVIDER_LATENCY: "of a call to a cloud, however many VMs it is about",
+    ACTION_LATENCY: "seconds from the request to the end of an action",
+    LOCK_WAIT: "seconds that forced actions waited for those below them to clean up",
+    STORE_LATENCY: "seconds of a transaction on the inventory, waiting included",
+    PROVIDER_LATENCY: "seconds of a call to a cloud, for any number of VMs",
 }
 LABELS = {
     ACTIONS: ("kind", "action", "outcome"),
@@ -36,5 +36,5 @@ LABELS = {
 
 
 def in_prometheus(name: str) -> str:
-    """As Prometheus knows it: a counter, or how often something was timed."""
+    """The metric's name in Prometheus: a counter, or the count of a timer."""
     return f"{name}_total" if name in COUNTERS else f"{name}_seconds_count"

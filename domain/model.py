@@ -1,4 +1,7 @@
-"""What travels: requests, grants, tallies, outcomes, and what readers get to see."""
+"""The messages of actions and reads: requests, grants, outcomes, and the views that readers get.
+
+They are recorded in workflow histories, so a field that is renamed or removed breaks their replay.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ ShortWord = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
 
 
-# In place of a time: the database's own when it is written. A worker's clock may be wrong.
+# Stands for the database's time at the write: a worker's clock may be wrong.
 WHEN_WRITTEN = datetime.min.replace(tzinfo=UTC)
 
 
 class Model(BaseModel):
-    """Frozen, and strict about what it does not know."""
+    """Base of every message: frozen, and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Request(Model):
-    """What a user asks for: the one argument of every action workflow."""
+    """A request for an action on one object: the single argument of every action workflow."""
 
     path: ObjectPath
     action: ActionWord
@@ -41,19 +44,19 @@ class Request(Model):
 
 
 class Claim(Model):
-    """A request, and the run that carries it out."""
+    """A request together with the workflow run that will carry it out: what `begin` decides on."""
 
     request: Request
     run: str
     at: datetime
-    workflow: str = ""  # the ID under which it runs; the object's path if not said
-    spec_digest: str = ""  # of the spec as it was asked for, which examining may have changed
-    serves: list[str] | None = None  # the real places that the worker reaches; it says so itself, the workflow cannot
-    started: datetime | None = None  # when the run started, by Temporal's clock: of two runs, which is the later one
+    workflow: str = ""  # the workflow ID; empty: the object's path
+    spec_digest: str = ""  # of the spec as it was requested; validation may have changed it since
+    serves: list[str] | None = None  # the real placements that the worker reaches; the worker sets them
+    started: datetime | None = None  # when the run started, by Temporal's clock: tells which of two runs is later
 
 
 class Chunk(Model):
-    """Some of the targets of an action: those in one place whose paths lie between two paths, both included."""
+    """A part of an action's targets: those in one placement whose paths lie between `first` and `last`, both included."""
 
     epoch: int
     placement: str
@@ -64,7 +67,7 @@ class Chunk(Model):
 
 
 class Holder(Model):
-    """Who stands in the way, or ahead in line."""
+    """An action that holds a conflicting lock, or that is ahead in the wait queue."""
 
     owner: str
     action: str
@@ -72,14 +75,14 @@ class Holder(Model):
     since: datetime
 
 
-ACTION_NAME = "name"  # in a grant's details: what the action is called, if it has a name of its own
+ACTION_NAME = "name"  # the key in a grant's details of the action's own name, if it has one
 
 
 class Grant(Model):
     """The right to act. `epoch` fences it: a later action on the same object has a higher one."""
 
     epoch: int
-    run: str = ""  # to which it was granted; it stays so when the run is reset or continued
+    run: str = ""  # the run that it was granted to; unchanged when that run is reset or continued
     path: str
     action: str
     ruling: Ruling
@@ -89,24 +92,24 @@ class Grant(Model):
     chunks: list[Chunk] = []
     targets: int = 0
     skipped: dict[str, int] = {}
-    details: dict[str, Any] = {}  # what the family decided at begin
-    behind: list[Holder] = []  # whose end is awaited before the work begins
+    details: dict[str, Any] = {}  # what the family's hooks decided at begin
+    behind: list[Holder] = []  # the holders that must end before the work begins
 
 
 class Holders(Model):
-    """Several holders, as the one argument that an activity takes."""
+    """A list of holders, as the single argument of an activity."""
 
     holders: list[Holder]
 
 
 class QueuedWorkflow(Model):
-    """Who stands in line, or has passed: the workflow's ID."""
+    """A workflow in a wait queue, by its ID."""
 
     workflow: str
 
 
 class QueueCommand(Model):
-    """Close or open the line at a path; the run that does it."""
+    """Close or open the wait queue at a path, on behalf of a run."""
 
     path: str
     run: str
@@ -114,7 +117,7 @@ class QueueCommand(Model):
 
 
 class Refusal(Model):
-    """Why not, and what to do about it."""
+    """Why a request was refused, and what to do about it: a Refused error as a message."""
 
     category: Category
     message: str
@@ -123,16 +126,16 @@ class Refusal(Model):
 
     @classmethod
     def of(cls, refused: Refused) -> Refusal:
-        """The error, as it travels."""
+        """Turn the error into a message."""
         return cls(category=refused.category, message=refused.message, hint=refused.hint)
 
     def error(self) -> Refused:
-        """What travelled, as an error again."""
+        """Turn the message back into an error."""
         return Refused(self.category, self.message, self.hint)
 
 
 class TargetFailure(Model):
-    """What went wrong with one target."""
+    """What went wrong with one target of an action."""
 
     path: str
     status: str
@@ -141,23 +144,23 @@ class TargetFailure(Model):
 
 
 class Tally(Model):
-    """How the targets of a chunk came out, as far as this attempt saw it."""
+    """How many targets of a chunk succeeded and failed, as this attempt of the activity saw it."""
 
     done: int = 0
     failed: int = 0
 
 
 class Move(Model):
-    """One object moved within an action: by a step row of `actor`, or into or out of a row of `action`."""
+    """One status change within an action: by a step row of `actor`, or into or out of a row of `action`."""
 
     path: str
     to: str  # NONE removes it; from NONE it comes into being
     actor: ShortWord = Actor.CONTROLLER
     action: ShortWord = ""
     message: ShortText = ""
-    error: ShortText = ""  # kept beside the new status until the next move
-    info: dict[str, Any] | None = None  # merged over what is kept; a value None removes its key
-    spec: dict[str, Any] | None = None  # replaces what is kept
+    error: ShortText = ""  # stored beside the new status until the next move
+    info: dict[str, Any] | None = None  # merged into the stored info; a value None removes its key
+    spec: dict[str, Any] | None = None  # replaces the stored spec
 
 
 class Step(Model):
@@ -170,23 +173,23 @@ class Step(Model):
 
 
 class Stepped(Model):
-    """Whether the moves were made, and if not, why not."""
+    """Whether the moves of a Step were made, and if not, why."""
 
     made: bool
     refusals: list[str] = []
 
 
 class Done(Model):
-    """What an action leaves when its work has ended. `to`: another end than the row's *then* or *else*."""
+    """What an action's workflow reports when its work is over. `to` overrides the row's *then* or *else*."""
 
     message: ShortText = ""
     to: str = ""
     info: dict[str, Any] | None = None
     spec: dict[str, Any] | None = None
     moves: list[Move] = []
-    failed: bool = False  # it says itself that it failed, whatever became of its targets
+    failed: bool = False  # the action failed, whatever became of its targets
     lost: int = 0  # targets that failed and whose records are gone
-    troubles: list[TargetFailure] = []  # what is to be told of them
+    troubles: list[TargetFailure] = []  # their errors, for the outcome
 
 
 class Result(StrEnum):
@@ -200,7 +203,7 @@ class Result(StrEnum):
 
 
 class Ending(Model):
-    """How an action ended, as its workflow saw it. Epoch, run and path are the grant's, as they are kept."""
+    """How an action ended, as `finish` stores it: a result and a Done, with the epoch, run and path of the grant."""
 
     epoch: int
     run: str
@@ -219,14 +222,14 @@ class Ending(Model):
 
     @classmethod
     def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
-        """The end of a granted action."""
+        """The Ending of a granted action."""
         left = {name: getattr(done, name) for name in Done.model_fields}
         which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
         return cls(**which, result=result, at=at, **left)
 
 
 class Outcome(Model):
-    """What became of an action. Small whatever the size of the action: details are in the inventory."""
+    """What became of an action. Small for any size of action: the details are in the inventory."""
 
     path: str
     action: str
@@ -237,13 +240,13 @@ class Outcome(Model):
     skipped: dict[str, int] = {}
     troubles: list[TargetFailure] = []
     message: str = ""
-    followers: list[str] = []  # who waits for the end: told to the workflow, not kept
+    followers: list[str] = []  # workflows that wait for this end; returned to the workflow, not stored
 
 
 class Admission(Model):
     """The answer to a request: a grant, a refusal, or the outcome of the same request made earlier.
 
-    A grant together with an outcome: all of it could be done at once, and has been.
+    A grant together with an outcome means that the whole action was done while it was admitted.
     """
 
     grant: Grant | None = None
@@ -252,12 +255,12 @@ class Admission(Model):
 
 
 class Progress(Model):
-    """What the `progress` query answers."""
+    """The answer of the `progress` query."""
 
     path: str = ""
     action: str = ""
     phase: str = "waiting for admission"
-    step: str = ""  # what is going on right now, in words
+    step: str = ""  # the current step, as text
     targets: int = 0
     done: int = 0
     failed: int = 0
@@ -265,7 +268,7 @@ class Progress(Model):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One VM as the provider activities see it. Ten thousand of these are made at a time: plain, not validated."""
+    """One VM as the provider activities see it. A plain dataclass, because ten thousand are made at a time."""
 
     path: str
     status: str
@@ -276,7 +279,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Where one target came out: its new status, what is known of it now (None: as before), and what went wrong."""
+    """The result for one target: its new status, its new info (None: unchanged), and its error."""
 
     path: str
     status: str
@@ -286,7 +289,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object to be made together with its parent."""
+    """An object that is created together with its parent."""
 
     path: str
     kind: str
@@ -295,7 +298,7 @@ class NewObject:
 
 
 class ObjectView(Model):
-    """An object as readers see it. `status` of a group is computed from its members."""
+    """An object as readers see it. A group's `status` is computed from its members."""
 
     path: str
     kind: str
@@ -316,14 +319,14 @@ class ObjectView(Model):
 
 
 class PlaceView(Model):
-    """How the members of a group in one place are."""
+    """The members of a group in one placement, counted by status."""
 
     placement: str
     counts: dict[str, int]
 
 
 class TreeView(Model):
-    """A group with its members counted by place, and what is wrong with the first few of them."""
+    """A group with its members counted by placement, and the errors of the first few that have one."""
 
     object: ObjectView
     places: list[PlaceView]
@@ -331,7 +334,7 @@ class TreeView(Model):
 
 
 class HistoryLine(Model):
-    """One change, or one message that changed nothing and was ignored."""
+    """One status change, or one report that was ignored because it changed nothing."""
 
     seq: int
     path: str
@@ -371,7 +374,7 @@ class HistoryView(Model):
 
 
 class StoreView(Model):
-    """The store as a worker sees it: where it is, and whether its schema is the one that the worker knows."""
+    """The store as a worker sees it: its URL, and its schema version beside the newest that the worker knows."""
 
     url: str
     version: str
@@ -382,7 +385,7 @@ class StoreView(Model):
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """A promise that was broken: which one, for which object, and how."""
+    """An invariant that does not hold: which one, for which object, and how."""
 
     invariant: str
     path: str
@@ -390,7 +393,7 @@ class BrokenPromise:
 
 
 class Verification(Model):
-    """What a check of every promise found, and over how much it looked."""
+    """What `verify` found, and how much it checked."""
 
     findings: list[BrokenPromise] = []
     more: int = 0  # findings that are not listed

@@ -24,30 +24,30 @@ _NAME_RULE = "a name is 1 to 63 letters, digits, dots, dashes or underscores; fi
 
 
 def check_name(name: str) -> str:
-    """The name itself, or Refused before anything is made from it."""
+    """Return the name, or raise Refused if it is malformed."""
     if not _NAME.fullmatch(name):
         raise Refused(Category.INVALID, f"bad name {_shown(name)}: {_NAME_RULE}")
     return name
 
 
 def check_path(path: str) -> str:
-    """The path itself, or Refused: pairs of kind and name, each well formed."""
+    """Return the path, or raise Refused if it is not well-formed pairs of kind and name."""
     if len(path) > MAX_PATH:
         raise Refused(Category.INVALID, f"path of {len(path)} characters is too long: the limit is {MAX_PATH}")
-    words, found = path.split(":"), _walk(path)
-    if found[-1].end != len(words) or not all(_KIND.fullmatch(each.kind) for each in found):
+    words, parts = path.split(":"), _walk(path)
+    if parts[-1].end != len(words) or not all(_KIND.fullmatch(part.kind) for part in parts):
         raise Refused(
             Category.INVALID,
             f"bad path {_shown(path)}: a path is kind:name pairs",
             "an example is ns:default:mci:web",
         )
-    for each in found:
-        check_name(words[each.end - 1])
+    for part in parts:
+        check_name(words[part.end - 1])
     return path
 
 
 class _PathPart(NamedTuple):
-    """One object on a path: its kind, how many words lead to it, and whether it lies in a tree."""
+    """One object on a path: its kind, how many words of the path lead to it, and whether it lies in a tree."""
 
     kind: str
     end: int
@@ -55,24 +55,24 @@ class _PathPart(NamedTuple):
 
 
 def _walk(path: str) -> list[_PathPart]:
-    """The objects on the path, the tenant first."""
+    """The objects on the path, root first."""
     words = path.split(":")
-    found: list[_PathPart] = []
+    parts: list[_PathPart] = []
     tree, at = "", 0
     while at < len(words):
         if tree and words[at]:
             at += 1
-            found.append(_PathPart(tree, at, True))
+            parts.append(_PathPart(tree, at, True))
             continue
         at += 1 if tree else 0  # the empty word that ends a tree
         kind = words[at] if at < len(words) else ""
         at, tree = at + 2, TREES.get(kind, "")
-        found.append(_PathPart(kind, at, False))
-    return found
+        parts.append(_PathPart(kind, at, False))
+    return parts
 
 
 def make(scope: Sequence[str], names: Sequence[str]) -> str:
-    """Kinds and names, one each, as a path. What lies in a tree takes as many names as there are."""
+    """Build a path from kinds and names, one name per kind; a tree takes all names that are left over."""
     root = next((at for at, kind in enumerate(scope[:-1]) if kind in TREES), None)
     if root is None:
         return ":".join(f"{kind}:{check_name(name)}" for kind, name in zip(scope, names, strict=True))
@@ -83,7 +83,7 @@ def make(scope: Sequence[str], names: Sequence[str]) -> str:
 
 
 def expand(text: str, scope: Sequence[str]) -> str:
-    """A path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
+    """Parse a path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
     if ":" in text:
         path = check_path(text)
         if shape(path) != tuple(scope):
@@ -100,13 +100,13 @@ def expand(text: str, scope: Sequence[str]) -> str:
 
 
 def shape(path: str) -> tuple[str, ...]:
-    """The kinds on the path. However deep a tree is, its kind counts once, and only where the path ends in it."""
+    """The kinds on the path. A tree's kind counts once, at any depth, and only if the path ends in the tree."""
     places = _walk(path)
     return tuple(place.kind for place in places if not place.in_tree or place is places[-1])
 
 
 def short(path: str) -> str:
-    """The form people type: names only, with slashes; two of them where a tree ends."""
+    """The short form that people type: names only, with slashes; two slashes where a tree ends."""
     words, text, before = path.split(":"), "", 0
     for _, end, _ in _walk(path):
         text += ("//" if end - before > 2 else "/") + words[end - 1]
@@ -115,7 +115,7 @@ def short(path: str) -> str:
 
 
 def kind_of(path: str) -> str:
-    """The kind of the object itself: the last one on the path."""
+    """The kind of the object: the last kind on the path."""
     return _walk(path)[-1].kind
 
 
@@ -125,13 +125,13 @@ def name_of(path: str) -> str:
 
 
 def ancestors(path: str) -> list[str]:
-    """Every path above this one, the tenant first."""
+    """Every path above this one, root first."""
     words = path.split(":")
     return [":".join(words[: place.end]) for place in _walk(path)[:-1]]
 
 
 def parent_of(path: str) -> str | None:
-    """The path just above, or None for a tenant."""
+    """The path just above, or None for a root."""
     above = ancestors(path)
     return above[-1] if above else None
 
@@ -142,5 +142,5 @@ def _not_a(text: str, scope: Sequence[str]) -> Refused:
 
 
 def _shown(text: str) -> str:
-    """Hostile text made safe to print: escaped and short."""
+    """Make hostile text safe to print: escaped and cut."""
     return ascii(text if len(text) <= 80 else text[:77] + "...")

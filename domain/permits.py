@@ -1,8 +1,8 @@
-"""How the workers of a deployment share a cloud's rate limits: who may have how many calls in flight, and where.
+"""How the workers of a deployment share a cloud's rate limits: each gets permits for calls in flight, per region.
 
-Pure arithmetic over the shares of one cloud; whoever keeps them calls `settle` under a lock. A region is active while
-anybody has a live share of it. A share never falls below what its worker says it may be using: a worker shrinks its
-own gate first, and its share at its next exchange.
+Pure arithmetic over the shares of one cloud; the PermitStore calls `settle` under a lock. A region is active while any
+worker has a live share of it. A share never falls below what its worker says it may be using: a worker first lowers its
+own limit, and then its share at its next exchange.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-SECONDS = 4.0  # a share's life: shorter than a heartbeat's timeout, so a dead worker's permits are back with its work
-APART = 1e-5  # wishes of one exchange are this far apart in time: the earlier one goes first
-GRACE = 0.5  # a region that has just become active is not asked to make way: whoever it was for must get in
+SECONDS = 4.0  # a share's lifetime: shorter than a heartbeat timeout, so permits are free before work is retried
+APART = 1e-5  # requests of one exchange are this far apart in time: the earlier one goes first
+GRACE = 0.5  # a region that has just become active is not closed: the worker it was opened for must get in
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PermitLimits:
 
 @dataclass(frozen=True, slots=True)
 class PermitShare:
-    """One worker's part of one region, until a time by the keeper's clock. An amount of 0 is a wish only."""
+    """One worker's permits for one region, valid until a time by the store's clock. An amount of 0 is only a request."""
 
     region: str
     worker: str
@@ -38,7 +38,7 @@ class PermitShare:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """What a worker says of one region: how much it may be using just now, and how much it could use."""
+    """What a worker reports for one region: the permits it may be using, and how many it could use."""
 
     region: str
     holds: int
@@ -47,7 +47,7 @@ class PermitRequest:
 
 @dataclass(frozen=True, slots=True)
 class PermitLease:
-    """What a worker gets in a region that is active. If it is closing, nobody new enters: another region waits."""
+    """A worker's permits in an active region. `closing`: start no new calls there, as another region waits."""
 
     amount: int
     closing: bool = False
@@ -55,33 +55,33 @@ class PermitLease:
 
 @dataclass(frozen=True)
 class PermitTerms:
-    """The answer to an exchange. Contested: somebody waits for more, so ask again soon."""
+    """The answer to an exchange. `contested`: some worker waits for more permits, so ask again soon."""
 
     leases: Mapping[str, PermitLease] = field(default_factory=dict)
     contested: bool = False
 
 
 class PermitStore(Protocol):
-    """Keeps the shares of all workers."""
+    """Stores the permit shares of all workers."""
 
     async def exchange(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
     ) -> PermitTerms:
-        """Replace a worker's shares of a cloud. A region that it does not name any more is given back."""
+        """Replace a worker's shares of a cloud. Regions that it no longer names are given back."""
         ...
 
 
 def settle(
     shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
 ) -> tuple[list[PermitShare], PermitTerms]:
-    """The worker's new shares, and what they allow it to do."""
+    """Compute the worker's new shares, and the leases that they give it."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
     mine = [_renewed(wish, worker, before.get(wish.region), now + n * APART) for n, wish in enumerate(wishes)]
     active, waiting = _regions([*others, *mine])
     free = max(0, limits.regions - len(active))
     for region in _oldest_first(waiting)[:free]:
-        if any(share.region == region for share in mine):  # a place that another worker's region is next for is kept
+        if any(share.region == region for share in mine):  # a slot whose turn is another worker's region stays free
             active[region] = now
             del waiting[region]
     settled = {region: since for region, since in active.items() if since + GRACE <= now}
@@ -105,7 +105,7 @@ def _renewed(wish: PermitRequest, worker: str, before: PermitShare | None, now: 
 
 
 def _regions(shares: Iterable[PermitShare]) -> tuple[dict[str, float], dict[str, float]]:
-    """The regions that are active, and those that wait to be, each with the time since when."""
+    """The active regions and the waiting ones, each with the time since when."""
     active: dict[str, float] = {}
     waiting: dict[str, float] = {}
     for share in shares:
@@ -119,7 +119,7 @@ def _oldest_first(regions: Mapping[str, float]) -> list[str]:
 
 
 def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
-    """The worker's amount in a region, and how much of it is for its use. The others keep their fair part."""
+    """The worker's share of a region, and how much of it the worker may use. The others keep their fair part."""
     room = max(0, cap - sum(other.amount for other in there))
     entitled = cap
     if there:
@@ -132,13 +132,13 @@ def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], c
 
 
 def _fair(workers: Sequence[str], cap: int) -> dict[str, int]:
-    """Equal parts that add up to the cap, except that nobody's is less than one."""
-    each, rest = divmod(cap, len(workers))
-    return {worker: max(1, each + (n < rest)) for n, worker in enumerate(sorted(workers))}
+    """Split the cap into equal parts, each at least one."""
+    part, rest = divmod(cap, len(workers))
+    return {worker: max(1, part + (n < rest)) for n, worker in enumerate(sorted(workers))}
 
 
 def _is_contested(shares: Sequence[PermitShare], active: Collection[str], limits: PermitLimits) -> bool:
-    """Does anybody have less than a fair part of what it wants?"""
+    """Does any worker have less than its fair part of what it wants?"""
     for region in active:
         there = [share for share in shares if share.region == region]
         fair = _fair([share.worker for share in there], limits.vms(region)) if there else {}

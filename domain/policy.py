@@ -1,7 +1,7 @@
-"""Who may do what: roles that allow actions on kinds at or below some paths, and the users that have them.
+"""Access policy: roles allow actions on kinds at or below paths, and users have roles.
 
-A request carries the name of whoever asks, as the client says it. A policy keeps people and programs from doing what
-they are not there for; whoever can write to the Temporal namespace could still give another name.
+A request carries its user's name as the client gives it. So a policy stops mistakes, not attackers: whoever can write
+to the Temporal namespace can give another name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
 class Role(Model):
-    """What somebody with this role may do. No paths: everywhere."""
+    """What users with this role may do. Without `paths`, everywhere."""
 
     kinds: list[PolicyName] = Field(min_length=1)
     actions: list[PolicyName] = Field(min_length=1)
@@ -30,7 +30,7 @@ class Role(Model):
 
     @model_validator(mode="after")
     def _known(self) -> Role:
-        """A word that there is not would silently allow nothing."""
+        """Refuse unknown kinds and actions: they would silently allow nothing."""
         if unknown := [kind for kind in self.kinds if kind != ANY and kind not in registry.KINDS]:
             raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
         kinds = registry.KINDS if ANY in self.kinds else self.kinds
@@ -41,6 +41,7 @@ class Role(Model):
         return self
 
     def allows(self, request: Request) -> bool:
+        """Does the role allow this request?"""
         kind = registry.kind_at(request.path).name
         return (
             (ANY in self.kinds or kind in self.kinds)
@@ -51,9 +52,9 @@ class Role(Model):
 
 
 class AccessPolicy(Model):
-    """The whole file. `*` among the users is everybody who is not named; without it they may do nothing.
+    """The policy file. The user `*` stands for everybody who is not named; without it they may do nothing.
 
-    Programs of ours may do what they are there for without being named. One that is named has the roles it is given.
+    Our own programs may do their own work without being named. A program that is named has only the roles it is given.
     """
 
     roles: dict[PolicyName, Role]
@@ -68,7 +69,7 @@ class AccessPolicy(Model):
         return self
 
     def check(self, request: Request) -> None:
-        """Refused if nobody gave whoever asks the right to do this."""
+        """Raise Refused if no role of the requester allows this request."""
         names = self.users.get(request.requested_by, self.users.get(ANY, []))
         if request.requested_by not in self.users and _is_its_own(request):
             return
@@ -84,14 +85,14 @@ class AccessPolicy(Model):
 
 
 def _is_its_own(request: Request) -> bool:
-    """Does a program of ours ask for what it is there for? An object that asks signs with its path."""
+    """Does one of our programs request its own work? An object that requests an action gives its path as its name."""
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed
     return not request.force and name in registry.kind_at(request.path).verb(request.action).programs
 
 
 def _covers(prefix: str, path: str) -> bool:
-    """At it or below it: `ns:a` does not cover `ns:ab`."""
+    """Is `path` at or below `prefix`? `ns:a` does not cover `ns:ab`."""
     return path == prefix or path.startswith(f"{prefix}:")
 
 

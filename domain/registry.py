@@ -1,4 +1,4 @@
-"""The kinds of objects there are, family by family. The CLI is made from it."""
+"""The registry of kinds, family by family. The CLI is generated from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind(name: str) -> Kind:
-    """The kind of that name, or Refused naming those that there are."""
+    """The kind of that name; Refused, naming the known kinds, if there is none."""
     if name not in KINDS:
         raise Refused(Category.INVALID, f"unknown kind {name[:40]!r}", f"kinds are: {', '.join(KINDS)}")
     return KINDS[name]
@@ -37,13 +37,13 @@ def kind(name: str) -> Kind:
 
 @cache
 def reaches_others(name: str) -> bool:
-    """Can an action on this kind move other objects? Those of a kind with nothing below it and no group cannot."""
+    """Can an action on this kind change other objects? Not if nothing lies below it and it is not in a tree."""
     above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(TREES.values())
     return KINDS[name].member is None and name in above
 
 
 def kind_at(path: str) -> Kind:
-    """The kind of the object at a path whose shape fits that kind."""
+    """The kind of the object at a path; Refused if the path does not have that kind's scope."""
     found = kind(kind_of(check_path(path)))
     expand(path, found.scope)
     return found
@@ -51,32 +51,32 @@ def kind_at(path: str) -> Kind:
 
 @cache
 def is_target(name: str) -> bool:
-    """Is each object of this kind landed by itself? Members of a group are; any other object just ends its action."""
+    """Is this kind a member of a group, so that its objects land one by one? Other objects end with their action."""
     return any(other.member == name for other in KINDS.values())
 
 
 @cache
 def meets_hidden(name: str) -> bool:
-    """Can there be hidden work on objects of this kind, or among its relatives?"""
+    """Can an object of this kind meet a hidden action, on itself or on a relative?"""
     root = KINDS[name].scope[0]
     return any(other.table.hidden for other in KINDS.values() if other.scope[0] == root)
 
 
 def busy(workflow_id: str) -> str:
-    """The words that the source system has for an object under way, to stand before a hint."""
+    """The source system's words for an object in transition, as the beginning of a hint."""
     words = kind_at(object_of(workflow_id)).busy
     return f"{words}; " if words else ""
 
 
 def owner_of(path: str, action: str) -> str:
-    """The workflow ID of an action: the object's path, or beside it for hidden work, which excludes nobody."""
+    """The workflow ID of an action: the object's path, or a companion ID for a hidden action, which excludes nobody."""
     return companion(path, action) if action in kind_at(path).table.hidden else path
 
 
 def takes_over(request: Request) -> bool:
-    """May this end what runs on its object and below? With force, or if that is the nature of the action.
+    """May this request end the actions on its object and below? With force, or if its verb preempts.
 
-    A creation may not: force never makes it act on what exists, so it would end that for nothing. Nor may hidden work.
+    Not for a creation, as force never makes it act on an existing object. Nor for a hidden action.
     """
     found = kind_at(request.path)
     verb = found.verb(request.action)
@@ -85,7 +85,7 @@ def takes_over(request: Request) -> bool:
 
 
 def parse_spec(request: Request) -> BaseModel | None:
-    """The request's spec, checked against what its action takes."""
+    """Parse the request's spec with the model of its action; Refused if it is not valid."""
     found = kind_at(request.path)
     verb = found.verb(request.action)
     if verb.spec is None:

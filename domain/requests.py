@@ -1,4 +1,4 @@
-"""When are two requests the same one? A request id belongs to one action with one spec, asked for by one subject."""
+"""When two requests are the same one: a request id belongs to one action with one spec, by one requester."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from domain.model import Model, Refusal, Request
 
 
 class EvictRun(Model):
-    """End this run, for a request that takes over. How long it has to make way is not for whoever asks to say."""
+    """End this run on behalf of a request that takes over. The worker sets the grace period, not the requester."""
 
     request: Request
     run: str
 
 
 def spec_digest(request: Request) -> str:
-    """Identifies the spec as it was asked for. Order of keys and an empty spec make no difference."""
+    """A hash of the spec as it was requested, whatever the order of its keys. No spec and an empty one are equal."""
     return hashlib.sha256(json.dumps(request.spec or {}, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_same_request(request: Request, other: Request) -> bool:
-    """Do both ask for one and the same thing? Force and reason may differ: they say how, not what."""
+    """Do both ask for the same thing? Force and reason may differ: they say how, not what."""
     return _identity(request) == _identity(other)
 
 
 def update_id(update: str, request: Request) -> str:
-    """The ID of an update about a request: asked again it is the same, and uses up none of the run's 2,000 updates.
+    """The ID of an update about a request: sending it again uses up none of the run's 2,000 updates.
 
-    Not for a start: of a run that has ended Temporal gives the kept answer, and a request is to be judged anew.
+    Not for a start: of a run that has ended Temporal returns the stored answer, but a request must be judged anew.
     """
-    told = "\n".join(_identity(request))
-    return f"{update}-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+    identity = "\n".join(_identity(request))
+    return f"{update}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
 def request_id_conflict(request: Request, action: str, requested_by: str) -> Refusal:
-    """The answer to a request whose id belongs to another one."""
+    """The refusal of a request whose id belongs to another request."""
     was = action if action != request.action else f"{action} with another spec"
     if requested_by != request.requested_by:
         was = f"{action} by somebody else"

@@ -1,7 +1,8 @@
-"""State tables are data: rows of (action, from, while, then, else). Everything else is derived from them.
+"""State tables: rows of (action, from, while, then, else) that decide which status changes are legal.
 
-An *action* row has a status to show while the work is under way. A *step* row has none: it is one move that an actor
-may report or make. A step that ends where it began means that there is nothing to do.
+Everything else, such as sets of statuses, is derived from the rows. An *action* row has a status *while* the work is
+under way. A *step* row has none: it is one change that an actor may make or report. A step that ends where it began
+means that there is nothing to do.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from functools import cached_property
 
 from domain.errors import Category, Refused
 
-NONE = "None"  # the status of an object that does not exist, before or after; and the target of one at rest
+NONE = "None"  # the status of an object that does not exist; the TargetStatus of one at rest
 SAME = "<same>"  # the status the object came from
 
 
 class Actor(StrEnum):
-    """Who may take a row."""
+    """Who may use a row."""
 
     USER = "User"
-    GROUP = "Group"  # a user's action on the group, for its members; never asked of a member itself
+    GROUP = "Group"  # a user's action on a group, for its members; never requested of a member itself
     CONTROLLER = "Controller"  # our own workflows and self-healing
-    CLOUD = "Cloud"  # what a provider says is the case
+    CLOUD = "Cloud"  # a provider that reports a status
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`action` takes an object from `source`, by way of `during`, to `then`, or to `otherwise` if it fails."""
+    """`action` takes an object from `source`, through `during`, to `then`, or to `otherwise` if it fails."""
 
     action: str
     source: str
@@ -36,23 +37,25 @@ class Row:
     otherwise: str | None = None
     actor: str = Actor.USER
     force: bool = False  # only with force
-    hidden: bool = False  # work that no status shows; users' actions may wait for it, and it for theirs
-    rests: bool = False  # its `then` is passed through by actions as well: by this row it is rested in
-    target: str | None = None  # the TargetStatus meanwhile, where `then` does not say it: of a group, its members'
+    hidden: bool = False  # no status shows it; it and users' actions wait for each other
+    rests: bool = False  # `then` is also a transitional status; after this row the object rests in it
+    target: str | None = None  # the TargetStatus meanwhile, if it is not `then`: for a group, its members'
 
     def success_status(self, came_from: str) -> str:
+        """The status after success."""
         return came_from if self.then == SAME else self.then
 
     def expected(self, came_from: str) -> str:
-        """The TargetStatus while it is under way."""
+        """The TargetStatus while the action is under way."""
         return self.success_status(came_from) if self.target is None else self.target
 
     def failure(self, came_from: str) -> str:
+        """The status after a failure."""
         return came_from if self.otherwise in (SAME, None) else str(self.otherwise)
 
 
 class Ruling(StrEnum):
-    """What the table says to an action or a step."""
+    """The table's answer about an action or a step."""
 
     GO = "go"
     ALREADY = "already"
@@ -61,7 +64,7 @@ class Ruling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """May this happen now? `row` says how if it may, `reason` says why not if it may not."""
+    """A ruling, with the row that allows it or the reason for the refusal."""
 
     ruling: Ruling
     row: Row | None = None
@@ -70,91 +73,91 @@ class Verdict:
 
 @dataclass(frozen=True)
 class StateTable:
-    """The law of one kind of object."""
+    """The state table of one kind of object, and what follows from its rows."""
 
     kind: str
-    label: str  # how messages call the object: "VM"
+    label: str  # what messages call the object: "VM"
     rows: tuple[Row, ...]
-    passing: tuple[str, ...] = ()  # passed through between the status *while* and the end: under way as well
-    vacant: tuple[str, ...] = ()  # the object is gone for good: its name may be used again
+    passing: tuple[str, ...] = ()  # statuses between *while* and the end: transitional as well
+    vacant: tuple[str, ...] = ()  # the object is gone for good, and its name may be reused
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        """What a user can ask for, in table order."""
+        """The actions that a user can request, in table order."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.actor == Actor.USER))
 
     @cached_property
     def statuses(self) -> tuple[str, ...]:
-        """Every status that a row can lead to or from, in table order."""
+        """Every status in the rows, in table order."""
         words = (word for row in self.rows for word in (row.source, row.during, row.then, row.otherwise))
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
     def transitional(self) -> tuple[str, ...]:
-        """Statuses in which an action is under way."""
+        """The statuses in which an action is under way."""
         return tuple(dict.fromkeys((*(row.during for row in self.rows if row.during), *self.passing)))
 
     @cached_property
     def resting(self) -> tuple[str, ...]:
-        """Transitional statuses that an object may also rest in: that an action is under way, its target tells."""
+        """The transitional statuses that an object may also rest in; its TargetAction tells which it is."""
         return tuple(dict.fromkeys(row.then for row in self.rows if row.rests))
 
     @cached_property
     def moving(self) -> tuple[str, ...]:
-        """Statuses that nothing is in without an action."""
+        """The statuses that an object has only while an action is under way."""
         return tuple(status for status in self.transitional if status not in self.resting)
 
     @cached_property
     def hidden(self) -> tuple[str, ...]:
-        """Actions that no status shows."""
+        """The actions that no status shows."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
     @cached_property
     def stable(self) -> tuple[str, ...]:
-        """Statuses that stay until somebody asks."""
+        """The statuses that an object may rest in."""
         return tuple(status for status in self.statuses if status not in self.moving)
 
     @cached_property
     def final(self) -> tuple[str, ...]:
-        """Stable statuses that no action leaves, except to remove the object."""
+        """The stable statuses that no action leaves, except to remove the object."""
         left = {row.source for row in self.rows if row.during and row.then not in (NONE, SAME)}
         return tuple(status for status in self.stable if status not in left)
 
     @cached_property
     def failure(self) -> tuple[str, ...]:
-        """Statuses that an action ends in when it fails."""
+        """The statuses that a failed action ends in."""
         words = (row.otherwise for row in self.rows)
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
     def discard(self) -> str:
-        """The action that removes, outside, what is not known here; empty if a creation cannot leave such a thing."""
+        """The action that removes an object at the provider that has no record here; empty if none can be left there."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
     def creates(self, action: str) -> bool:
-        """Does a user bring an object into being by it? Rows from elsewhere then only repeat the creation."""
+        """Does a user create an object with this action? Then its rows from other statuses only repeat the creation."""
         rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
         births = {row.during for row in rows if row.source == NONE and row.then != NONE}
         return bool(births) and all(row.during in births for row in rows)
 
     def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
-        """What a user may ask for in this status."""
+        """The actions that a user may request in this status."""
         return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
 
     def needs_force(self, status: str) -> tuple[str, ...]:
-        """What a user may ask for in this status only with force, by a row that says so."""
+        """The actions that a user may request in this status only with force, because a row says so."""
         rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
         return tuple(dict.fromkeys(row.action for row in rows))
 
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
-        """May `actor` take `action` now? `force` skips the check of the status, never of existence or finality.
+        """May `actor` begin `action` now? `force` skips the check of the status, never of existence or finality.
 
-        Force never makes a creation act on what exists: only a row from that very status does.
+        Force never makes a creation act on an existing object: only a row from that very status does.
         """
         rows = [row for row in self.rows if row.action == action]
         if not rows:
-            known = ", ".join(self.actions)
-            raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {known}")
+            actions = ", ".join(self.actions)
+            raise Refused(Category.INVALID, f"unknown action {action!r} for {self.label}", f"actions are: {actions}")
         for row in rows:
             if row.source == status and row.actor == actor and (force or not row.force):
                 return self._go(row, status)
@@ -166,7 +169,7 @@ class StateTable:
         return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
 
     def judge_member(self, status: str, action: str, force: bool = False) -> Verdict:
-        """May an action on the group take this member along?"""
+        """May an action on the group include this member?"""
         of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
         return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
 
@@ -180,11 +183,11 @@ class StateTable:
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
     def may_land(self, action: str, during: str, came_from: str, to: str) -> bool:
-        """May a target under `during` come out as `to`? As its row says, or as the cloud finds it."""
+        """May a target under `during` end as `to`? Either its row says so, or the cloud may report it."""
         return self.landing_row(action, during, came_from, to) is not None
 
     def landing_row(self, action: str, during: str, came_from: str, to: str) -> Row | None:
-        """The row by which a target under `during` comes out as `to`: of those from where it came, if there are any."""
+        """The row by which a target under `during` ends as `to`; rows from where it came are preferred."""
         here = [
             row
             for row in self.rows
@@ -197,20 +200,20 @@ class StateTable:
         return self.step(during, to, Actor.CLOUD).row
 
     def entry_row(self, action: str, status: str, to: str) -> Row | None:
-        """The row by which an action that is under way elsewhere takes an object along, into the status *while*."""
+        """The row by which an action on another object takes this one along, into the status *while*."""
         for row in self.rows:
             if row.action == action and row.source == status and row.during == to:
                 return row
         return None
 
     def creation_row(self, action: str) -> Row | None:
-        """The row by which an action on another object brings one of these into being."""
+        """The row by which an action on another object creates one of this kind."""
         return next((row for row in self.rows if row.action == action and row.source == NONE), None)
 
     def recovery_status(self, action: str, came_from: str) -> str:
-        """Where an object belongs whose action died: where it came from if that is a place to rest, else to failure."""
+        """The status of an object after its action died: where it came from if it may rest there, else the failure."""
         if came_from != NONE and came_from not in self.moving:
-            return came_from  # also if it was forced out of a status that no row names: that is still the truth
+            return came_from  # even if force took it out of a status that no row names: it is still in that status
         rows = (row for row in self.rows if row.action == action and row.source == came_from)
         return next((row.failure(came_from) for row in rows), came_from)
 

@@ -1,15 +1,18 @@
-"""Every name that crosses the wire: queues, workflow types, activities, updates, queries, search attributes."""
+"""Every name that crosses the wire: queues, workflow types, activities, updates, queries, search attributes.
+
+Recorded histories and running workflows contain these names, so changing one breaks them.
+"""
 
 from __future__ import annotations
 
 from domain.model import Request
 
 ACTIONS_QUEUE = "actions"
-SIMULATED = "simulated"  # the provider that needs no name in a placement
+SIMULATED = "simulated"  # the provider that placements leave out
 
 
 class UnreadableMessage(str):
-    """What a handler that takes anything gets instead of a message that cannot be decrypted: the reason."""
+    """What a handler of any message gets in place of one that cannot be decrypted: the reason, as text."""
 
 
 # Updates and queries that every action answers.
@@ -20,19 +23,19 @@ PROGRESS = "progress"
 # Failure types of a closed action.
 REFUSED = "Refused"
 ACTION_FAILED = "ActionFailed"
-TOO_LARGE = "TooLarge"  # of anything that would not fit through Temporal
+TOO_LARGE = "TooLarge"  # of a payload over Temporal's size limit
 
 # Local activities: the only writers of the inventory's actions.
 BEGIN = "begin"
 ADVANCE = "advance"
 FINISH = "finish"
 HAS_ENDED = "has_ended"
-PERMIT = "permit"  # may whoever asks do this at all?
+PERMIT = "permit"  # does the access policy allow the request?
 
-# Ends, by right of a request that takes over, a run that does not make way for it.
+# Terminates a run that does not make way for a request that takes over.
 MAKE_WAY = "make_way"
 
-# Standing in line: whoever ends tells those behind.
+# The wait queue: an action that ends signals those behind it.
 PASSED = "passed"
 STILL_HELD = "still_held"
 CLOSE_LINE = "close_line"
@@ -40,13 +43,13 @@ OPEN_LINE = "open_line"
 DRAIN = "drain"
 DRAIN_LINE = "DrainLine"
 
-# Asks Temporal whether holders of locks are alive, and buries the dead.
+# Asks Temporal whether lock holders are alive, and abandons the dead ones.
 HEAL_HOLDERS = "heal_holders"
 
 # Self-healing: the sweep, its schedule, and the reports that are kept.
 HEAL = "Heal"
 HEAL_SCHEDULE = "self-healing"
-STORE_SCHEDULE = "store-identity"  # never runs: it keeps which store the namespace uses
+STORE_SCHEDULE = "store-identity"  # never runs: its memo says which store the namespace uses
 SWEEP = "sweep"
 READ_REPORTS = "read_reports"
 
@@ -83,50 +86,50 @@ SEARCH_ATTRIBUTES = {
 
 
 def worker_identity(process: str, serves: str) -> str:
-    """What a worker calls itself, so that whoever looks at a queue sees which clouds it serves."""
+    """A worker's Temporal identity: it shows which clouds the worker serves to whoever looks at a queue."""
     return f"{process}/clouds:{serves}"
 
 
 def serves(identity: str) -> str:
-    """Which clouds a worker says that it serves; empty: it does not say."""
+    """The clouds that a worker's identity names; empty: it names none."""
     return identity.partition("/clouds:")[2]
 
 
 def cloud_queue(csp: str) -> str:
-    """The task queue on which calls to one cloud run."""
+    """The task queue for calls to one cloud."""
     return f"cloud-{csp}"
 
 
 def memo(request: Request) -> dict[str, str]:
-    """By this a request that is sent again finds its own action."""
+    """The workflow memo that lets a repeated request find its own action."""
     return {"request_id": request.request_id} if request.request_id else {}
 
 
 def companion(path: str, role: str) -> str:
-    """The ID of a workflow that lives beside an object. No name is empty, so it is never the path of an object."""
+    """The workflow ID of a companion of an object. Names are never empty, so it is never an object's path."""
     return f"{path}::{role}"
 
 
 def object_of(workflow_id: str) -> str:
-    """The object that an action's workflow is about: its ID, without a companion's role."""
+    """The path of the object that a workflow belongs to: its ID without a companion's role."""
     return workflow_id.partition("::")[0]
 
 
 def placement(csp: str, region: str, provider: str = "") -> str:
-    """Where an object lives: the cloud and the region; if that is not a simulated one, also who makes things there.
+    """Where an object lives: cloud and region, and the provider unless it is simulated.
 
-    So a simulated region and a real one of the same name are two places, and nobody takes one for the other.
+    So a simulated region and a real one of the same name are two placements, and cannot be confused.
     """
     return f"{csp}/{region}@{provider}" if provider not in ("", SIMULATED) else f"{csp}/{region}"
 
 
 def split_placement(place: str) -> tuple[str, str]:
-    """The cloud of a placement, and the region as clouds are told it: with the provider, if it is a real one."""
+    """The cloud of a placement, and its region as providers get it: with the provider's name if it is real."""
     csp, _, region = place.partition("/")
     return csp, region
 
 
 def split_region(region: str) -> tuple[str, str]:
-    """The region's name, and who makes things there."""
+    """The region's name and its provider."""
     name, _, provider = region.partition("@")
     return name, provider or SIMULATED
