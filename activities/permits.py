@@ -82,7 +82,7 @@ class Permits:
     def _cloud(self, csp: str) -> _CloudLeases:
         cloud = self._clouds.get(csp)
         if cloud is None:
-            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.of(csp), self._office)
+            cloud = self._clouds[csp] = _CloudLeases(csp, self._worker, self._limits.for_cloud(csp), self._office)
         return cloud
 
 

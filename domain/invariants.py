@@ -142,10 +142,10 @@ class HistoryWalk:
         """The position from which another walk can resume."""
         return WalkPosition(self._now, self._came_from, self._doing, self._epoch)
 
-    def take(self, line: AuditLine) -> None:
+    def check(self, line: AuditLine) -> None:
         """Check the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
-        if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden:
+        if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden_actions:
             return  # a hidden action changes no status, and waits for those that do
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
@@ -190,7 +190,7 @@ def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) ->
     """Does this row allow the line: as the begin or the end of its action, or as a step?"""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
     ends = bool(row.during) and line.source in (row.during, *table.passing)
-    lands = ends and line.to in (row.success_status(came_from), row.failure(came_from))
+    lands = ends and line.to in (row.success_status(came_from), row.failure_status(came_from))
     steps = row.during is None and row.source == line.source and row.success_status(line.source) == line.to
     return begins or lands or steps
 
@@ -205,7 +205,7 @@ class Overlaps:
     def __init__(self) -> None:
         self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
 
-    def take(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
+    def check(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
         """Check all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()

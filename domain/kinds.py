@@ -72,7 +72,9 @@ class Kind:
     @property
     def offered(self) -> tuple[str, ...]:
         """The actions that people may request: without hidden actions and those that only our programs request."""
-        return tuple(verb.action for verb in self.verbs if not verb.hidden and verb.action not in self.table.hidden)
+        return tuple(
+            verb.action for verb in self.verbs if not verb.hidden and verb.action not in self.table.hidden_actions
+        )
 
     def verb(self, action: str) -> Verb:
         """The verb for an action; Refused, naming the known actions, if there is none."""

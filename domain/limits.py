@@ -54,7 +54,7 @@ class RateLimits:
     caps: Mapping[str, Caps] = field(default_factory=lambda: CLOUDS)
     lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
 
-    def of(self, csp: str) -> PermitLimits:
+    def for_cloud(self, csp: str) -> PermitLimits:
         """The limits of one cloud: the lowest number of regions of its connections, and each connection's own number of
         VMs.
         """

@@ -56,7 +56,7 @@ class Claim(Model):
 
 
 class Chunk(Model):
-    """A part of an action's targets: those in one placement whose paths lie between `first` and `last`, both included."""
+    """A part of an action's targets: those in one placement with paths from `first` to `last`, both included."""
 
     epoch: int
     placement: str

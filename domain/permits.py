@@ -26,7 +26,7 @@ class PermitLimits:
 
 @dataclass(frozen=True, slots=True)
 class PermitShare:
-    """One worker's permits for one region, valid until a time by the store's clock. An amount of 0 is only a request."""
+    """One worker's permits for one region, valid until a time by the store's clock. An amount of 0 only asks."""
 
     region: str
     worker: str

@@ -37,7 +37,7 @@ def kind(name: str) -> Kind:
 
 @cache
 def reaches_others(name: str) -> bool:
-    """Can an action on this kind change other objects? Not if nothing lies below it and it is not in a tree."""
+    """Can an action on this kind move objects below it that are not its targets? A group's members are targets."""
     above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(TREES.values())
     return KINDS[name].member is None and name in above
 
@@ -59,7 +59,7 @@ def is_target(name: str) -> bool:
 def meets_hidden(name: str) -> bool:
     """Can an object of this kind meet a hidden action, on itself or on a relative?"""
     root = KINDS[name].scope[0]
-    return any(other.table.hidden for other in KINDS.values() if other.scope[0] == root)
+    return any(other.table.hidden_actions for other in KINDS.values() if other.scope[0] == root)
 
 
 def busy(workflow_id: str) -> str:
@@ -70,7 +70,7 @@ def busy(workflow_id: str) -> str:
 
 def owner_of(path: str, action: str) -> str:
     """The workflow ID of an action: the object's path, or a companion ID for a hidden action, which excludes nobody."""
-    return companion(path, action) if action in kind_at(path).table.hidden else path
+    return companion(path, action) if action in kind_at(path).table.hidden_actions else path
 
 
 def takes_over(request: Request) -> bool:
@@ -80,7 +80,7 @@ def takes_over(request: Request) -> bool:
     """
     found = kind_at(request.path)
     verb = found.verb(request.action)
-    harmless = found.table.creates(request.action) or request.action in found.table.hidden
+    harmless = found.table.creates(request.action) or request.action in found.table.hidden_actions
     return (request.force or verb.preempts) and not harmless
 
 

@@ -45,11 +45,11 @@ class Row:
         """The status after success."""
         return came_from if self.then == SAME else self.then
 
-    def expected(self, came_from: str) -> str:
+    def target_status(self, came_from: str) -> str:
         """The TargetStatus while the action is under way."""
         return self.success_status(came_from) if self.target is None else self.target
 
-    def failure(self, came_from: str) -> str:
+    def failure_status(self, came_from: str) -> str:
         """The status after a failure."""
         return came_from if self.otherwise in (SAME, None) else str(self.otherwise)
 
@@ -108,7 +108,7 @@ class StateTable:
         return tuple(status for status in self.transitional if status not in self.resting)
 
     @cached_property
-    def hidden(self) -> tuple[str, ...]:
+    def hidden_actions(self) -> tuple[str, ...]:
         """The actions that no status shows."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
@@ -124,14 +124,14 @@ class StateTable:
         return tuple(status for status in self.stable if status not in left)
 
     @cached_property
-    def failure(self) -> tuple[str, ...]:
+    def failure_statuses(self) -> tuple[str, ...]:
         """The statuses that a failed action ends in."""
         words = (row.otherwise for row in self.rows)
         return tuple(dict.fromkeys(word for word in words if word not in (None, NONE, SAME)))
 
     @cached_property
     def discard(self) -> str:
-        """The action that removes an object at the provider that has no record here; empty if none can be left there."""
+        """The action that removes, at the provider, an object without a record; empty if there can be none."""
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
     def creates(self, action: str) -> bool:
@@ -173,7 +173,7 @@ class StateTable:
         of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
         return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
 
-    def step(self, status: str, to: str, actor: str) -> Verdict:
+    def judge_step(self, status: str, to: str, actor: str) -> Verdict:
         """May `actor` move an object from `status` to `to` in one step?"""
         for row in self.rows:
             if row.during is not None or row.hidden:
@@ -195,9 +195,9 @@ class StateTable:
         ]
         own = [row for row in here if row.source == came_from]
         for row in own or here:
-            if to in (row.success_status(came_from), row.failure(came_from)):
+            if to in (row.success_status(came_from), row.failure_status(came_from)):
                 return row
-        return self.step(during, to, Actor.CLOUD).row
+        return self.judge_step(during, to, Actor.CLOUD).row
 
     def entry_row(self, action: str, status: str, to: str) -> Row | None:
         """The row by which an action on another object takes this one along, into the status *while*."""
@@ -215,7 +215,7 @@ class StateTable:
         if came_from != NONE and came_from not in self.moving:
             return came_from  # even if force took it out of a status that no row names: it is still in that status
         rows = (row for row in self.rows if row.action == action and row.source == came_from)
-        return next((row.failure(came_from) for row in rows), came_from)
+        return next((row.failure_status(came_from) for row in rows), came_from)
 
     def _go(self, row: Row, status: str) -> Verdict:
         nothing_to_do = row.during is None and row.success_status(status) == status and not row.hidden

@@ -99,7 +99,7 @@ class _AuditCheck:
             if what == _LINE:
                 found.lines += 1
                 if walk:
-                    walk.take(row)
+                    walk.check(row)
                 _extend(mine, row)
             elif what == _PRUNED:
                 if walk:
@@ -113,10 +113,10 @@ class _AuditCheck:
                 if row.target_action != NONE or status in registry.kind(row.kind).table.moving:
                     found.under_way.append((path, status, row.epoch))
         # Hidden work excludes nobody: it is begun while others are under way, and waits for them.
-        hidden = kind.table.hidden if kind else frozenset[str]()
+        hidden = kind.table.hidden_actions if kind else frozenset[str]()
         found.note(walk.end(status) if walk else ())
         found.note(ended_with_an_outcome(mine.values()))
-        found.note(self._overlaps.take(path, (each for each in mine.values() if each.action not in hidden)))
+        found.note(self._overlaps.check(path, (each for each in mine.values() if each.action not in hidden)))
 
 
 def _extend(mine: dict[tuple[int, str], ActionFacts], line: AuditLine) -> None:

@@ -74,7 +74,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_
     try:
         kind = registry.kind_at(request.path)
         spec = registry.parse_spec(request)
-        hidden = request.action in kind.table.hidden
+        hidden = request.action in kind.table.hidden_actions
         _check_id(claim)
         want = locks_for([request.path], hidden)
         serialise(connection, want)
@@ -140,7 +140,7 @@ def _with_hook_locks(
     rider = HOOKS.get(kind.name)
     more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
     if more:
-        want = locks_for([request.path, *more], request.action in kind.table.hidden)
+        want = locks_for([request.path, *more], request.action in kind.table.hidden_actions)
         serialise(connection, want)
     return want
 

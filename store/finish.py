@@ -145,7 +145,7 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
 def _failure(path: str, action: str, status: str, came_from: str) -> str:
     rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
     own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
-    return (own or rows)[0].failure(came_from)
+    return (own or rows)[0].failure_status(came_from)
 
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[TargetFailure]) -> Outcome:
@@ -173,7 +173,7 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     The history of a group tells what readers see then, which its own status does not; that is returned.
     """
     kind = registry.kind_at(grant.path)
-    if grant.action in kind.table.hidden:
+    if grant.action in kind.table.hidden_actions:
         _record_hidden_work(connection, grant, ending, outcome)
         return ""
     good = outcome.result is Result.SUCCEEDED or (outcome.result is Result.PARTIAL and grant.then != NONE)
@@ -220,7 +220,7 @@ def _may_end(grant: Grant, status: str, to: str) -> bool:
     """May the action end elsewhere than its row says? As a row lands there, or as we may step there from here."""
     table = registry.kind_at(grant.path).table
     landing = table.landing_row(grant.action, grant.during, grant.came_from, to)
-    return landing is not None or table.step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
+    return landing is not None or table.judge_step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED
 
 
 def _has_own_record(grant: Grant) -> dict[str, object]:

@@ -246,7 +246,7 @@ def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str
         "status": row.during if under_way else row.success_status(came_from),
         "previous_status": came_from,
         "target_action": row.action if under_way else NONE,
-        "target_status": row.expected(came_from) if under_way else NONE,
+        "target_status": row.target_status(came_from) if under_way else NONE,
         "epoch": epoch,
         "changed_at": at,
         "error": "",

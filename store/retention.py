@@ -141,7 +141,7 @@ def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPositio
     walk = HistoryWalk(kind.table, path)
     walk.resume(was)
     for row in rows:
-        walk.take(AuditLine._make(row[name] for name in AuditLine._fields))
+        walk.check(AuditLine._make(row[name] for name in AuditLine._fields))
     return None if walk.wrong else walk.reached
 
 

@@ -96,7 +96,7 @@ class _StepWriter:
         if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
             return  # what the action itself is about keeps its target until the end
         if entering:
-            kept["target_action"], kept["target_status"] = row.action, row.expected(before)
+            kept["target_action"], kept["target_status"] = row.action, row.target_status(before)
         elif row.rests or move.to not in thing.table.transitional:
             kept["target_action"] = kept["target_status"] = NONE
 
@@ -137,7 +137,7 @@ def apply_step(connection: sa.Connection, step: Step, action: sa.RowMapping | No
 def _row(table: StateTable, kept: dict[str, Any], move: Move) -> Row | None:
     status = str(kept["status"])
     if not move.action:
-        verdict = table.step(status, move.to, move.actor)
+        verdict = table.judge_step(status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
     if entering := table.entry_row(move.action, status, move.to):
         return entering

@@ -182,7 +182,7 @@ def test_the_vms_statuses_are_the_documents_and_as_stable_as_it_says() -> None:
 def test_the_vms_final_statuses_are_the_documents_but_for_failed_which_force_leaves() -> None:
     told = {status for status, word in stability(VM_STATUSES).items() if word == "Yes (Final)"}
     assert set(VM.final) == told - {"Failed"} == {"Terminated"}
-    assert VM.failure == ("Failed",)
+    assert VM.failure_statuses == ("Failed",)
 
 
 def test_the_vms_diagram_is_the_documents_and_undefined_can_be_ended_and_records_removed() -> None:
@@ -202,7 +202,7 @@ def test_an_mci_under_way_is_expected_to_become_what_its_vms_become(action: str)
     told = {action.lower(): target for action, _, target in lines(TARGETS)} | {"delete": "Terminated"}
     for table in (MCI, VM):
         rows = [row for row in table.rows if row.action == action and row.during]
-        assert {row.expected(row.source) for row in rows} == {told[action]}
+        assert {row.target_status(row.source) for row in rows} == {told[action]}
 
 
 @pytest.mark.parametrize("kind", ["mci", "vm"])
@@ -247,7 +247,7 @@ def test_only_the_group_removes_vms_and_only_those_it_should(action: str, status
 @pytest.mark.parametrize("status", VM.transitional)
 def test_the_cloud_may_find_a_vm_under_way_anywhere_but_failed(status: str) -> None:
     for seen in VM.statuses:
-        allowed = VM.step(status, seen, Actor.CLOUD).ruling is not Ruling.REFUSED
+        allowed = VM.judge_step(status, seen, Actor.CLOUD).ruling is not Ruling.REFUSED
         assert allowed is (seen in ("Running", "Suspended", "Terminated", "Undefined")), seen
 
 
@@ -256,7 +256,7 @@ def test_only_the_cloud_corrects_a_vm_at_rest_and_nobody_revives_a_terminated_on
     clear = {"Running", "Suspended", "Terminated", "Undefined"} - {status}
     for seen, actor in product(VM.statuses, Actor):
         allowed = actor is Actor.CLOUD and status != "Terminated" and seen in clear
-        assert (VM.step(status, seen, actor).ruling is Ruling.GO) is allowed, (seen, actor)
+        assert (VM.judge_step(status, seen, actor).ruling is Ruling.GO) is allowed, (seen, actor)
 
 
 def test_a_status_read_believes_what_is_terminated_failed_or_suspended_and_a_reconciliation_only_the_first() -> None:
@@ -315,7 +315,7 @@ STEPS = {
 def test_an_mci_goes_from_preparing_by_prepared_to_creating_and_only_we_move_it() -> None:
     for source, to, actor in product((*MCI.statuses, NONE), (*MCI.statuses, NONE), Actor):
         allowed = actor is Actor.CONTROLLER and (source, to) in STEPS
-        assert (MCI.step(source, to, actor).ruling is Ruling.GO) is allowed, (source, to, actor)
+        assert (MCI.judge_step(source, to, actor).ruling is Ruling.GO) is allowed, (source, to, actor)
     row = MCI.judge(NONE, "create").row
     assert row
     assert (row.during, row.then, row.otherwise) == ("Preparing", "Running", "Failed")
@@ -337,7 +337,7 @@ def test_an_mci_that_stands_leaves_the_verdict_to_its_vms(action: str) -> None:
     verdict = MCI.judge("Running", action)
     assert verdict.ruling is Ruling.GO
     assert verdict.row
-    assert verdict.row.success_status("Running") == verdict.row.failure("Running") == "Running"
+    assert verdict.row.success_status("Running") == verdict.row.failure_status("Running") == "Running"
 
 
 @pytest.mark.parametrize("status", MCI.transitional)

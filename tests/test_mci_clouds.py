@@ -52,7 +52,7 @@ def test_a_worker_polls_for_the_clouds_of_the_table_and_for_those_that_its_conne
 
 
 def test_a_cloud_that_the_table_does_not_name_has_the_limits_of_others() -> None:
-    limits = RateLimits().of("moon")
+    limits = RateLimits().for_cloud("moon")
     assert (limits.regions, limits.vms("r1")) == (10, 30)
     assert Caps(10, 30) == CLOUDS["other"]
 

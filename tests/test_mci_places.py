@@ -101,6 +101,6 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     with pytest.raises(ApplicationError, match="comes too late"):
         await leaving
     assert {what for _, what, _ in await cloud.shared()} == set(SHARED)
-    assert set(await book.resources(PLACE)) == set(SHARED)
-    assert all((await book.resources(PLACE)).values())
+    assert set(await book.shared_resources(PLACE)) == set(SHARED)
+    assert all((await book.shared_resources(PLACE)).values())
     await cloud.close()

@@ -268,11 +268,11 @@ def test_a_connection_lowers_the_caps_and_never_raises_them() -> None:
         "usual": {**place, "region": "c"},
     }
     limits = RateLimits(lower=parse({"connections": document}, "file").limits())
-    ncp = limits.of("ncp")
+    ncp = limits.for_cloud("ncp")
     assert (ncp.regions, [ncp.vms(region) for region in "abc"]) == (2, [4, 15, 15])
-    assert limits.of("aws").regions == CLOUDS["aws"].regions
+    assert limits.for_cloud("aws").regions == CLOUDS["aws"].regions
 
 
 def test_a_cloud_that_the_table_does_not_name_has_ten_regions_and_thirty_vms() -> None:
-    nimbus = RateLimits().of("nimbus")
+    nimbus = RateLimits().for_cloud("nimbus")
     assert (nimbus.regions, nimbus.vms("anywhere")) == (10, 30)

@@ -161,7 +161,7 @@ def test_the_derived_sets_divide_the_statuses(table: StateTable) -> None:
     assert set(table.stable) & set(table.transitional) == set(table.resting)
     assert set(table.moving).isdisjoint(table.resting)
     assert set(table.final) <= set(table.stable)
-    assert set(table.failure) <= set(table.stable)
+    assert set(table.failure_statuses) <= set(table.stable)
     assert {NONE, SAME}.isdisjoint(table.statuses)
 
 
@@ -186,9 +186,9 @@ TOY = StateTable("toy", "Toy", (Row("make", NONE, "Moving", "Up", "Gone"), HOP, 
 
 @pytest.mark.parametrize("came_from", ["Up", "Down"])
 def test_same_is_the_status_it_came_from(came_from: str) -> None:
-    assert (HOP.success_status(came_from), HOP.failure(came_from)) == ("Down", "Gone")
-    assert (STAY.success_status(came_from), STAY.failure(came_from)) == (came_from, came_from)
-    assert TICK.failure(came_from) == came_from  # a row without an else has changed nothing
+    assert (HOP.success_status(came_from), HOP.failure_status(came_from)) == ("Down", "Gone")
+    assert (STAY.success_status(came_from), STAY.failure_status(came_from)) == (came_from, came_from)
+    assert TICK.failure_status(came_from) == came_from  # a row without an else has changed nothing
 
 
 def test_a_step_that_ends_where_it_began_has_nothing_to_do() -> None:
@@ -214,7 +214,7 @@ def test_an_action_that_ends_where_it_began_still_goes() -> None:
     ],
 )
 def test_a_step_is_for_its_actor_and_its_statuses_only(status: str, to: str, actor: str, ruling: Ruling) -> None:
-    verdict = TOY.step(status, to, actor)
+    verdict = TOY.judge_step(status, to, actor)
     assert verdict.ruling is ruling
     told = f"no row lets {actor} move Toy from {status} to {to}"
     assert verdict.reason == (told if ruling is Ruling.REFUSED else "")
@@ -223,7 +223,7 @@ def test_a_step_is_for_its_actor_and_its_statuses_only(status: str, to: str, act
 @pytest.mark.parametrize(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_a_target_lands_where_its_row_leads_or_where_the_cloud_finds_it(table: StateTable, row: Row) -> None:
     assert row.during
-    legal = {row.success_status(row.source), row.failure(row.source)} | {
+    legal = {row.success_status(row.source), row.failure_status(row.source)} | {
         step.then for step in table.rows if step.source == row.during and step.actor == Actor.CLOUD
     }
     for to in (NONE, *table.statuses, UNHEARD_OF):
@@ -388,4 +388,4 @@ def test_any_abandoned_object_goes_back_unless_it_never_was_or_was_under_way(
     table: StateTable, came_from: str, action: str
 ) -> None:
     back = table.recovery_status(action, came_from)
-    assert back == came_from or (came_from in (NONE, *table.transitional) and back in table.failure)
+    assert back == came_from or (came_from in (NONE, *table.transitional) and back in table.failure_statuses)

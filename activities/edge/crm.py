@@ -95,7 +95,7 @@ class EdgeActivities:
     async def _everything(self, cloudlet: str) -> dict[str, dict[str, Any]]:
         items: dict[str, dict[str, Any]] = {}
         while True:
-            found = await self._inventory.everything(cloudlet, next(reversed(items), ""))
+            found = await self._inventory.expected_instances(cloudlet, next(reversed(items), ""))
             items |= {item.path: item.spec for item in found.items}
             if not found.more:
                 return items
@@ -106,11 +106,11 @@ class EdgeActivities:
 
     @activity.defn(name=wire.CRM_ANSWERED)
     async def crm_answered(self, fact: AnswerFact) -> CloudletAnswer:
-        return await self._inventory.answered(fact, _doubt(fact))
+        return await self._inventory.record_answer(fact, _doubt(fact))
 
     @activity.defn(name=wire.CRM_LOST)
     async def crm_lost(self, fact: LostFact) -> CloudletAnswer:
-        return await self._inventory.lost(fact, _noticed_here if fact.noticed else _doubt(fact))
+        return await self._inventory.record_loss(fact, _noticed_here if fact.noticed else _doubt(fact))
 
     @activity.defn(name=wire.CRM_REJOINED)
     async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
@@ -120,19 +120,19 @@ class EdgeActivities:
     @activity.defn(name=wire.CRM_IGNORED)
     async def crm_ignored(self, ignored: IgnoredMessages) -> int:
         """Keep messages that changed nothing in the history of the objects that they were about."""
-        return await self._inventory.ignore(ignored.messages, ignored.at)
+        return await self._inventory.record_ignored(ignored.messages, ignored.at)
 
     @activity.defn(name=wire.FAILOVER_PLAN)
     async def failover_plan(self, cloudlet: str) -> Refuges:
-        return await self._inventory.refuges(cloudlet)
+        return await self._inventory.find_refuges(cloudlet)
 
     @activity.defn(name=wire.POLICY_KEPT)
     async def policy_kept(self, path: str) -> KeptPolicy:
-        return await self._inventory.policy(path)
+        return await self._inventory.stored_policy(path)
 
     @activity.defn(name=wire.POLICY_FACTS)
     async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
-        return await self._inventory.facts(asked)
+        return await self._inventory.policy_facts(asked)
 
 
 class Letters:

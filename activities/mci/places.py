@@ -95,7 +95,7 @@ class PlaceActivities:
         try:
             # Our turn first: who held the place and then waited would block.
             async with self._fence.right(visit.path, visit.epoch) as right, self._turns[place]:
-                while (leaving := await self._book.leave(_wish(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
+                while (leaving := await self._book.leave_place(_wish(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
                 if leaving is LeaveResult.LAST:
                     async with self._holding(visit) as held:
@@ -112,7 +112,7 @@ class PlaceActivities:
             ask = partial(self._clouds[csp].validate, region, wants.specs, wants.images)
             problems = await self._call(wants.place, ask, seconds)
         if not problems:
-            await self._book.remember(wants, datetime.now(UTC))
+            await self._book.mark_verified(wants, datetime.now(UTC))
         return Findings(problems=problems)
 
     async def _make(self, right: OrderRight, held: HeldConnection) -> None:
@@ -141,22 +141,22 @@ class PlaceActivities:
                 order = partial(self._clouds[csp].release, region, resource)
                 await self._call(place, partial(right.order, order))
             await self._keep(held, what, None)
-        _must_hold(held, await self._book.left(held, path))
+        _must_hold(held, await self._book.finish_leaving(held, path))
 
     async def _keep(self, held: HeldConnection, what: str, cloud_id: str | None) -> None:
-        _must_hold(held, await self._book.keep(held, HELD_FOR, what, cloud_id))
+        _must_hold(held, await self._book.record_resource(held, HELD_FOR, what, cloud_id))
 
     @asynccontextmanager
     async def _holding(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
         """Alone with a connection: in this process whoever has the turn, between processes by a hold that expires."""
-        while (held := await self._book.hold(_wish(visit))) is None:  # noqa: ASYNC110  another process's
+        while (held := await self._book.hold_connection(_wish(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(LOOK_AGAIN)
         renewing = asyncio.create_task(self._renew(held))
         try:
             yield held
         finally:
             renewing.cancel()
-            await self._book.let_go(held)
+            await self._book.release_hold(held)
 
     async def _renew(self, held: HeldConnection) -> None:
         """What was lost stays lost: whoever had it meanwhile may have changed what is there."""

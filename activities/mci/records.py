@@ -49,8 +49,8 @@ class RecordActivities:
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, Scale):
-                self._check_size(spec.count + await self._book.size(request.path))
-                await self._check_polled([await self._book.place(request.path, spec.subGroup)])
+                self._check_size(spec.count + await self._book.count_vms(request.path))
+                await self._check_polled([await self._book.place_of_group(request.path, spec.subGroup)])
                 return Examination()
             assert isinstance(spec, MciSpec)
             self._check_size(spec.size)
@@ -85,7 +85,7 @@ class RecordActivities:
         return await refusal_as_answer(self._planned(survey))
 
     async def _planned(self, survey: Survey) -> SurveyPlan:
-        plan = await self._book.plan(survey)
+        plan = await self._book.plan_survey(survey)
         check_served(plan.places, self._directory.places())
         return plan
 

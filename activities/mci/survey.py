@@ -50,7 +50,7 @@ class SurveyActivities:
         return report
 
     async def _chunk(self, look: SurveyPlace, chunk: Chunk) -> SurveyReport:
-        known = await self._book.seen(chunk, RECONCILED if look.survey.reconcile else ASKED)
+        known = await self._book.vms_in_status(chunk, RECONCILED if look.survey.reconcile else ASKED)
         if not known:
             return SurveyReport()
         try:
@@ -59,7 +59,7 @@ class SurveyActivities:
             why = _reason(error)
             stale = [Correction(one, one.status, _stale(one, why)) for one in known if one.target_action == NONE]
             if not look.survey.dry_run:
-                await self._book.correct(stale, WHEN_WRITTEN)
+                await self._book.apply_corrections(stale, WHEN_WRITTEN)
             errors = [f"{look.place}: {why}"]
             return SurveyReport(calls=1, asked=len(known), stale=len(known), errors=errors)
         found = [
@@ -67,7 +67,7 @@ class SurveyActivities:
             for one, facts in zip(known, answers, strict=True)
             if one.target_action == NONE and (correction := correction_for(one, facts))
         ]
-        made = found if look.survey.dry_run else await self._book.correct(found, WHEN_WRITTEN)
+        made = found if look.survey.dry_run else await self._book.apply_corrections(found, WHEN_WRITTEN)
         return _report(len(known), made)
 
     async def _describe(self, place: str, known: Sequence[SurveyedVm]) -> DescribedVms:
@@ -83,7 +83,7 @@ class SurveyActivities:
                 there = await self._clouds[csp].list_tagged(region, look.survey.path)
         except (ProviderError, TimeoutError) as error:
             return SurveyReport(calls=1, errors=[f"{look.place}: {_reason(error)}"])
-        ours = await self._book.tagged(look.survey.path, look.place)
+        ours = await self._book.known_cloud_ids(look.survey.path, look.place)
         lost = [
             f"{short(vm.path)}: {vm.cloud_id} is {vm.state} in {look.place}"
             for vm in there
@@ -105,7 +105,7 @@ def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | Non
     status = OBSERVED.get(facts.state)
     if status is None:  # on its way, or a word that nobody knows: no clear answer
         return None
-    if status != known.status and VM.step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
+    if status != known.status and VM.judge_step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
         return None
     if known.status == VmStatus.FAILED:
         info.pop("failure", None)

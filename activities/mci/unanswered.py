@@ -48,7 +48,7 @@ class LateVmSearch:
             living += [_late(each, facts) for each, facts in seen if _lives(facts)]
             over = [each for each, facts in seen if not _lives(facts) and each.since + self._life < at]
             if not dry_run:
-                await self._book.forget(over)
+                await self._book.forget_unanswered(over)
         return living
 
     async def _pages(self, place: str) -> AsyncIterator[list[UnansweredOrder]]:

@@ -59,7 +59,7 @@ class VmActivities:
         """Carry the chunk's action out on every VM of it that is still to be done."""
         async with self._runner(chunk) as runner:
             if runner.verb == "create":
-                runner.network.update(await self._book.resources(chunk.placement))
+                runner.network.update(await self._book.shared_resources(chunk.placement))
             asked = boot_time()
             todo = iter(await self._inventory.targets(chunk))
             runner.right.shown(asked)  # whatever is still to be done is so under our epoch

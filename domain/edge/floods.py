@@ -34,6 +34,6 @@ class IgnoredBudget(Model):
             return True, budget.model_copy(update={"kept": budget.kept + 1})
         return False, budget.model_copy(update={"more": budget.more + 1})
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """What is said of those that were not kept; empty if all were."""
         return f"{self.more} more messages changed nothing and were not kept one by one" if self.more else ""

@@ -43,7 +43,7 @@ class CrmInterpreter:
     progress: CrmProgress | None = None
     actor: str = CrmActor.CRM
 
-    def hear(self, said: CrmResponse) -> Interpretation:
+    def interpret(self, said: CrmResponse) -> Interpretation:
         """What this message does, here and now."""
         if said.notify_id != self.notify_id:
             return _ignored(f"notify-id {said.notify_id} is not the current one, {self.notify_id}")
@@ -52,7 +52,7 @@ class CrmInterpreter:
             return _ignored(f"unknown state {said.state[:40]!r}")
         if to == self.status:
             return self._again(said)
-        if self.table.step(self.status, to, self.actor).ruling is not Ruling.GO:
+        if self.table.judge_step(self.status, to, self.actor).ruling is not Ruling.GO:
             return _ignored(f"no row lets {self.actor} move {self.table.label} from {self.status} to {said.state}")
         if to in self.table.transitional and not to.endswith("Error"):
             return Interpretation(Effect.MOVES, to)

@@ -195,7 +195,7 @@ class CrmProgress(ExternalMessage):
     step: CutText = ""
     message: CutText = ""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         words = " ".join(word for word in (self.step, self.message) if word)
         return f"task {self.task} of {self.of}: {words}" if self.of else words
 

@@ -294,15 +294,15 @@ class MciStore(Protocol):
         """Of what is wanted, what no cloud was lately seen to offer."""
         ...
 
-    async def remember(self, wanted: PlaceNeeds, at: datetime) -> None:
+    async def mark_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
         """A cloud offers all of this."""
         ...
 
-    async def resources(self, place: str) -> dict[str, str]:
+    async def shared_resources(self, place: str) -> dict[str, str]:
         """What the VMs of a place share: what -> cloud id."""
         ...
 
-    async def hold(self, wish: ConnectionHold) -> HeldConnection | None:
+    async def hold_connection(self, wish: ConnectionHold) -> HeldConnection | None:
         """Hold a connection. None: another one holds it."""
         ...
 
@@ -310,25 +310,25 @@ class MciStore(Protocol):
         """Go on holding. False: the hold was lost."""
         ...
 
-    async def keep(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
+    async def record_resource(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
         """A resource was ordered or may be going (no id), was made, or removed (None). False: the hold was lost."""
         ...
 
-    async def let_go(self, held: HeldConnection) -> None: ...
+    async def release_hold(self, held: HeldConnection) -> None: ...
 
-    async def leave(self, wish: ConnectionHold, path: str) -> LeaveResult:
+    async def leave_place(self, wish: ConnectionHold, path: str) -> LeaveResult:
         """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
         ...
 
-    async def left(self, held: HeldConnection, path: str) -> bool:
+    async def finish_leaving(self, held: HeldConnection, path: str) -> bool:
         """Everything there is removed. False: the hold was lost."""
         ...
 
-    async def size(self, path: str) -> int:
+    async def count_vms(self, path: str) -> int:
         """How many VMs an MCI has."""
         ...
 
-    async def place(self, path: str, group: str) -> str:
+    async def place_of_group(self, path: str, group: str) -> str:
         """Where the VMs of a subgroup are; empty if there is no such MCI or subgroup."""
         ...
 
@@ -340,19 +340,19 @@ class MciStore(Protocol):
         """Write that the record's VM is this one. Returns the record's status. Asked again: the same answer."""
         ...
 
-    async def plan(self, survey: Survey) -> SurveyPlan:
+    async def plan_survey(self, survey: Survey) -> SurveyPlan:
         """Whom a survey must ask about."""
         ...
 
-    async def seen(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
+    async def vms_in_status(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
         """The VMs of a chunk that are in one of these statuses."""
         ...
 
-    async def tagged(self, path: str, place: str) -> dict[str, str]:
+    async def known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
         """The VMs that we have in a place: path -> cloud id."""
         ...
 
-    async def correct(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
+    async def apply_corrections(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
         """Write what clouds say of VMs at rest. Returns what was written: an action that came between wins."""
         ...
 
@@ -364,7 +364,7 @@ class MciStore(Protocol):
         """A page of them, from after one of them on."""
         ...
 
-    async def forget(self, some: Sequence[UnansweredOrder]) -> None:
+    async def forget_unanswered(self, some: Sequence[UnansweredOrder]) -> None:
         """Nothing will come of these any more."""
         ...
 

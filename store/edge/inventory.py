@@ -34,26 +34,26 @@ class SqlEdge:
     async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected:
         return await self._database.run(partial(links.connected, fact=fact, doubt=doubt))
 
-    async def answered(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer:
+    async def record_answer(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer:
         return await self._database.run(partial(links.answered, fact=fact, doubt=doubt))
 
-    async def lost(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer:
+    async def record_loss(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer:
         return await self._database.run(partial(links.lost, fact=fact, doubt=doubt))
 
     async def find_connection(self, path: str, notify_id: int) -> Rejoined:
         return await self._database.run(partial(links.rejoined, path=path, notify_id=notify_id))
 
-    async def ignore(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
+    async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
         return await self._database.run(partial(links.ignore, messages=messages, at=at))
 
-    async def everything(self, cloudlet: str, after: str) -> ExpectedPage:
+    async def expected_instances(self, cloudlet: str, after: str) -> ExpectedPage:
         return await self._database.run(partial(queries.everything, cloudlet=cloudlet, after=after))
 
-    async def refuges(self, cloudlet: str) -> Refuges:
+    async def find_refuges(self, cloudlet: str) -> Refuges:
         return await self._database.run(partial(queries.refuges, cloudlet=cloudlet))
 
-    async def policy(self, path: str) -> KeptPolicy:
+    async def stored_policy(self, path: str) -> KeptPolicy:
         return await self._database.run(partial(queries.policy, path=path))
 
-    async def facts(self, asked: PolicyQuestion) -> PolicyFacts:
+    async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
         return await self._database.run(partial(queries.facts, asked=asked))

@@ -94,7 +94,7 @@ class _CloudletWriter:
         self.found = find(self.connection, self.path)
 
     def step(self, to: str, actor: str) -> bool:
-        return CLOUDLET.step(self.status, to, actor).ruling is not Ruling.REFUSED
+        return CLOUDLET.judge_step(self.status, to, actor).ruling is not Ruling.REFUSED
 
 
 def always_believed(_key: str) -> str:
@@ -266,7 +266,7 @@ def answered(connection: sa.Connection, fact: AnswerFact, doubt: CheckProof = al
         site.write({}, error=said.reason())
         site.tell(CrmActor.CRM, "gathered", site.status, site.status, f"gathering failed: {said.reason()}")
         return CloudletAnswer()
-    heard = CrmInterpreter(CLOUDLET, site.status, said.notify_id).hear(said)
+    heard = CrmInterpreter(CLOUDLET, site.status, said.notify_id).interpret(said)
     if heard.effect is not Effect.ENDS or heard.to != S.READY:
         return _ignore(site, said, heard.why or "not while no action runs")
     site.tell(CrmActor.CRM, "gathered", site.status, S.READY)

@@ -73,7 +73,7 @@ def _update_record(
 ) -> None:
     """The record that is there, by the row for what a cloud says of a VM at rest."""
     source, epoch = record["status"], record["epoch"]
-    if VM.step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
+    if VM.judge_step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
         raise Refused(Category.NOT_ALLOWED, f"{record['path']} is {source}: no row leads to {status}")
     info = merge_info(record["info"], {**known, "failure": None, "stale": None})
     news = {"name": record["path"], "status": status, "info": info, "changed_at": adoption.at, "error": ""}

@@ -82,7 +82,7 @@ def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news
     """The MCI goes on to Creating, step by step, each by a row."""
     status, lines = mci["status"], []
     for to, why in ((MciPhase.PREPARED, ""), (VmStatus.CREATING, order.message)):
-        if MCI.step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
+        if MCI.judge_step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
             lines.append(
                 history_line(order.path, order.at, Actor.CONTROLLER, order.action, status, to, order.epoch, why)
             )

@@ -192,7 +192,7 @@ def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datet
     lines: list[dict[str, Any]] = []
     for path, status, epoch in connection.execute(_SEEN, {"names": list(by_path)}).all():
         to = observed(status, by_path[path])
-        if to == status or PART.step(status, to, BACKEND).ruling is Ruling.REFUSED:
+        if to == status or PART.judge_step(status, to, BACKEND).ruling is Ruling.REFUSED:
             continue
         move = observation(path, to, by_path[path])
         fresh = {"status": to, "previous_status": status, "changed_at": at, "error": move.error}

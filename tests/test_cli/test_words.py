@@ -28,7 +28,7 @@ ENDED = Outcome(
 def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
     hint = _allowed(kind.table, kind.table.statuses).removeprefix("allowed now: ")
     offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}
-    assert offered <= {verb.action for verb in kind.verbs if not verb.hidden} - set(kind.table.hidden)
+    assert offered <= {verb.action for verb in kind.verbs if not verb.hidden} - set(kind.table.hidden_actions)
 
 
 def test_neither_the_clock_s_start_nor_a_migration_is_offered() -> None:

@@ -161,5 +161,5 @@ def test_of_a_flood_the_first_are_kept_within_each_hour_and_the_rest_is_counted(
         keep, budget = budget.spend(1_000_000 + n)
         kept += keep
     assert (kept, budget.more) == (KEPT_PER_HOUR, 150)
-    assert budget.told().startswith("150 more")
+    assert budget.summary().startswith("150 more")
     assert budget.spend(1_000_000 + HOUR)[0]

@@ -47,7 +47,7 @@ def follow(status: str, messages: list[CrmResponse]) -> str:
     """Where an action ends that hears these messages one after the other, until one of them ends it."""
     listener = CrmInterpreter(CLUSTER, status, NOW)
     for message in messages:
-        heard = listener.hear(message)
+        heard = listener.interpret(message)
         if heard.effect in (Effect.ENDS, Effect.ERROR):
             return heard.to
         if heard.effect in (Effect.MOVES, Effect.NEWS):
@@ -94,7 +94,7 @@ def test_shuffled_doubled_late_and_foreign_messages_end_where_the_table_says(sta
 
 @pytest.mark.parametrize(("status", "to"), list(product([*map(str, CLUSTER.statuses), NONE], repeat=2)))
 def test_a_message_moves_an_instance_exactly_by_a_row_of_the_crm(status: str, to: str) -> None:
-    heard = CrmInterpreter(CLUSTER, status, NOW).hear(says("NotPresent" if to == NONE else to))
+    heard = CrmInterpreter(CLUSTER, status, NOW).interpret(says("NotPresent" if to == NONE else to))
     if (status, "CRM", to) in INSTANCE:
         assert heard.effect in (Effect.MOVES, Effect.ENDS, Effect.ERROR)
         assert heard.to == to
@@ -105,7 +105,7 @@ def test_a_message_moves_an_instance_exactly_by_a_row_of_the_crm(status: str, to
 
 @pytest.mark.parametrize("notify_id", [NOW - 1, NOW + 1, 0, -5])
 def test_a_message_of_another_connection_is_ignored(notify_id: int) -> None:
-    heard = CrmInterpreter(CLUSTER, "Creating", NOW).hear(says("Ready", notify_id))
+    heard = CrmInterpreter(CLUSTER, "Creating", NOW).interpret(says("Ready", notify_id))
     assert heard.effect is Effect.IGNORED
     assert f"notify-id {notify_id} is not the current one, {NOW}" in heard.why
 
@@ -113,17 +113,17 @@ def test_a_message_of_another_connection_is_ignored(notify_id: int) -> None:
 def test_progress_is_news_once_and_never_goes_back() -> None:
     listener = CrmInterpreter(CLUSTER, "Creating", NOW)
     first, second = (CrmProgress(task=n, of=3, step="x") for n in (1, 2))
-    assert listener.hear(says("Creating", progress=first)).effect is Effect.NEWS
+    assert listener.interpret(says("Creating", progress=first)).effect is Effect.NEWS
     knowing = replace(listener, progress=second)
-    assert knowing.hear(says("Creating", progress=second)).effect is Effect.IGNORED
-    assert knowing.hear(says("Creating", progress=first)).effect is Effect.IGNORED
-    assert listener.hear(says("Creating")).effect is Effect.IGNORED
+    assert knowing.interpret(says("Creating", progress=second)).effect is Effect.IGNORED
+    assert knowing.interpret(says("Creating", progress=first)).effect is Effect.IGNORED
+    assert listener.interpret(says("Creating")).effect is Effect.IGNORED
 
 
 @pytest.mark.parametrize("word", ["Deleted", "NotPresent"])
 def test_deleted_and_notpresent_are_both_the_last_word_on_a_delete(word: str) -> None:
     for status in ("DeleteRequested", "Deleting"):
-        assert CrmInterpreter(CLUSTER, status, NOW).hear(says(word)).effect is Effect.ENDS
+        assert CrmInterpreter(CLUSTER, status, NOW).interpret(says(word)).effect is Effect.ENDS
 
 
 @pytest.mark.parametrize(

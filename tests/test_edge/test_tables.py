@@ -138,7 +138,7 @@ def every_step(table: StateTable) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize("table", TABLES, ids=by_kind)
 def test_every_row_of_the_document_is_a_step_of_the_table(table: StateTable) -> None:
     for source, actor, to in STEPS[table.kind]:
-        assert table.step(source, to, actor).ruling is not Ruling.REFUSED, (source, actor, to)
+        assert table.judge_step(source, to, actor).ruling is not Ruling.REFUSED, (source, actor, to)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=by_kind)
@@ -146,7 +146,7 @@ def test_every_step_that_no_row_names_is_refused(table: StateTable) -> None:
     refused = [step for step in every_step(table) if step not in STEPS[table.kind]]
     assert len(refused) > len(STEPS[table.kind])
     for source, actor, to in refused:
-        verdict = table.step(source, to, actor)
+        verdict = table.judge_step(source, to, actor)
         assert verdict.ruling is Ruling.REFUSED, (source, actor, to)
         assert source in verdict.reason
         assert to in verdict.reason
@@ -158,7 +158,7 @@ def test_every_action_leads_where_the_document_says(table: StateTable) -> None:
     for action, source, during, then, otherwise in ACTIONS[table.kind]:
         row = table.judge(source, action).row
         assert row is not None, (action, source)
-        assert (row.during, row.success_status(source), row.failure(source)) == (during, then, otherwise)
+        assert (row.during, row.success_status(source), row.failure_status(source)) == (during, then, otherwise)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=by_kind)
@@ -183,9 +183,9 @@ def test_an_instance_is_at_rest_only_as_ready_or_after_a_create_that_was_cut_off
 
 
 def test_only_the_actor_of_a_row_may_take_it() -> None:
-    assert CLUSTER.step("Creating", "Ready", CrmActor.CRM).ruling is Ruling.GO
+    assert CLUSTER.judge_step("Creating", "Ready", CrmActor.CRM).ruling is Ruling.GO
     for other in (Actor.USER, Actor.CONTROLLER, CrmActor.V1, CrmActor.V2):
-        assert CLUSTER.step("Creating", "Ready", other).ruling is Ruling.REFUSED
+        assert CLUSTER.judge_step("Creating", "Ready", other).ruling is Ruling.REFUSED
 
 
 @pytest.mark.parametrize("kind", ["cloudlet", "cluster", "app"])

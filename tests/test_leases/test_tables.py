@@ -87,7 +87,7 @@ def test_a_user_may_ask_for_what_a_row_says_and_for_nothing_else(kind: str, acti
         assert verdict.ruling is Ruling.GO
         assert verdict.row
         row = verdict.row
-        assert (row.during, row.success_status(status), row.failure(status)) == allowed[action, status]
+        assert (row.during, row.success_status(status), row.failure_status(status)) == allowed[action, status]
     else:
         assert verdict.ruling is Ruling.REFUSED
 
@@ -100,7 +100,7 @@ def test_steps_are_for_our_own_workflows_and_only_those_that_are_listed(kind: st
     legal = {
         (source, to)
         for source, to in product(words, words)
-        if source != to and table.step(source, to, actor).ruling is Ruling.GO
+        if source != to and table.judge_step(source, to, actor).ruling is Ruling.GO
     }
     assert legal == (STEPS[kind] if actor is Actor.CONTROLLER else set())
 

@@ -154,7 +154,7 @@ def test_the_transition_states_are_the_documents() -> None:
 def test_a_failure_leads_back_to_where_the_object_came_from(kind: str) -> None:
     for row in TABLES[kind].rows:
         if row.source != NONE:
-            assert row.failure(row.source) == row.source
+            assert row.failure_status(row.source) == row.source
             assert TABLES[kind].recovery_status(row.action, row.source) == row.source
 
 
@@ -168,7 +168,9 @@ def test_a_row_that_ends_where_it_began_returns_to_the_exact_status(kind: str) -
 
 
 def test_migration_is_the_only_hidden_action_and_shows_in_no_status() -> None:
-    assert {kind: table.hidden for kind, table in TABLES.items() if table.hidden} == {"machine": ("migrate",)}
+    assert {kind: table.hidden_actions for kind, table in TABLES.items() if table.hidden_actions} == {
+        "machine": ("migrate",)
+    }
     for status in ("RUNNING", "PAUSED", "HALTED"):
         verdict = TABLES["machine"].judge(status, "migrate")
         assert verdict.ruling is Ruling.GO

@@ -263,7 +263,7 @@ async def test_two_hundred_users_hammer_one_machine(site: MachineSite, actions: 
         if refusal.category is Category.CONFLICT:  # type: ignore[attr-defined]
             assert refusal.message.startswith("409 Conflict")  # type: ignore[attr-defined]
     assert await site.status(db) in table.stable
-    lines = [line for line in await site.history(db) if line.action not in table.hidden]
+    lines = [line for line in await site.history(db) if line.action not in table.hidden_actions]
     for earlier, later in pairwise(lines):  # one after the other, never two at once
         assert earlier.to == later.source
     await site.at_rest()

@@ -38,7 +38,7 @@ def wish(holder: str, generation: int = 7) -> ConnectionHold:
 
 
 async def held(driver: StoreDriver, holder: str, generation: int = 7) -> HeldConnection:
-    found = await driver.book.hold(wish(holder, generation))
+    found = await driver.book.hold_connection(wish(holder, generation))
     assert found
     return found
 
@@ -58,18 +58,18 @@ async def begun(driver: StoreDriver, *paths: str) -> None:
 async def prepared(driver: StoreDriver, holder: str = "a") -> None:
     mine = await held(driver, holder)
     for what in ("vnet", "securityGroup", "sshKey"):
-        assert await driver.book.keep(mine, LASTS, what, f"id-{what}")
-    await driver.book.let_go(mine)
+        assert await driver.book.record_resource(mine, LASTS, what, f"id-{what}")
+    await driver.book.release_hold(mine)
 
 
 async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> None:
     first = await held(driver, "a")
     assert (first.generation, first.resources) == (7, {})
-    assert await driver.book.hold(wish("b")) is None
+    assert await driver.book.hold_connection(wish("b")) is None
     assert await driver.book.renew_hold(first, LASTS), "it may go on holding"
-    await driver.book.let_go(replace(first, epoch=first.epoch - 1))
-    assert await driver.book.hold(wish("b")) is None, "only the holder lets go"
-    await driver.book.let_go(first)
+    await driver.book.release_hold(replace(first, epoch=first.epoch - 1))
+    assert await driver.book.hold_connection(wish("b")) is None, "only the holder lets go"
+    await driver.book.release_hold(first)
     assert not await driver.book.renew_hold(first, LASTS), "what was let go of is gone"
     second = await held(driver, "b", generation=9)
     assert (second.generation, second.resources) == (9, {}), "made anew: a generation of its own"
@@ -78,14 +78,16 @@ async def test_a_connection_has_one_holder_at_a_time(driver: StoreDriver) -> Non
 
 async def test_a_holder_that_died_is_followed_by_one_that_goes_on_where_it_stopped(driver: StoreDriver) -> None:
     dead = await held(driver, "a")
-    assert await driver.book.keep(dead, LASTS, "vnet", "v-1")
-    assert await driver.book.keep(dead, LASTS, "securityGroup", "")
-    assert await driver.book.hold(wish("b")) is None
+    assert await driver.book.record_resource(dead, LASTS, "vnet", "v-1")
+    assert await driver.book.record_resource(dead, LASTS, "securityGroup", "")
+    assert await driver.book.hold_connection(wish("b")) is None
     await expired(driver)
     heir = await held(driver, "b", generation=9)
     assert (heir.generation, heir.resources) == (7, {"vnet": "v-1", "securityGroup": ""})
-    assert not await driver.book.keep(dead, LASTS, "securityGroup", "s-1"), "the dead one writes nothing any more"
-    assert await driver.book.resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
+    assert not await driver.book.record_resource(dead, LASTS, "securityGroup", "s-1"), (
+        "the dead one writes nothing any more"
+    )
+    assert await driver.book.shared_resources(PLACE) == {"vnet": "v-1", "securityGroup": ""}
 
 
 async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver: StoreDriver) -> None:
@@ -93,11 +95,11 @@ async def test_a_hold_that_was_lost_does_not_come_back_when_it_is_renewed(driver
     await prepared(driver)
     frozen = await held(driver, "a")
     await expired(driver)
-    await driver.book.let_go(await held(driver, "b"))
+    await driver.book.release_hold(await held(driver, "b"))
     assert not await driver.book.renew_hold(frozen, LASTS)
-    assert not await driver.book.keep(frozen, LASTS, "sshKey", "")
-    assert not await driver.book.left(frozen, WEB)
-    assert (await driver.book.resources(PLACE))["sshKey"] == "id-sshKey"
+    assert not await driver.book.record_resource(frozen, LASTS, "sshKey", "")
+    assert not await driver.book.finish_leaving(frozen, WEB)
+    assert (await driver.book.shared_resources(PLACE))["sshKey"] == "id-sshKey"
 
 
 async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_first_is_late(
@@ -106,8 +108,8 @@ async def test_another_worker_with_the_same_work_takes_it_over_at_once_and_the_f
     first = await held(driver, "a")
     second = await held(driver, "a")
     assert second.epoch > first.epoch
-    assert not await driver.book.keep(first, LASTS, "vnet", "v-1")
-    assert await driver.book.keep(second, LASTS, "vnet", "v-1")
+    assert not await driver.book.record_resource(first, LASTS, "vnet", "v-1")
+    assert await driver.book.record_resource(second, LASTS, "vnet", "v-1")
 
 
 async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriver, rival: StoreDriver) -> None:
@@ -118,12 +120,12 @@ async def test_a_hold_is_reckoned_by_the_clock_of_the_database(driver: StoreDriv
     )
     now = await rival.database.run(clock.now)
     assert timedelta(seconds=20) < until - now <= LASTS
-    assert await rival.book.hold(wish("b")) is None
+    assert await rival.book.hold_connection(wish("b")) is None
 
 
 async def test_of_many_that_want_to_hold_exactly_one_does(driver: StoreDriver, rival: StoreDriver) -> None:
     wishes = [(each, f"h{n}") for n in range(10) for each in (driver, rival)]
-    got = await asyncio.gather(*(each.book.hold(wish(f"{name}-{id(each)}")) for each, name in wishes))
+    got = await asyncio.gather(*(each.book.hold_connection(wish(f"{name}-{id(each)}")) for each, name in wishes))
     assert len([found for found in got if found]) == 1
 
 
@@ -141,42 +143,42 @@ async def test_an_mci_finds_a_prepared_place_ready_unless_somebody_is_at_it(driv
 async def test_the_last_one_to_leave_removes_what_is_shared(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB, OTHER)
-    assert await driver.book.leave(wish("a"), WEB) is LeaveResult.SHARED
-    assert await driver.book.leave(wish("a"), WEB) is LeaveResult.SHARED, "asked again, it has left already"
-    assert await driver.book.leave(wish("b"), OTHER) is LeaveResult.LAST
-    assert await driver.book.hold(wish("c")) is None, "it holds the place while it removes"
+    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.SHARED
+    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.SHARED, "asked again, it has left already"
+    assert await driver.book.leave_place(wish("b"), OTHER) is LeaveResult.LAST
+    assert await driver.book.hold_connection(wish("c")) is None, "it holds the place while it removes"
     mine = await held(driver, "b")
     for what in ("sshKey", "securityGroup", "vnet"):
-        assert await driver.book.keep(mine, LASTS, what, None)
-    assert await driver.book.left(mine, OTHER)
-    assert await driver.book.resources(PLACE) == {}
+        assert await driver.book.record_resource(mine, LASTS, what, None)
+    assert await driver.book.finish_leaving(mine, OTHER)
+    assert await driver.book.shared_resources(PLACE) == {}
     assert (await held(driver, "c", generation=9)).generation == 9
 
 
 async def test_one_that_comes_while_the_last_one_leaves_prepares_anew(driver: StoreDriver) -> None:
     await prepared(driver)
     await begun(driver, WEB)
-    assert await driver.book.leave(wish("a"), WEB) is LeaveResult.LAST
+    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.LAST
     grant = (await driver.begin(OTHER, "create", spec={"subGroups": [group()]})).grant
     assert grant
     assert grant.details["prepare"] == [PLACE]
-    assert await driver.book.leave(wish("b"), OTHER) in (LeaveResult.SHARED, LeaveResult.BUSY)
+    assert await driver.book.leave_place(wish("b"), OTHER) in (LeaveResult.SHARED, LeaveResult.BUSY)
 
 
 async def test_nobody_leaves_a_place_while_it_has_vms(driver: StoreDriver) -> None:
     await driver.make()
-    assert await driver.book.leave(wish("a"), WEB) is LeaveResult.OCCUPIED
+    assert await driver.book.leave_place(wish("a"), WEB) is LeaveResult.OCCUPIED
 
 
 async def test_a_place_that_somebody_is_at_is_left_later(driver: StoreDriver) -> None:
     await begun(driver, WEB)
     await held(driver, "a")
-    assert await driver.book.leave(wish("b"), WEB) is LeaveResult.BUSY
+    assert await driver.book.leave_place(wish("b"), WEB) is LeaveResult.BUSY
 
 
 async def test_what_a_cloud_was_seen_to_offer_is_believed_for_a_day(driver: StoreDriver) -> None:
     assert await driver.book.unverified([WANTS], NOON) == [WANTS]
-    await driver.book.remember(WANTS, NOON)
+    await driver.book.mark_verified(WANTS, NOON)
     more = WANTS.model_copy(update={"specs": ["large", "small"]})
     assert await driver.book.unverified([WANTS, more], NOON + timedelta(hours=23)) == [more]
     assert await driver.book.unverified([WANTS], NOON + timedelta(hours=25)) == [WANTS]
@@ -210,26 +212,26 @@ async def test_thousands_of_vms_are_born_in_a_few_statements(driver: StoreDriver
 
 async def test_a_correction_loses_against_an_action_that_came_between(driver: StoreDriver) -> None:
     await driver.make()
-    plan = await driver.book.plan(Survey(path=WEB))
-    known = await driver.book.seen(plan.chunks[0], ["Running"])
+    plan = await driver.book.plan_survey(Survey(path=WEB))
+    known = await driver.book.vms_in_status(plan.chunks[0], ["Running"])
     assert [each.path for each in known] == [FRONT_1, f"{WEB}:vm:front-2"]
     await driver.grant(FRONT_1, "reboot")
     told = [Correction(each, "Suspended", each.info) for each in known]
-    assert [each.known.path for each in await driver.book.correct(told, NOON)] == [f"{WEB}:vm:front-2"]
+    assert [each.known.path for each in await driver.book.apply_corrections(told, NOON)] == [f"{WEB}:vm:front-2"]
     assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Suspended"}
     stale = Correction(SurveyedVm(FRONT_1, "Running", 0, "None", {}), "Suspended", {})
-    assert await driver.book.correct([stale], NOON) == []
+    assert await driver.book.apply_corrections([stale], NOON) == []
 
 
 async def test_a_correction_leaves_an_mci_alone_that_an_action_is_at(driver: StoreDriver) -> None:
     """Also the VMs that the action skipped: what it counts must not change under it."""
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    plan = await driver.book.plan(Survey(path=WEB, reconcile=True))
-    known = await driver.book.seen(plan.chunks[0], ["Suspended"])
+    plan = await driver.book.plan_survey(Survey(path=WEB, reconcile=True))
+    known = await driver.book.vms_in_status(plan.chunks[0], ["Suspended"])
     grant = await driver.grant(WEB, "reboot")
     told = [Correction(each, "Running", each.info) for each in known]
-    assert await driver.book.correct(told, NOON) == []
+    assert await driver.book.apply_corrections(told, NOON) == []
     await driver.land(grant, "Running")
     await driver.finish(grant)
-    assert [each.known.path for each in await driver.book.correct(told, NOON)] == [FRONT_1]
+    assert [each.known.path for each in await driver.book.apply_corrections(told, NOON)] == [FRONT_1]

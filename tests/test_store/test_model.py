@@ -211,7 +211,7 @@ class Lives(RuleBasedStateMachine):
 
     def leads(self, thing: Thing, to: str) -> bool:
         assert thing.row
-        ends = (thing.row.success_status(thing.came_from), thing.row.failure(thing.came_from))
+        ends = (thing.row.success_status(thing.came_from), thing.row.failure_status(thing.came_from))
         return to in (*ends, "Running", "Suspended", "Terminated", "Undefined")
 
     @rule(which=st.integers(0, 50), result=st.sampled_from([Result.SUCCEEDED, Result.FAILED, Result.CANCELLED]))
@@ -235,11 +235,11 @@ class Lives(RuleBasedStateMachine):
         for path in [path for path in deed.touched if path not in VMS]:
             thing = self.world.things[path]
             if thing.epoch == deed.grant.epoch and thing.row:
-                thing.status, thing.row = thing.row.failure(thing.came_from), None
+                thing.status, thing.row = thing.row.failure_status(thing.came_from), None
         own = self.world.things[deed.grant.path]
         if own.row:
             good = outcome.result in (Result.SUCCEEDED, Result.PARTIAL)
-            own.status = own.row.success_status(own.came_from) if good else own.row.failure(own.came_from)
+            own.status = own.row.success_status(own.came_from) if good else own.row.failure_status(own.came_from)
             own.row = None
 
     @rule(which=st.integers(0, 50))
@@ -312,7 +312,7 @@ def legal_history(connection: sa.Connection) -> None:
         elif action == "heal":
             assert to == table.recovery_status(doing, came_from)
         else:
-            stepped = table.step(source, to, line["actor"]).ruling is Ruling.GO
+            stepped = table.judge_step(source, to, line["actor"]).ruling is Ruling.GO
             assert stepped or table.may_land(action, source, came_from, to)
         at[line["path"]] = (to, came_from, line["epoch"], doing)
     now = {row.path: row.status for row in connection.execute(sa.select(objects.c.path, objects.c.status))}

@@ -245,11 +245,11 @@ def wish(holder: str) -> ConnectionHold:
 async def prepared(driver: StoreDriver, path: str) -> None:
     """An MCI without VMs that uses a prepared place."""
     assert (await driver.begin(path, "create", spec={"subGroups": [group()]})).grant
-    held = await driver.book.hold(wish("a"))
+    held = await driver.book.hold_connection(wish("a"))
     assert held
     for what in SHARED:
-        assert await driver.book.keep(held, LASTS, what, f"id-{what}")
-    await driver.book.let_go(held)
+        assert await driver.book.record_resource(held, LASTS, what, f"id-{what}")
+    await driver.book.release_hold(held)
 
 
 async def test_an_mci_that_comes_while_the_last_one_leaves_does_not_count_on_its_network(
@@ -303,7 +303,7 @@ async def test_a_holder_that_writes_while_it_is_taken_over_writes_nothing(
     pair: tuple[StoreDriver, StoreDriver],
 ) -> None:
     driver = pair[0]
-    held = await driver.book.hold(wish("a"))
+    held = await driver.book.hold_connection(wish("a"))
     assert held
     kept = await overtaken(
         pair,
@@ -329,7 +329,9 @@ async def test_a_correction_that_waited_for_an_action_on_the_mci_changes_nothing
     driver = pair[0]
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+    known = await driver.book.vms_in_status(
+        (await driver.book.plan_survey(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+    )
     told = [Correction(each, "Running", each.info) for each in known]
     made = await overtaken(
         pair, beginning(claim(WEB, "reboot", run="r1")), partial(surveys.apply_corrections, corrections=told, at=NOON)
@@ -344,7 +346,9 @@ async def test_an_action_that_waited_for_a_correction_judges_what_it_wrote(
     driver = pair[0]
     await driver.make()
     await driver.act(FRONT_1, "suspend", "Suspended")
-    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"])
+    known = await driver.book.vms_in_status(
+        (await driver.book.plan_survey(Survey(path=WEB, reconcile=True))).chunks[0], ["Suspended"]
+    )
     told = [Correction(each, "Running", each.info) for each in known]
     admission = await overtaken(
         pair, partial(surveys.apply_corrections, corrections=told, at=NOON), beginning(claim(WEB, "reboot", run="r1"))
@@ -359,7 +363,7 @@ async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
 ) -> None:
     driver = pair[0]
     await driver.make()
-    known = await driver.book.seen((await driver.book.plan(Survey(path=WEB))).chunks[0], ["Running"])
+    known = await driver.book.vms_in_status((await driver.book.plan_survey(Survey(path=WEB))).chunks[0], ["Running"])
     told = [Correction(each, "Suspended", each.info) for each in known]
     grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
     order = Enrol(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)

@@ -154,7 +154,7 @@ def test_what_is_observed_changes_a_service_at_rest_only(status: PartState) -> N
     seen = [(facts(), well), *((each, ill) for each in ILL), *((each, miscounted) for each in MISCOUNTED)]
     for each, to in seen:
         assert observed(status, each) == to, each
-        assert to == status or PART.step(status, to, BACKEND).row
+        assert to == status or PART.judge_step(status, to, BACKEND).row
 
 
 def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:

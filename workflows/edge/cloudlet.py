@@ -157,7 +157,7 @@ class BringUpCloudlet(OnCloudlet):
 
     async def _gathered(self, grant: Grant, said: CrmResponse) -> bool:
         notify_id = self._address.notify_id if self._address else 0
-        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).hear(said)
+        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).interpret(said)
         if heard.effect is Effect.ENDS and heard.to == S.READY:
             return True
         if self._address and said.notify_id == self._address.notify_id and said.errors:

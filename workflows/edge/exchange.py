@@ -98,7 +98,7 @@ class CrmExchange:
 
     async def _apply_message(self, said: CrmResponse) -> bool:
         """Do what the table says to this message. True: it was the last word."""
-        heard = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).hear(said)
+        heard = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).interpret(said)
         if said.notify_id == self.address.notify_id:
             self._heard, self._asked = workflow.now(), False
         if heard.effect is Effect.IGNORED:
@@ -111,7 +111,7 @@ class CrmExchange:
 
     async def _advance(self, to: str, said: CrmResponse) -> None:
         self.status, self._progress = to, said.progress or self._progress
-        told = said.progress.told() if said.progress else ""
+        told = said.progress.describe() if said.progress else ""
         news = {"progress": said.progress.model_dump()} if said.progress else None
         await move(self._grant, [Move(path=self.path, to=to, actor=CrmActor.CRM, message=told, info=news)])
         self.on_progress(to, said.progress)

@@ -144,7 +144,7 @@ class ChangeInstance(CrmInbox):
         await move(grant, [Move(path=app, to=S.READY, message=note or "undone", error=why)])
 
     def _show(self, status: str, progress: CrmProgress | None) -> None:
-        seen = {"step": progress.told(), "done": progress.task, "targets": progress.of} if progress else {}
+        seen = {"step": progress.describe(), "done": progress.task, "targets": progress.of} if progress else {}
         self.show(phase=status, **seen)
 
 

@@ -159,7 +159,7 @@ class CloudletLink(InitializedWorkflow):
             await calls.ignore(*junk)
 
     async def _tell_more(self) -> None:
-        if more := self._budget.told():
+        if more := self._budget.summary():
             self._budget = self._budget.model_copy(update={"more": 0})
             await calls.ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=more))
 

@@ -167,7 +167,7 @@ class FollowDemand(InitializedWorkflow):
         """Begin anew before Temporal would let this run hear no more; the interval goes on where it is."""
         if not self._is_full() or not self._spec:
             return
-        if more := self._budget.told():
+        if more := self._budget.summary():
             await self._ignore(more)
         state = LoopState(
             policy=self._path,

@@ -103,7 +103,7 @@ class UpgradeCloudlet(OnCloudlet):
     async def _take(self, grant: Grant, said: CrmResponse) -> bool:
         """By which CRM's row? Its notify-id tells. True: CRMv2 is Ready."""
         actor, notify_id = self._actor_of(said)
-        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).hear(said)
+        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret(said)
         if heard.effect is Effect.IGNORED:
             await self.ignore(grant.path, said.state, heard.why, actor)
         elif heard.to == S.READY and actor == CrmActor.V2:
