@@ -82,9 +82,9 @@ async def _plain(rig: Rig, path: str, n: int) -> None:
 
 
 async def _plain_chunk(rig: Rig, chunk: Chunk, to: str) -> None:
-    inventory, permits = rig.service.inventory, rig.service.parts.permits
+    inventory, permits = rig.service.inventory, rig.service.context.permits
     csp, region = split_placement(chunk.placement)
-    cloud, todo = rig.service.parts.clouds[csp], iter(await inventory.targets(chunk))
+    cloud, todo = rig.service.context.clouds[csp], iter(await inventory.targets(chunk))
     landed: list[Landing] = []
 
     async def lane() -> None:

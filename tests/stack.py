@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from temporalio.client import Client, WorkflowHistory
@@ -17,9 +17,12 @@ from temporalio.worker import Replayer
 from client.connection import connect_temporal
 from workers import embedded
 from workers.families import WORKFLOWS
+from workers.family import Family
 from workers.plugin import plugin
 from workers.service import Service
 from workers.settings import Settings
+
+F = TypeVar("F", bound=Family)
 
 _numbers = count(1)
 
@@ -32,6 +35,11 @@ class ActionStack:
     server: embedded.EmbeddedServer
     client: Client
     stack: Service
+
+
+def family_of(service: Service, kind: type[F]) -> F:
+    """A family as this service made it."""
+    return next(family for family in service.families if isinstance(family, kind))
 
 
 @asynccontextmanager

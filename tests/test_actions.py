@@ -279,7 +279,7 @@ async def test_caps_hold_over_all_actions_at_once_and_are_reached(user: User) ->
     peaks = cloud.peaks()
     assert peaks.regions == CLOUDS["ncp"].regions
     assert {peaks.vms[place] for place in places} == {CLOUDS["ncp"].vms}
-    assert user.service.parts.permits.in_use() == {}
+    assert user.service.context.permits.in_use() == {}
 
 
 async def test_what_must_not_be_cut_off_goes_to_its_end_and_tells_that_it_was_to_be() -> None:

@@ -22,8 +22,7 @@ from domain.leases.names import LEASE_CLOCK
 from domain.model import Query, Verification
 from tests.patience import PATIENCE
 from tests.user import User
-from workers.families import WORKFLOWS
-from workers.families import companions as rows_of
+from workers.families import FAMILIES
 from workers.schedule import keep_schedule
 
 NOW = datetime.now(UTC)
@@ -130,8 +129,8 @@ async def test_one_that_sleeps_past_an_event_is_woken(
 
 def test_every_workflow_that_outlives_builds_is_a_companion_that_is_looked_after(user: User) -> None:
     """Else nobody would miss it."""
-    lasting = {each.__name__ for each in WORKFLOWS if getattr(each, "OUTLIVES_BUILDS", False)}
-    assert {each.workflow for each in rows_of(user.service.parts)} == lasting
+    lasting = {each.__name__ for family in FAMILIES for each in family.lasting}
+    assert {row.workflow for family in user.service.families for row in family.companions()} == lasting
 
 
 async def test_a_schedule_that_was_deleted_by_hand_is_named_by_verify_and_made_by_a_sweep(

@@ -20,7 +20,7 @@ from workflows.leases import calls
 from workflows.leases.actions import UpdateLease
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = {module.__name__.rpartition(".")[2] for module in families.FAMILIES}  # type: ignore[attr-defined]
+FAMILIES = {family.name for family in families.FAMILIES}
 LISTS = {
     "starter/families.py": set(EXTENSIONS),
     "tests/records/__init__.py": set(RECORDED) - {"kernel"},

@@ -15,7 +15,7 @@ from domain.registry import KINDS
 from workers import families
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = {module.__name__.rpartition(".")[2] for module in families.FAMILIES}  # type: ignore[attr-defined]
+FAMILIES = {family.name for family in families.FAMILIES}
 
 # Each layer, and the layers besides itself that it may import.
 MAY_IMPORT: dict[str, set[str]] = {

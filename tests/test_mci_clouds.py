@@ -82,7 +82,7 @@ async def test_a_cloud_that_only_another_workers_connections_name_is_served(user
 
 async def test_a_worker_that_lacks_a_cloud_says_so_instead_of_breaking_down(stack: Service) -> None:
     with pytest.raises(Superseded, match="mars is not served by this worker"):
-        stack.parts.clouds["mars"]
+        stack.context.clouds["mars"]
 
 
 async def rehearsed(user: User, spec: dict[str, Any], action: str = "create", name: str = "web") -> Admission:

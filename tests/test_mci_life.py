@@ -284,7 +284,7 @@ class Life(RuleBasedStateMachine):
             assert status in table.statuses, (path, status)
             assert status not in table.transitional, (path, status)
         assert self.stack.run(self.stack.service.inventory.holds(self.path)) == []
-        assert self.stack.service.parts.permits.in_use() == {}
+        assert self.stack.service.context.permits.in_use() == {}
 
     @invariant()
     def no_vm_is_orphaned_and_no_record_lost(self) -> None:

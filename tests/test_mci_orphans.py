@@ -147,8 +147,8 @@ async def waiting(user: User) -> list[str]:
 async def test_an_unanswered_order_is_on_record_until_it_cannot_be_carried_out_any_more(user: User) -> None:
     vm, _ = await given_up(user)
     assert await waiting(user) == [vm]
-    parts = user.service.parts
-    late_vms = LateVmSearch(SqlMciStore(parts.database), parts.clouds, parts.permits, 100)
+    context = user.service.context
+    late_vms = LateVmSearch(SqlMciStore(context.database), context.clouds, context.permits, 100)
     now = datetime.now(UTC)
     assert await late_vms.search(now + timedelta(seconds=90), dry_run=False) == []
     assert await waiting(user) == [vm], "it may still come"

@@ -13,7 +13,7 @@ from domain.connections import parse
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind, FaultScript
 from tests.user import User
-from workers.mci import faults
+from workers.mci import MciFamily
 
 
 async def told(user: User, **fault: str) -> FaultScript:
@@ -63,4 +63,4 @@ async def test_a_rule_for_what_there_is_is_kept(user: User, fault: dict[str, str
 )
 def test_a_cloud_that_is_real_cannot_be_told_to_fail(connections: dict[str, Any], can_fail: bool) -> None:
     parts = SimpleNamespace(connections=parse({"connections": connections}, "c.yaml"), simulated={"aws": 0, "gcp": 0})
-    assert ("aws" in faults(cast(Any, parts))) is can_fail
+    assert ("aws" in MciFamily.fault_verbs(cast(Any, SimpleNamespace(context=parts)))) is can_fail

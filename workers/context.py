@@ -1,10 +1,9 @@
-"""What a worker process has made once and every family may use."""
+"""What a worker process has made once and gives to every family."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from temporalio.client import Client
 
@@ -20,7 +19,7 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What families are given to make their activities, audits and hooks of."""
+    """A family makes its activities and audits from this."""
 
     client: Client
     settings: Settings
@@ -33,4 +32,3 @@ class WorkerContext:
     permits: Permits
     fence: Fence
     serving: set[str] = field(default_factory=set)  # the queues that this process polls just now
-    own: dict[str, Any] = field(default_factory=dict)  # what a family has made for itself, by its name

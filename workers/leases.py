@@ -1,10 +1,9 @@
-"""What a worker needs for leases. Limits are settings of their own: RATCHET_LEASE_MAX_DAYS and so on."""
+"""Leases in a worker. Limits are settings of their own: RATCHET_LEASE_MAX_DAYS and so on."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -13,7 +12,7 @@ from activities.leases import EventActivities, HostHandover, LeaseReading
 from activities.leases.audit import LeaseAudit
 from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
-from domain.leases import names
+from domain.leases import KINDS, names
 from domain.leases.messages import WakeClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
@@ -22,6 +21,7 @@ from providers.leases.hosts import CSP, SimulatedHosts
 from store.leases import LeaseReads, SqlLeases
 from store.leases.booking import LIMITS
 from workers.context import WorkerContext
+from workers.family import ActivitiesByQueue, Family
 from workflows.leases.actions import (
     AnnounceEnd,
     ChangeHost,
@@ -32,17 +32,6 @@ from workflows.leases.actions import (
     UpdateLease,
 )
 from workflows.leases.clock import LeaseClock
-
-WORKFLOWS: list[type] = [
-    CreateLease,
-    UpdateLease,
-    StartLease,
-    EndLease,
-    DeleteLease,
-    AnnounceEnd,
-    ChangeHost,
-    LeaseClock,
-]
 
 
 class LeaseSettings(BaseSettings):
@@ -58,50 +47,49 @@ class LeaseSettings(BaseSettings):
         return LeaseLimits(timedelta(days=self.max_days), self.project_leases, self.project_hosts)
 
 
-def activities(context: WorkerContext) -> dict[str, list[Callable[..., Any]]]:
-    """Queue by queue."""
-    context.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
-    handover, firing = _hands(context), EventActivities(context.client, SqlLeases(context.database))
-    reading = LeaseReading(LeaseReads(context.database))
-    return {
-        ACTIONS_QUEUE: [
-            *(handover.try_hand_over, handover.hand_over, firing.due_events, firing.fire_events, firing.wake_clock),
-            *(reading.read_lease, reading.read_leases, reading.read_calendar),
-        ]
-    }
+class LeaseFamily(Family):
+    """Leases, their reservations and events, and the hosts that they book."""
 
+    name = "leases"
+    kinds = KINDS
+    workflows = (CreateLease, UpdateLease, StartLease, EndLease, DeleteLease, AnnounceEnd, ChangeHost)
+    lasting = (LeaseClock,)
 
-def at_once(context: WorkerContext) -> dict[tuple[str, str], InlineWork]:
-    """Hosts are mostly handed over and taken back in no time."""
-    handover = _hands(context)
-    return {("lease", "start"): handover.start, ("lease", "end"): handover.end}
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        context.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
+        self.hosts = SimulatedHosts(context.cloud_database)
+        self._store, self._reads = SqlLeases(context.database), LeaseReads(context.database)
+        self._handover = HostHandover(self._store, self.hosts, context.fence, context.settings.patience)
 
+    def activities(self) -> ActivitiesByQueue:
+        handover, firing = self._handover, EventActivities(self.context.client, self._store)
+        reading = LeaseReading(self._reads)
+        return {
+            ACTIONS_QUEUE: [
+                *(handover.try_hand_over, handover.hand_over),
+                *(firing.due_events, firing.fire_events, firing.wake_clock),
+                *(reading.read_lease, reading.read_leases, reading.read_calendar),
+            ]
+        }
 
-def _hands(context: WorkerContext) -> HostHandover:
-    return HostHandover(SqlLeases(context.database), hosts(context), context.fence, context.settings.patience)
+    def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
+        """Hosts are mostly handed over and taken back in no time."""
+        return {("lease", "start"): self._handover.start, ("lease", "end"): self._handover.end}
 
+    def companions(self) -> Sequence[CompanionRow]:
+        """A clock for each pool in which an event is to come."""
+        overdue = self._store.overdue
+        return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, names.LOOK_AGAIN, overdue)]
 
-def companions(context: WorkerContext) -> list[CompanionRow]:
-    """A clock for each pool in which something is to happen."""
-    store = SqlLeases(context.database)
+    def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
+        """The site that hands hosts over."""
+        return {CSP: ("create", "terminate")}
 
-    async def expected() -> AsyncIterator[Companion]:
-        for pool, due in (await store.pools()).items():
+    def audits(self) -> Sequence[Audit]:
+        """Leases against their bookings and against the site that hands hosts over."""
+        return [LeaseAudit(self._reads, self.hosts).audit]
+
+    async def _clocks(self) -> AsyncIterator[Companion]:
+        for pool, due in (await self._store.pools()).items():
             yield Companion(names.clock_id(pool), f"pool:{pool}", WakeClock(pool=pool), due)
-
-    return [CompanionRow(names.LEASE_CLOCK, "lease clock", expected, names.LOOK_AGAIN, store.overdue)]
-
-
-def faults(_parts: WorkerContext) -> dict[str, tuple[str, ...]]:
-    """What the site that hands hosts over can be told to fail in."""
-    return {CSP: ("create", "terminate")}
-
-
-def audits(context: WorkerContext) -> list[Audit]:
-    """Leases against the relationship table and against the books of whoever hands hosts over."""
-    return [LeaseAudit(LeaseReads(context.database), hosts(context)).audit]
-
-
-def hosts(context: WorkerContext) -> SimulatedHosts:
-    """Whoever hands hosts over: simulated, with books of its own."""
-    return SimulatedHosts(context.cloud_database)

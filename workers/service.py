@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -48,19 +49,8 @@ from store.permits import SqlPermitStore
 from workers import policies
 from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load
 from workers.context import WorkerContext
-from workers.families import (
-    QUEUES,
-    WORKFLOWS,
-    activities,
-    at_once,
-    audits,
-    beside,
-    companions,
-    examiners,
-    faults,
-    inspectors,
-    searches,
-)
+from workers.families import FAMILIES, workflows_of
+from workers.family import Family
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
 from workflows.guard import DEFINITION
@@ -69,9 +59,10 @@ BUILD = f"ratchet-{metadata.version('ratchet')}"
 _log = logging.getLogger("ratchet.companions")
 
 
-def all_queues(connections: Connections) -> list[str]:
+def all_queues(connections: Connections, families: Sequence[type[Family]] = FAMILIES) -> list[str]:
     """The queues that workers with these connections poll."""
-    return [ACTIONS_QUEUE, *map(cloud_queue, connections.clouds()), *QUEUES]
+    own = [queue for family in families for queue in family.queues]
+    return [ACTIONS_QUEUE, *map(cloud_queue, connections.clouds()), *own]
 
 
 class Service:
@@ -83,6 +74,7 @@ class Service:
         settings: Settings,
         clouds: Mapping[str, Cloud] | None = None,
         interceptors: Sequence[Interceptor] = (),
+        families: Sequence[type[Family]] = FAMILIES,
     ) -> None:
         self.client = client
         self.settings = settings
@@ -93,7 +85,7 @@ class Service:
         self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
         self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real_connections()}
-        self.parts = WorkerContext(
+        self.context = WorkerContext(
             client=client,
             settings=settings,
             database=self.database,
@@ -106,9 +98,13 @@ class Service:
             fence=Fence(self.inventory, acknowledged_heartbeats(client)),
         )
         self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.aws))
-        self._activities = activities(self.parts)
-        self._companions = Companions(client, companions(self.parts), schedules(client, settings.heal_interval))
-        self.at_once = at_once(self.parts)
+        self.families = [family(self.context) for family in families]
+        self.queues = all_queues(self.connections, families)
+        self._workflows = workflows_of(families)
+        self._activities = self._family_activities()
+        rows = [row for family in self.families for row in family.companions()]
+        self._companions = Companions(client, rows, schedules(client, settings.heal_interval))
+        self.at_once = {which: work for family in self.families for which, work in family.at_once().items()}
         self._interceptors = interceptors
 
     def prepare(self) -> None:
@@ -122,11 +118,12 @@ class Service:
     @asynccontextmanager
     async def serve(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
         """Poll these queues, or all, until the block ends; then finish what runs, or hand it over."""
-        queues = queues or all_queues(self.connections)
+        queues = queues or self.queues
         async with AsyncExitStack() as stack:
-            self.parts.serving.update(queues)
-            stack.callback(self.parts.serving.clear)
-            await stack.enter_async_context(beside(self.parts, queues))
+            self.context.serving.update(queues)
+            stack.callback(self.context.serving.clear)
+            for family in self.families:
+                await stack.enter_async_context(family.serving(queues))
             workers = [await stack.enter_async_context(self._worker(queue)) for queue in queues]
             if ACTIONS_QUEUE in queues:
                 await keep_schedule(self.client, self.settings.heal_interval)
@@ -153,7 +150,7 @@ class Service:
             await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
-        await self.parts.permits.close()
+        await self.context.permits.close()
         for simulated in self.simulated.values():
             await simulated.close()
         for cloud in self.aws.values():
@@ -163,7 +160,8 @@ class Service:
 
     def _worker(self, queue: str) -> Worker:
         on_actions = queue == ACTIONS_QUEUE
-        with _moving_on(bool(self.settings.deployment)):
+        lasting = [each for family in self.families for each in family.lasting] if self.settings.deployment else ()
+        with _moving_on(lasting):
             return self._build_worker(queue, on_actions)
 
     def _build_worker(self, queue: str, on_actions: bool) -> Worker:
@@ -174,7 +172,7 @@ class Service:
             # Without one the SDK hashes every loaded module, for each worker, at each start.
             build_id=None if self.settings.deployment else BUILD,
             deployment_config=self._deployment(),
-            workflows=WORKFLOWS if on_actions else [],
+            workflows=self._workflows if on_actions else [],
             activities=[
                 self.inspection.read_connections,
                 *(self._kernel_activities() if on_actions else ()),
@@ -198,6 +196,14 @@ class Service:
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
 
+    def _family_activities(self) -> dict[str, list[Callable[..., Any]]]:
+        """Every family's activities, by queue."""
+        found: defaultdict[str, list[Callable[..., Any]]] = defaultdict(list)
+        for family in self.families:
+            for queue, some in family.activities().items():
+                found[queue] += some
+        return dict(found)
+
     def _kernel_activities(self) -> list[Callable[..., Any]]:
         writes, healing, reading = (
             ActionWrites(self.inventory, self._allowed, self.at_once, self.connections.places()),
@@ -205,9 +211,9 @@ class Service:
                 self.client,
                 self.inventory,
                 self.settings.heal_limits,
-                inspectors(self.parts),
+                {kind: inspect for family in self.families for kind, inspect in family.inspectors().items()},
                 self._companions,
-                searches(self.parts),
+                [search for family in self.families for search in family.searches()],
                 Retention(
                     self.client, self.inventory, Archive(self.settings.archive_folder()), self.settings.retention
                 ),
@@ -217,12 +223,14 @@ class Service:
                 self.inventory,
                 self._describe_store,
                 self._allowed,
-                examiners(self.parts),
+                {which: examine for family in self.families for which, examine in family.examiners().items()},
                 self.connections.places(),
             ),
         )
-        verifying = VerifyActivities(self.client, self.inventory, audits(self.parts), self._companions)
-        simulation = FaultActivities(next(iter(self.simulated.values())), faults(self.parts))
+        audits = [audit for family in self.families for audit in family.audits()]
+        verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
+        verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
+        simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
         return [
             simulation.faults,
             *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
@@ -267,16 +275,15 @@ class Service:
 
 
 @contextmanager
-def _moving_on(versioned: bool) -> Iterator[None]:
-    """What outlives any build goes to the next one, told while a versioned worker is made.
+def _moving_on(lasting: Sequence[type]) -> Iterator[None]:
+    """Give these workflows the behavior AUTO_UPGRADE while a versioned worker is made.
 
     It is not said in the workflow itself: without versions the server refuses it.
     """
-    told = {each: workflow._Definition.must_from_class(each) for each in WORKFLOWS} if versioned else {}
-    lasting = {each: definition for each, definition in told.items() if getattr(each, "OUTLIVES_BUILDS", False)}
-    for each, definition in lasting.items():
+    pinned = {each: workflow._Definition.must_from_class(each) for each in lasting}
+    for each, definition in pinned.items():
         moving = dataclasses.replace(definition, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
         setattr(each, DEFINITION, moving)
     yield
-    for each, definition in lasting.items():
+    for each, definition in pinned.items():
         setattr(each, DEFINITION, definition)

@@ -1,4 +1,4 @@
-"""What a worker needs for systems: workflows, activities on a queue for each backend, and their keepers beside."""
+"""Systems in a worker: one queue for each backend, and a supervisor of its services beside the workers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from activities.systems.backend import BackendActivities, BackendAudit, SystemWr
 from activities.verify import Audit
 from domain.errors import RatchetError
 from domain.model import WHEN_WRITTEN
+from domain.systems import KINDS
 from domain.systems.ports import backend_queue
 from domain.systems.rules import ServiceFacts
 from domain.wire import ACTIONS_QUEUE
@@ -23,76 +24,76 @@ from providers.systems.state import BackendState, create_tables
 from providers.systems.supervisor import Supervisor
 from store.systems.hooks import SqlSystems
 from workers.context import WorkerContext
+from workers.family import ActivitiesByQueue, Family
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
-WORKFLOWS: list[type] = [CreateSystem, DeployPart, TearDownSystem, DeleteSystem]
 BACKENDS = ("simulated", "process")
-QUEUES = tuple(map(backend_queue, BACKENDS))
 LOOK = 10.0  # seconds between looks at everything, in case that a change was told when nobody could write it
 
 
-def activities(context: WorkerContext) -> dict[str, list[Callable[..., Any]]]:
-    """Queue by queue."""
-    store = SqlSystems(context.database)
-    writes = SystemWrites(store)
-    books = BackendAudit(supervisors(context), store)
-    found: dict[str, list[Callable[..., Any]]] = {
-        ACTIONS_QUEUE: [writes.accept_deploy, writes.accept_removal, writes.revert_deploy, books.read_services]
-    }
-    for name, supervisor in supervisors(context).items():
-        work = BackendActivities(supervisor, store, context.inventory, context.fence)
-        found[backend_queue(name)] = [
-            work.prepare_system,
-            work.roll_out,
-            work.assess_parts,
-            work.settle_parts,
-            work.remove_parts,
-            work.settle_removal,
-        ]
-    return found
+class SystemFamily(Family):
+    """Systems, their parts, and the records of deploys and teardowns."""
 
+    name = "systems"
+    kinds = KINDS
+    workflows = (CreateSystem, DeployPart, TearDownSystem, DeleteSystem)
+    queues = tuple(map(backend_queue, BACKENDS))
 
-def audits(context: WorkerContext) -> list[Audit]:
-    """Services against the backends' books."""
-    return [BackendAudit(supervisors(context), SqlSystems(context.database)).audit]
-
-
-def supervisors(context: WorkerContext) -> dict[str, Supervisor]:
-    """One for each backend, the same for everybody in this process."""
-    if "systems" not in context.own:
+    def __init__(self, context: WorkerContext) -> None:
+        super().__init__(context)
+        self._store = SqlSystems(context.database)
         home = context.settings.home
         runners: tuple[Runner, ...] = (
             SimulatedRunner(context.settings.simulated_latency),
             ProcessRunner(home / "services"),
         )
-        context.own["systems"] = {
+        self.supervisors = {
             runner.name: Supervisor(
                 runner, BackendState(runner.name, context.cloud_database), home / f"keeper-{runner.name}.lock"
             )
             for runner in runners
         }
-    made: dict[str, Supervisor] = context.own["systems"]
-    return made
+        self._audit = BackendAudit(self.supervisors, self._store)
 
+    def activities(self) -> ActivitiesByQueue:
+        writes = SystemWrites(self._store)
+        found: dict[str, list[Callable[..., Any]]] = {
+            ACTIONS_QUEUE: [
+                writes.accept_deploy,
+                writes.accept_removal,
+                writes.revert_deploy,
+                self._audit.read_services,
+            ]
+        }
+        for name, supervisor in self.supervisors.items():
+            work = BackendActivities(supervisor, self._store, self.context.inventory, self.context.fence)
+            found[backend_queue(name)] = [
+                *(work.prepare_system, work.roll_out, work.assess_parts),
+                *(work.settle_parts, work.remove_parts, work.settle_removal),
+            ]
+        return found
 
-@asynccontextmanager
-async def beside(context: WorkerContext, queues: Sequence[str]) -> AsyncIterator[None]:
-    """The keepers of the backends that this process serves. What they keep goes on when they leave."""
-    serving = [supervisor for name, supervisor in supervisors(context).items() if backend_queue(name) in queues]
-    if serving:
-        await context.cloud_database.run(create_tables)
-    store = SqlSystems(context.database)
-    tasks = [
-        asyncio.create_task(work)
-        for supervisor in serving
-        for work in (_keep(supervisor, store), _look(supervisor, store))
-    ]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def audits(self) -> Sequence[Audit]:
+        """Services against the backends."""
+        return [self._audit.audit]
+
+    @asynccontextmanager
+    async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:
+        """Supervise the backends that this process serves. Services go on when the process ends."""
+        served = [supervisor for name, supervisor in self.supervisors.items() if backend_queue(name) in queues]
+        if served:
+            await self.context.cloud_database.run(create_tables)
+        tasks = [
+            asyncio.create_task(work)
+            for supervisor in served
+            for work in (_keep(supervisor, self._store), _look(supervisor, self._store))
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:

@@ -20,7 +20,8 @@ from domain.model import Claim, Ending, Grant, HistoryLine, ObjectView, Outcome,
 from domain.statetable import NONE
 from providers.machines import NAME, SimulatedHypervisor
 from tests.patience import PATIENCE
-from workers.machines import hypervisor
+from tests.stack import family_of
+from workers.machines import MachineFamily
 from workers.service import Service
 
 
@@ -32,7 +33,7 @@ class MachineSite:
 
     @property
     def hypervisor(self) -> SimulatedHypervisor:
-        return hypervisor(self.service.parts)
+        return family_of(self.service, MachineFamily).hypervisor
 
     @property
     def account(self) -> str:
@@ -148,8 +149,8 @@ class MachineSite:
 
     async def at_work(self, what: str, grant: Grant, hypervisor: Hypervisor | None = None) -> ObjectResult:
         """One of the activities of an action, as a worker runs it; on another hypervisor if one is given."""
-        parts = self.service.parts
-        work = MachineActivities(parts.inventory, hypervisor or self.hypervisor, parts.fence)
+        context = self.service.context
+        work = MachineActivities(context.inventory, hypervisor or self.hypervisor, context.fence)
         way = {"operate": work.operate_object, "settle": work.settle_object}[what]
         return await ActivityEnvironment().run(way, ObjectTask(grant=grant))
 

@@ -190,7 +190,7 @@ async def test_a_delete_that_fails_leaves_no_time_behind(site: MachineSite) -> N
     assert outcome.status == "CREATED"
     assert {"bin", "until"}.isdisjoint((await site.see(site.disk())).info)
     query = BinQuery(tenant=site.account, at=datetime.now(UTC) + timedelta(days=30), limit=10)
-    seen = await SqlBin(site.service.parts.database).due(query)
+    seen = await SqlBin(site.service.context.database).due(query)
     assert (seen.due, seen.next, seen.waiting) == ([], None, False)
 
 
@@ -203,7 +203,7 @@ async def test_a_clock_that_was_ended_by_hand_is_named_by_verify_and_started_by_
     long_ago = stamp(datetime.now(UTC) - timedelta(hours=1))
     kept = {**(await site.see(site.disk())).info, "until": long_ago}
     late = sa.update(objects).where(objects.c.path == site.disk()).values(info=kept)
-    await site.service.parts.database.run(lambda connection: connection.execute(late))
+    await site.service.context.database.run(lambda connection: connection.execute(late))
     clock = wire.companion(site.account, BIN_ROLE)
     missing, overdue = await broken(site)
     assert (missing.invariant, missing.path) == ("I12", site.account)

@@ -35,14 +35,16 @@ async def with_disks(site: MachineSite, number: int, status: str, state: str, **
         "changed_at": now,
     }
     real = {"kind": "disk", "state": state, "node": "", "machine": "", "image": "", "memory": 0, "effects": 0}
-    parts = site.service.parts
-    await parts.database.run(lambda at: at.execute(sa.insert(objects), [{"path": path, **record} for path in paths]))
-    await parts.cloud_database.run(lambda at: at.execute(sa.insert(things), [{"path": path, **real} for path in paths]))
+    context = site.service.context
+    await context.database.run(lambda at: at.execute(sa.insert(objects), [{"path": path, **record} for path in paths]))
+    await context.cloud_database.run(
+        lambda at: at.execute(sa.insert(things), [{"path": path, **real} for path in paths])
+    )
 
 
 async def count(site: MachineSite, status: str) -> int:
     which = sa.select(sa.func.count()).where(objects.c.parent == site.account, objects.c.status == status)
-    return int(await site.service.parts.database.run(lambda at: at.execute(which).scalar_one()))
+    return int(await site.service.context.database.run(lambda at: at.execute(which).scalar_one()))
 
 
 async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out_of_it_by_one_clock(
@@ -66,8 +68,8 @@ async def test_three_thousand_objects_go_into_the_bin_with_their_account_and_out
 async def test_many_entries_that_are_due_by_themselves_are_destroyed_so_many_at_a_time(site: MachineSite) -> None:
     await site.with_account()
     await with_disks(site, 70, "DELETED", "binned", bin=1, until=stamp(datetime.now(UTC) - timedelta(minutes=1)))
-    parts = site.service.parts
-    await BinActivities(site.asking.client, SqlBin(parts.database)).wake_bin(Bin(tenant=site.account))
+    context = site.service.context
+    await BinActivities(site.asking.client, SqlBin(context.database)).wake_bin(Bin(tenant=site.account))
     clock = Clock(site, site.disk())
     await clock.handle.result()
     assert await count(site, "DESTROYED") == 70

@@ -16,7 +16,7 @@ from domain.model import Result
 from starter.command import run
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
-from workers.families import WORKFLOWS
+from workers.families import FAMILIES, WORKFLOWS
 from workflows.action import Action
 
 LAYERS = ("domain", "store", "providers", "activities", "workflows", "client", "workers", "starter", "examples")
@@ -87,10 +87,13 @@ async def promoted(build: str) -> bool:
     return True
 
 
+LASTING = [each for family in FAMILIES for each in family.lasting]
+
+
 @pytest.mark.parametrize("kind", WORKFLOWS, ids=lambda each: each.__name__)
 def test_actions_stay_on_their_build_and_what_lives_beside_an_object_moves_on(kind: type) -> None:
     """An action has the workers' default, which is pinned. What begins anew to live on outlives any build."""
     outlives = not issubclass(kind, Action) and "continue_as_new(" in inspect.getsource(kind)
-    assert getattr(kind, "OUTLIVES_BUILDS", False) is outlives, f"{kind.__name__} needs OUTLIVES_BUILDS"
+    assert (kind in LASTING) is outlives, f"{kind.__name__} belongs to `lasting` of its family"
     said = workflow._Definition.must_from_class(kind).versioning_behavior
     assert not said, "said in the workflow itself, a server without versions refuses it"

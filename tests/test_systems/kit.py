@@ -15,8 +15,9 @@ from providers.systems.simulated import SimulatedRunner
 from providers.systems.state import ServiceInstance
 from providers.systems.supervisor import Supervisor
 from tests.patience import PATIENCE
+from tests.stack import family_of
 from workers.service import Service
-from workers.systems import supervisors
+from workers.systems import SystemFamily
 
 RUN: dict[str, Any] = {"command": ["run"], "health": {"command": ["check"], "interval": 0.05}}
 
@@ -40,7 +41,7 @@ class Shop:
 
     @property
     def supervisor(self) -> Supervisor:
-        return supervisors(self.service.parts)[self.backend]
+        return family_of(self.service, SystemFamily).supervisors[self.backend]
 
     @property
     def runner(self) -> SimulatedRunner:

@@ -64,8 +64,6 @@ class LinkState(Model):
 class CloudletLink(InitializedWorkflow):
     """The companion of a cloudlet: its CRM connects here, and answers that no action awaits go here."""
 
-    OUTLIVES_BUILDS = True
-
     @workflow.init
     def __init__(self, state: LinkState) -> None:
         self._cloudlet = state.cloudlet

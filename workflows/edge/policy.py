@@ -92,8 +92,6 @@ class KeepPolicy(Action):
 class FollowDemand(InitializedWorkflow):
     """Hears demand, and every interval does what the policy says about it."""
 
-    OUTLIVES_BUILDS = True
-
     @workflow.init
     def __init__(self, state: LoopState) -> None:
         self._path = state.policy

@@ -27,8 +27,6 @@ LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the y
 class LeaseClock:
     """The companion of a pool: it fires the events of its leases when they are due."""
 
-    OUTLIVES_BUILDS = True
-
     def __init__(self) -> None:
         self._look = True
         self._firing: dict[str, DueEvent] = {}

@@ -33,8 +33,6 @@ TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # what was b
 class EmptyBin:
     """The companion of a tenant: it destroys what was long enough in the recycle bin, and ends when that is empty."""
 
-    OUTLIVES_BUILDS = True
-
     def __init__(self) -> None:
         self._look = True
         self._busy: dict[str, asyncio.Task[None]] = {}
