@@ -7,23 +7,18 @@ script as those of the simulated clouds, with the cloud `hosts`, the pool as reg
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, Superseded, Throttled, Unavailable, UnknownOutcome
-from domain.faults import FaultKind
+from domain.errors import Rejected
 from domain.leases.messages import Holding
 from domain.paths import name_of
-from domain.ports import Transactions, VmOrder
-from providers.simulated.faults import FaultRule, FaultRules
+from domain.ports import Transactions
+from providers.epochs import late_order
+from providers.simulated.provider import SimulatedProvider
 from providers.simulated.tables import PathText, metadata
-
-T = TypeVar("T")
 
 CSP = "hosts"
 
@@ -67,13 +62,6 @@ _OTHERS = (
 )
 _ALONE = _OTHERS.where(tenants.c.whole)  # who is in the way of somebody who would share
 
-_ERRORS: dict[FaultKind, Callable[[str], ProviderError]] = {
-    FaultKind.FAIL: Rejected,
-    FaultKind.THROTTLE: Throttled,
-    FaultKind.UNAVAILABLE: Unavailable,
-    FaultKind.LOSE_ANSWER: UnknownOutcome,
-}
-
 
 @dataclass(frozen=True)
 class HostTenant:
@@ -88,24 +76,18 @@ class SimulatedHosts:
     """`domain.leases.messages.Hosts`, kept in a database."""
 
     def __init__(self, database: Transactions) -> None:
-        self._database = database
+        self._provider = SimulatedProvider(CSP, database)
 
     async def hold(self, holding: Holding) -> None:
         """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
-        after = 0
-        while (rule := await self._run(partial(_attempt, holding=holding, after=after))) is not None:
-            after = rule.id
-            if rule.fault.kind in (FaultKind.HANG, FaultKind.SLOW):
-                await asyncio.sleep(rule.fault.seconds)
-                continue
-            if rule.fault.kind is FaultKind.LOSE_ANSWER:
-                await self._run(partial(_hold, holding=holding))
-            raise _ERRORS.get(rule.fault.kind, Rejected)(rule.fault.message or f"{rule.fault.kind} was asked for")
+        verb, pool = "create" if holding.hosts else "terminate", holding.reservation.split(":")[1]
+        paths = (holding.reservation, *holding.hosts)
+        await self._provider.call(verb, pool, paths, partial(_hold, holding=holding))
 
     async def books(self) -> list[HostTenant]:
         """Everything that is held now."""
         query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
-        return await self._run(lambda connection: [HostTenant(*row) for row in connection.execute(query)])
+        return await self._provider.run(lambda connection: [HostTenant(*row) for row in connection.execute(query)])
 
     async def tenants(self, prefix: str) -> list[HostTenant]:
         """What is held by reservations at or below a path."""
@@ -115,32 +97,7 @@ class SimulatedHosts:
     async def calls(self, reservation: str) -> int:
         """How many orders for a reservation had an effect, over all of its generations."""
         query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))
-        return await self._run(lambda connection: int(connection.execute(query).scalar_one() or 0))
-
-    async def _run(self, work: Callable[[sa.Connection], T]) -> T:
-        return await self._database.run(work)
-
-
-def _attempt(connection: sa.Connection, holding: Holding, after: int) -> FaultRule | None:
-    """Do it, unless a fault meets this order: then that."""
-    rule = _next_fault(connection, holding, after)
-    if rule is None:
-        _hold(connection, holding)
-    return rule
-
-
-def _next_fault(connection: sa.Connection, holding: Holding, after: int) -> FaultRule | None:
-    """The next fault that meets this order: one of its hosts, or the reservation itself."""
-    rules = FaultRules.read(connection, CSP)
-    if not rules:
-        return None
-    verb = "create" if holding.hosts else "terminate"
-    for path in (holding.reservation, *holding.hosts):
-        region = path.split(":")[1]
-        if rule := rules.strike(verb, region, VmOrder(path, holding.token), after):
-            rules.save(connection)
-            return rule
-    return None
+        return await self._provider.run(lambda connection: int(connection.execute(query).scalar_one() or 0))
 
 
 def _hold(connection: sa.Connection, holding: Holding) -> None:
@@ -169,9 +126,8 @@ def _refuse_if_outdated(connection: sa.Connection, holding: Holding) -> None:
         connection.execute(_FIRST_SEEN, new)
     elif holding.generation > seen:
         connection.execute(_SAW, {"which": holding.reservation, "generation": holding.generation})
-    elif holding.generation < seen:
-        late = f"the order for {holding.reservation} of generation {holding.generation} comes too late: there is {seen}"
-        raise Superseded(late, final=True)
+    elif late := late_order(holding.reservation, holding.generation, seen, "generation"):
+        raise late
 
 
 def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:

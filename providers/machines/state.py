@@ -1,4 +1,4 @@
-"""One order, carried out on the simulated hypervisor's books: what it changes, or why it is refused."""
+"""One order, carried out on the simulated hypervisor's ledger: what it changes, or why it is refused."""
 
 from __future__ import annotations
 
@@ -7,39 +7,29 @@ from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
-from domain.errors import Rejected, Superseded
+from domain.errors import Rejected
 from domain.machines.ports import ABSENT, MOVES, HypervisorFacts, HypervisorOrder
 from domain.machines.specs import MACHINE_MEMORY, NODE_MEMORY
 from providers.machines.tables import orders, things
-from providers.tables import below
+from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
 
-PAGE = 1_000
 USING_MEMORY = ("running", "paused")
 
 
-@dataclass(frozen=True)
-class HypervisorObject:
-    """One object in the books."""
+@dataclass(frozen=True, kw_only=True)
+class HypervisorObject(LedgerRow):
+    """One object in the ledger."""
 
-    path: str
-    kind: str
-    state: str = ABSENT
     node: str = ""
     machine: str = ""
     image: str = ""
     memory: int = 0
-    effects: int = 0
-    epoch: int = 0
 
     def facts(self) -> HypervisorFacts:
         return HypervisorFacts(self.path, self.state, self.node, self.machine)
 
 
-_COLUMNS = [things.c[name] for name in HypervisorObject.__dataclass_fields__]
-_BY_PATH = sa.select(*_COLUMNS).where(things.c.path == sa.bindparam("at_path"))
-_CHANGE = sa.update(things).where(things.c.path == sa.bindparam("at_path"))
-_DONE = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("token")).limit(1)
-_KEEP = sa.insert(orders)
+LEDGER = Ledger(HypervisorObject, things, orders)
 _USED = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
     things.c.node == sa.bindparam("node"),
     things.c.kind == "machine",
@@ -47,52 +37,25 @@ _USED = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
 )
 
 
-def find(connection: sa.Connection, path: str, kind: str = "") -> HypervisorObject:
-    """An object, absent if there is none."""
-    row = connection.execute(_BY_PATH, {"at_path": path}).one_or_none()
-    return HypervisorObject(*row) if row else HypervisorObject(path, kind)
-
-
 def carry_out(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
     """Do it, once for each token. Raises Rejected, or Superseded if a later action has ordered something there."""
-    thing = find(connection, order.path, order.kind)
-    if order.epoch < thing.epoch:
-        late = f"the order of action {order.epoch} for {order.path} comes too late"
-        raise Superseded(f"{late}: action {thing.epoch} has ordered since", final=True)
-    if connection.execute(_DONE, {"token": order.token}).first():
-        return thing.facts()
-    after = MOVES.get(order.kind, {}).get(verb, {}).get(thing.state)
-    if after is None:
-        raise Rejected(f"cannot {verb} {order.path}: it is {_place(thing)}")
-    changed = replace(thing, state=after, epoch=order.epoch)
-    if special := _SPECIAL.get((order.kind, verb)):
-        changed = special(connection, changed, thing, order)
-    effect = changed != replace(thing, epoch=order.epoch) or verb in ("reboot", "reset")
-    if effect or order.epoch > thing.epoch:
-        _write(connection, replace(changed, effects=thing.effects + effect))
-    told = {"path": order.path, "verb": verb, "token": order.token, "effect": effect}
-    connection.execute(_KEEP, told)
-    return changed.facts()
+
+    def change(old: HypervisorObject) -> HypervisorObject:
+        after = MOVES.get(order.kind, {}).get(verb, {}).get(old.state)
+        if after is None:
+            raise Rejected(f"cannot {verb} {order.path}: it is {_place(old)}")
+        special = _SPECIAL.get((order.kind, verb))
+        new = replace(old, state=after)
+        return special(connection, new, old, order) if special else new
+
+    entry = LedgerOrder(order.path, order.kind, verb, order.token, order.epoch, repeats=verb in ("reboot", "reset"))
+    return LEDGER.record(connection, entry, change).facts()
 
 
 def machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:
     """The machines that a node is home to."""
-    on = sa.select(*_COLUMNS).where(things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
-    return [HypervisorObject(*row) for row in connection.execute(on.order_by(things.c.path))]
-
-
-def everything(connection: sa.Connection, prefix: str, after: str) -> list[HypervisorObject]:
-    """What is there at or below a path, in the order of the paths: a page, from after a path on."""
-    start = things.c.path > after if after >= prefix else things.c.path >= prefix
-    query = sa.select(*_COLUMNS).where(things.c.state != ABSENT, start, below(things.c.path, prefix))
-    query = query.where(things.c.path < f"{prefix};") if prefix else query  # `below` alone would be read to the end
-    return [HypervisorObject(*row) for row in connection.execute(query.order_by(things.c.path).limit(PAGE))]
-
-
-def _write(connection: sa.Connection, thing: HypervisorObject) -> None:
-    values = {**vars(thing)}
-    if connection.execute(_CHANGE, {**values, "at_path": thing.path}).rowcount == 0:
-        connection.execute(sa.insert(things).values(**values))
+    there = (things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
+    return LEDGER.rows(connection, LEDGER.select().where(*there).order_by(things.c.path))
 
 
 def _place(thing: HypervisorObject) -> str:
@@ -105,10 +68,10 @@ def _create_machine(
     if old.state != ABSENT:
         return new
     image, memory = str(order.spec.get("image", "")), int(order.spec.get("memory", MACHINE_MEMORY))
-    if find(connection, f"image:{image}").state != "ready":
+    if LEDGER.find(connection, f"image:{image}").state != "ready":
         raise Rejected(f"image {image} is not ready to be used")
     network = order.path.rpartition(":machine:")[0]
-    if find(connection, network).state != "up":
+    if LEDGER.find(connection, network).state != "up":
         raise Rejected(f"the network of {network} is not up")
     return replace(new, node=_room(connection, memory, str(order.spec.get("node") or "")), image=image, memory=memory)
 
@@ -135,7 +98,7 @@ def _attach(
     connection: sa.Connection, new: HypervisorObject, old: HypervisorObject, order: HypervisorOrder
 ) -> HypervisorObject:
     machine = str(order.spec.get("machine", ""))
-    if find(connection, machine).state in (ABSENT, "binned"):
+    if LEDGER.find(connection, machine).state in (ABSENT, "binned"):
         raise Rejected(f"there is no machine {machine} to attach to")
     return replace(new, machine=machine)
 
@@ -194,8 +157,7 @@ def _room(connection: sa.Connection, memory: int, wish: str, besides: str = "") 
 
 
 def _nodes(connection: sa.Connection) -> list[HypervisorObject]:
-    rows = connection.execute(sa.select(*_COLUMNS).where(things.c.kind == "node", things.c.state != ABSENT))
-    return [HypervisorObject(*row) for row in rows]
+    return LEDGER.rows(connection, LEDGER.select().where(things.c.kind == "node", things.c.state != ABSENT))
 
 
 def _used(connection: sa.Connection, node: str) -> int:

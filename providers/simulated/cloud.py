@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded, Unavailable, one_line
-from domain.faults import Fault, FaultKind
+from domain.errors import ProviderError, Rejected, StoreUnavailable, Superseded
+from domain.faults import Fault
 from domain.ports import SharedResource, Transactions, VmAnswer, VmFacts, VmOrder
 from providers.simulated.batch import Batch
 from providers.simulated.concurrency import InFlightCounter, Peaks
 from providers.simulated.faults import FaultScriptStore
-from providers.simulated.resources import CallResult, Preparation, Release, ResourceCall, Validation, answer
+from providers.simulated.provider import SimulatedProvider
+from providers.simulated.resources import CallResult, Preparation, Release, ResourceCall, Validation
 from providers.simulated.tables import lock_cloud, quotas, resources, vms
 from providers.simulated.transaction import Delay, MaybeVmAnswer, VmCall, apply
 from providers.simulated.vms import VERBS, Vm, read_vms
@@ -40,28 +39,25 @@ class SimulatedCloud:
     ) -> None:
         self.csp = csp
         self.bulk = bulk
+        self._provider = SimulatedProvider(csp, database, latency=latency, jitter=jitter, seed=seed)
         self._database = database
-        self._latency = latency
-        self._jitter = jitter
-        self._random = Random(seed)  # noqa: S311 - timing, not secrets
         self._ledger = InFlightCounter(csp, journal)
         self._script = FaultScriptStore(database)
         self._batch: Batch[VmCall, MaybeVmAnswer | Delay] = Batch(self._transact)
-        self._quiet: int | None = None  # the version of the fault script that has no rule for us
 
     async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         if complaint := self._complaint(verb, orders):
             return [Rejected(complaint) for _ in orders]
         with self._ledger.changing(region, len(orders)):
-            if self._latency:
-                await self._pause(self._latency)
+            if self._provider.latency:
+                await self._provider.pause(self._provider.latency)
             found = await self._run_calls([VmCall(verb, region, order) for order in orders])
         return [answer for answer in found if answer is not None]  # None is an answer to reads only
 
     async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
         """As the port says. An error with one of the VMs fails the whole read."""
         with self._ledger.reading(region):
-            await self._pause(self._latency)
+            await self._provider.pause(self._provider.latency)
             return [
                 _facts(one) for one in await self._run_calls([VmCall("describe", region, order) for order in orders])
             ]
@@ -69,7 +65,7 @@ class SimulatedCloud:
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
         """As the port says. Terminated VMs are in it for ever; their state tells."""
         with self._ledger.reading(region):
-            await self._pause(self._latency)
+            await self._provider.pause(self._provider.latency)
             _facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
             return [vm.facts() for vm in await self._read(vms.c.region == region, below(vms.c.path, prefix))]
 
@@ -144,25 +140,9 @@ class SimulatedCloud:
             return f"{len(orders)} VMs in one call are too many: {self.csp} takes {self.bulk}"
         return ""
 
-    async def _pause(self, seconds: float) -> None:
-        if seconds:
-            await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
-
     async def _resource_call(self, call: ResourceCall) -> CallResult:
-        """One call about what a region shares. Delays are waited for, errors raised."""
-        await self._pause(self._latency)
-        after = 0
-        while True:
-            try:
-                found = await self._database.run(partial(answer, csp=self.csp, call=call, after=after))
-            except (StoreUnavailable, SQLAlchemyError) as error:
-                raise Unavailable(f"the simulated cloud's database failed: {one_line(error, 200)}") from error
-            if isinstance(found, ProviderError | Superseded):
-                raise found
-            if not isinstance(found, Delay):
-                return found
-            await self._wait([found.rule.fault])
-            after = found.rule.id
+        """One call about what a region shares."""
+        return await self._provider.call(call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp))
 
     async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
         """Carry out the jobs; those that meet a delay wait for it, together, and go on."""
@@ -172,22 +152,18 @@ class SimulatedCloud:
 
     async def _resume(self, jobs: Sequence[VmCall], outcomes: Sequence[MaybeVmAnswer | Delay]) -> list[MaybeVmAnswer]:
         delays = [(job, one.rule) for job, one in zip(jobs, outcomes, strict=True) if isinstance(one, Delay)]
-        await self._wait([rule.fault for _, rule in delays])
+        await self._provider.wait([rule.fault for _, rule in delays])
         late = iter(await self._run_calls([job._replace(after=rule.id) for job, rule in delays]))
         return [next(late) if isinstance(one, Delay) else one for one in outcomes]
 
-    async def _wait(self, delays: Sequence[Fault]) -> None:
-        await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
-        await self._pause(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
-
     async def _transact(self, jobs: list[VmCall]) -> Sequence[MaybeVmAnswer | Delay]:
-        quiet = self._quiet
+        def work(connection: sa.Connection) -> list[MaybeVmAnswer | Delay]:
+            return apply(connection, self.csp, jobs, self._provider.rules(connection))
+
         try:
-            result = await self._database.run(lambda connection: apply(connection, self.csp, jobs, quiet))
+            return await self._database.run(work)
         except (StoreUnavailable, SQLAlchemyError) as error:
-            return [Unavailable(f"the simulated cloud's database failed: {one_line(error, 200)}") for _ in jobs]
-        outcomes, self._quiet = result
-        return outcomes
+            return [self._provider.failed(error) for _ in jobs]
 
     async def _read(self, *where: sa.ColumnElement[bool]) -> list[Vm]:
         return await self._database.run(lambda connection: read_vms(connection, vms.c.csp == self.csp, *where))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from domain.faults import Fault
-from domain.ports import Transactions, VmOrder
+from domain.ports import Transactions
 from providers.simulated.tables import clouds, faults
 
 _RULES = (
@@ -44,11 +44,11 @@ class FaultRules:
         found = connection.execute(_RULES, {"csps": ["*", csp]})
         return cls([FaultRule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
 
-    def strike(self, verb: str, region: str, order: VmOrder, after: int) -> FaultRule | None:
+    def strike(self, verb: str, region: str, path: str, after: int) -> FaultRule | None:
         """The first rule after number `after` that meets this call, used once."""
         for rule in self._rules:
             spent = rule.left is not None and rule.used >= rule.left
-            if rule.id > after and not spent and rule.fault.meets(verb, region, order.path):
+            if rule.id > after and not spent and rule.fault.meets(verb, region, path):
                 rule.used += 1
                 return rule
         return None

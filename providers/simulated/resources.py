@@ -9,15 +9,13 @@ from hashlib import sha256
 
 import sqlalchemy as sa
 
-from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome
-from domain.faults import Fault, FaultKind
-from domain.ports import SHARED, SharedResource, VmOrder
+from domain.errors import Rejected
+from domain.ports import SHARED, SharedResource
+from providers.epochs import late_order
 from providers.simulated.catalogue import missing
-from providers.simulated.faults import FaultRules
-from providers.simulated.tables import lock_cloud, resources
-from providers.simulated.transaction import Delay, fault_error
+from providers.simulated.tables import resources
 
-CallResult = str | list[str] | ProviderError | Superseded | None
+CallResult = str | list[str] | None
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,12 @@ class Preparation:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = id_for(csp, self.resource)
-        if late := _outdated(connection, cloud_id, self.resource):
-            return late
+        _refuse_late(connection, cloud_id, self.resource)
         if connection.execute(_again(cloud_id, self.resource.epoch)).rowcount:
             return cloud_id
         before = SHARED[: SHARED.index(self.resource.what)]
         if absent := [what for what in before if not _is_there(connection, self.made.get(what, ""))]:
-            return Rejected(f"no {absent[0]} in {csp}/{self.region} for the {self.resource.what}")
+            raise Rejected(f"no {absent[0]} in {csp}/{self.region} for the {self.resource.what}")
         row = {"cloud_id": cloud_id, "csp": csp, "region": self.region, "calls": 1, "created": time.time()}
         beside = self.made[before[-1]] if before else ""
         told = {"what": self.resource.what, "token": self.resource.token, "beside": beside}
@@ -78,37 +75,15 @@ class Release:
 
     def carry_out(self, connection: sa.Connection, csp: str) -> CallResult:
         cloud_id = self.resource.cloud_id or id_for(csp, self.resource)
-        if late := _outdated(connection, cloud_id, self.resource):
-            return late
+        _refuse_late(connection, cloud_id, self.resource)
         needed = sa.select(resources.c.what).where(resources.c.beside == cloud_id)
         if other := connection.execute(needed).scalar():
-            return Rejected(f"{self.resource.what} {cloud_id} is in use by a {other}")
+            raise Rejected(f"{self.resource.what} {cloud_id} is in use by a {other}")
         connection.execute(sa.delete(resources).where(resources.c.cloud_id == cloud_id))
         return None
 
 
 ResourceCall = Validation | Preparation | Release
-
-
-def answer(connection: sa.Connection, csp: str, call: ResourceCall, after: int) -> CallResult | Delay:
-    """What becomes of a call that has met the rules of the fault script up to number `after`."""
-    lock_cloud(connection, csp)
-    rules = FaultRules.read(connection, csp)
-    rule = rules.strike(call.verb, call.region, VmOrder(path=call.path, token=""), after)
-    rules.save(connection)
-    if rule is None:
-        return call.carry_out(connection, csp)
-    if rule.fault.kind in (FaultKind.HANG, FaultKind.SLOW):
-        return Delay(rule)
-    return _apply_fault(connection, csp, call, rule.fault)
-
-
-def _apply_fault(connection: sa.Connection, csp: str, call: ResourceCall, fault: Fault) -> CallResult:
-    reason = fault.message or f"simulated: {fault.kind} on {call.verb}"
-    if fault.kind is FaultKind.LOSE_ANSWER:
-        call.carry_out(connection, csp)
-        return UnknownOutcome(reason)
-    return fault_error(fault, reason)
 
 
 def path_of(region: str, resource: SharedResource) -> str:
@@ -126,11 +101,11 @@ def _again(cloud_id: str, epoch: int) -> sa.Update:
     return sa.update(resources).where(resources.c.cloud_id == cloud_id).values(told)
 
 
-def _outdated(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> Superseded | None:
+def _refuse_late(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> None:
     """An order of an earlier hold than the last one that was seen: whoever gives it has lost its hold since."""
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
-    late = f"the order of hold {resource.epoch} for the {resource.what} comes too late: hold {seen} has ordered since"
-    return Superseded(late) if seen is not None and resource.epoch < seen else None
+    if late := late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
+        raise late
 
 
 def _is_there(connection: sa.Connection, cloud_id: str) -> bool:

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Throttled, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
 from domain.ports import VmAnswer, VmOrder, VmState
 from providers.simulated.faults import FaultRule, FaultRules
-from providers.simulated.tables import lock_cloud
+from providers.simulated.provider import DELAYS, fault_error
 from providers.simulated.vms import SimulatedVms, key, no_such_vm
 
 MaybeVmAnswer = VmAnswer | None
@@ -36,14 +35,9 @@ class Delay:
 
 
 def apply(
-    connection: sa.Connection, csp: str, jobs: Sequence[VmCall], quiet: int | None
-) -> tuple[list[MaybeVmAnswer | Delay], int | None]:
-    """The outcome of every job, and the version of the fault script if it holds nothing for this cloud.
-
-    `quiet` is such a version from an earlier transaction: as long as it stands, the script is not read.
-    """
-    version = lock_cloud(connection, csp)
-    rules = FaultRules() if version == quiet else FaultRules.read(connection, csp)
+    connection: sa.Connection, csp: str, jobs: Sequence[VmCall], rules: FaultRules
+) -> list[MaybeVmAnswer | Delay]:
+    """The outcome of every job. The cloud is locked, and these are the rules of the fault script for it."""
     born: defaultdict[str, set[str]] = defaultdict(set)
     for job in jobs:
         if job.verb == "create":
@@ -52,43 +46,27 @@ def apply(
     outcomes = [_decide(job, rules, machines) for job in jobs]
     machines.save(connection)
     rules.save(connection)
-    return outcomes, None if rules else version
+    return outcomes
 
 
 def _decide(job: VmCall, rules: FaultRules, machines: SimulatedVms) -> MaybeVmAnswer | Delay:
-    rule = rules.strike(job.verb, job.region, job.order, job.after) if rules else None
+    rule = rules.strike(job.verb, job.region, job.order.path, job.after) if rules else None
     if rule is None:
         return _work(job, machines)
-    if rule.fault.kind in (FaultKind.HANG, FaultKind.SLOW):
-        return Delay(rule)
-    return _apply_fault(job, rule.fault, machines)
+    return Delay(rule) if rule.fault.kind in DELAYS else _apply_fault(job, rule.fault, machines)
 
 
 def _apply_fault(job: VmCall, fault: Fault, machines: SimulatedVms) -> MaybeVmAnswer:
-    reason = fault.message or f"simulated: {fault.kind} on {job.verb}"
     match fault.kind:
         case FaultKind.LOSE_ANSWER:
             _work(job, machines)
-            return UnknownOutcome(reason)
+            return fault_error(fault, job.verb)
         case FaultKind.LIE:
             return machines.describe(job.region, job.order, VmState.TERMINATED) or no_such_vm(job.region, job.order)
         case FaultKind.UNKNOWN_STATUS:
             return machines.describe(job.region, job.order, VmState.UNKNOWN)
         case _:
-            return fault_error(fault, reason)
-
-
-def fault_error(fault: Fault, reason: str) -> ProviderError:
-    """The error of a fault that keeps a call from being carried out."""
-    match fault.kind:
-        case FaultKind.THROTTLE:
-            return Throttled(reason, fault.retry_after)
-        case FaultKind.UNAVAILABLE:
-            return Unavailable(reason)
-        case FaultKind.CAPACITY:
-            return NoCapacity(reason)
-        case _:
-            return Rejected(reason)
+            return fault_error(fault, job.verb)
 
 
 def _work(job: VmCall, machines: SimulatedVms) -> MaybeVmAnswer:

@@ -13,8 +13,9 @@ from operator import attrgetter
 import sqlalchemy as sa
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from domain.errors import NoCapacity, ProviderError, Rejected, Superseded
+from domain.errors import NoCapacity, ProviderError, Rejected
 from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
+from providers.epochs import late_order
 from providers.simulated.tables import quotas, vms
 
 PAGE = 1_000  # ids in one query: databases limit the number of parameters
@@ -101,11 +102,11 @@ class SimulatedVms:
     def change(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
         """Carry out a verb, unless a later action has ordered something there."""
         if verb == "create":
-            return _outdated(order, self._epochs.get(order.path, 0)) or self._create(region, order)
+            return late_order(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create(region, order)
         vm = self._find(region, order) if order.cloud_id else None  # this token is the action's, not the creation's
         if vm is None:
             return no_such_vm(region, order)
-        return _outdated(order, vm.epoch) or self._control(verb, vm, order)
+        return late_order(order.path, order.epoch, vm.epoch) or self._control(verb, vm, order)
 
     def save(self, connection: sa.Connection) -> None:
         _write(connection, _INSERT, self._new.values())
@@ -169,11 +170,6 @@ class SimulatedVms:
         vm.calls += 1
         if vm.cloud_id not in self._new:
             self._touched[vm.cloud_id] = vm
-
-
-def _outdated(order: VmOrder, seen: int) -> Superseded | None:
-    late = f"the order of action {order.epoch} for {order.path} comes too late: action {seen} has ordered since"
-    return Superseded(late, final=True) if order.epoch < seen else None
 
 
 def _seen(connection: sa.Connection, csp: str, region: str, paths: Iterable[str]) -> Iterator[tuple[str, int]]:

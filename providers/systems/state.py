@@ -14,6 +14,7 @@ from domain.ports import Transactions
 from domain.systems.ports import ServiceOrder
 from domain.systems.rules import ServiceFacts
 from domain.systems.specs import Node
+from providers.epochs import late_order
 from providers.systems.groupcommit import GroupCommit
 from providers.tables import create_missing
 
@@ -268,9 +269,8 @@ def _late(connection: sa.Connection, orders: Mapping[str, int], all_below: bool 
         known = [seen[each] for each in above[path] if each in seen]
         if all_below:
             known += connection.execute(_SEEN_BELOW, _span(path)).scalars().all()
-        if max(known, default=0) > generation:
-            told = f"the order of generation {generation} for {path} comes too late: {max(known)} has ordered since"
-            return Superseded(told, final=True)
+        if late := late_order(path, generation, max(known, default=0), "generation"):
+            return late
         if all_below:
             connection.execute(_COVERED_NOW, _span(path))
     connection.execute(_UNSEEN, {"names": list(orders)})

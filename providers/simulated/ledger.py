@@ -1,0 +1,132 @@
+"""The ledger of a simulated provider: its objects, and every order that was carried out on them.
+
+A token has one effect, however often its order comes. The highest epoch stays with an object, also with one that is
+absent, and a lower one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Generic, TypeVar
+
+import sqlalchemy as sa
+
+from providers.epochs import late_order
+from providers.simulated.tables import Number, PathText, metadata
+from providers.tables import below
+
+ABSENT = "absent"  # never made, or removed
+PAGE = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerRow:
+    """One object. A provider adds columns of its own in a subclass; each has a default."""
+
+    path: str
+    kind: str
+    state: str = ABSENT
+    effects: int = 0  # how many orders changed it
+    epoch: int = 0  # the highest that ordered anything
+
+
+@dataclass(frozen=True)
+class LedgerOrder:
+    """What the ledger keeps of an order. `repeats`: it has an effect even if nothing changes, as a reboot has."""
+
+    path: str
+    kind: str
+    verb: str
+    token: str
+    epoch: int
+    repeats: bool = False
+
+
+Entry = TypeVar("Entry", bound=LedgerRow)
+
+
+class Ledger(Generic[Entry]):
+    """The two tables of one provider, and the statements on them, which are built once."""
+
+    def __init__(self, row: type[Entry], objects: sa.Table, orders: sa.Table) -> None:
+        self._row = row
+        self._names = [field.name for field in fields(row)]
+        self._objects = objects
+        self._keep = sa.insert(orders)
+        self._insert = sa.insert(objects)
+        self._update = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
+        self._at = self.select().where(objects.c.path == sa.bindparam("at_path"))
+        self._done = sa.select(orders.c.number).where(orders.c.token == sa.bindparam("given")).limit(1)
+        self._verbs = sa.select(orders.c.verb).where(orders.c.path == sa.bindparam("at_path")).order_by(orders.c.number)
+
+    def select(self) -> sa.Select[*tuple[object, ...]]:
+        """A query for whole rows; `rows` reads it."""
+        return sa.select(*(self._objects.c[name] for name in self._names))
+
+    def rows(self, connection: sa.Connection, query: sa.Select[*tuple[object, ...]]) -> list[Entry]:
+        return [self._row(**row._mapping) for row in connection.execute(query)]
+
+    def find(self, connection: sa.Connection, path: str, kind: str = "") -> Entry:
+        """An object, absent if there is none."""
+        row = connection.execute(self._at, {"at_path": path}).one_or_none()
+        return self._row(**row._mapping) if row else self._row(path=path, kind=kind)
+
+    def page(self, connection: sa.Connection, prefix: str, after: str) -> list[Entry]:
+        """What is there at or below a path, in the order of the paths: a page, from after a path on."""
+        path = self._objects.c.path
+        start = path > after if after >= prefix else path >= prefix
+        query = self.select().where(self._objects.c.state != ABSENT, start, below(path, prefix))
+        query = query.where(path < f"{prefix};") if prefix else query  # `below` alone would be read to the end
+        return self.rows(connection, query.order_by(path).limit(PAGE))
+
+    def record(self, connection: sa.Connection, order: LedgerOrder, change: Callable[[Entry], Entry]) -> Entry:
+        """Carry out an order, once for each token. Raises what `change` raises, or Superseded for a lower epoch."""
+        old = self.find(connection, order.path, order.kind)
+        if late := late_order(order.path, order.epoch, old.epoch):
+            raise late
+        if connection.execute(self._done, {"given": order.token}).first():
+            return old
+        new = replace(change(old), epoch=order.epoch)
+        effect = new != replace(old, epoch=order.epoch) or order.repeats
+        if effect or order.epoch > old.epoch:
+            self._write(connection, replace(new, effects=old.effects + effect))
+        entry = {"path": order.path, "verb": order.verb, "token": order.token, "effect": effect}
+        connection.execute(self._keep, entry)
+        return new
+
+    def verbs(self, connection: sa.Connection, path: str) -> list[str]:
+        """The verbs of all orders for an object that were carried out, in order."""
+        return [str(verb) for verb in connection.execute(self._verbs, {"at_path": path}).scalars()]
+
+    def _write(self, connection: sa.Connection, row: Entry) -> None:
+        values = vars(row)
+        if connection.execute(self._update, {**values, "at_path": row.path}).rowcount == 0:
+            connection.execute(self._insert, values)
+
+
+def ledger_tables(objects: str, orders: str, *own: sa.Column[object] | sa.Index) -> tuple[sa.Table, sa.Table]:
+    """The tables of a ledger, with the columns and indexes that a provider adds to its objects."""
+    return (
+        sa.Table(
+            objects,
+            metadata,
+            sa.Column("path", PathText, primary_key=True),
+            sa.Column("kind", sa.String, nullable=False),
+            sa.Column("state", sa.String, nullable=False),
+            sa.Column("effects", sa.Integer, nullable=False),
+            sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
+            *own,
+        ),
+        sa.Table(  # in the order in which they were answered; a token that is in it was carried out
+            orders,
+            metadata,
+            sa.Column("number", Number, primary_key=True, autoincrement=True),
+            sa.Column("path", PathText, nullable=False),
+            sa.Column("verb", sa.String, nullable=False),
+            sa.Column("token", sa.String, nullable=False),
+            sa.Column("effect", sa.Boolean, nullable=False),
+            sa.Index(f"{orders}_of_token", "token"),
+            sa.Index(f"{orders}_of_path", "path", "number"),
+        ),
+    )
