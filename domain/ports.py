@@ -84,7 +84,7 @@ class Inventory(Protocol):
         ...
 
     async def open_queue(self, order: QueueCommand) -> None:
-        """Take back what close_line did."""
+        """Take back what close_queue did."""
         ...
 
     async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:

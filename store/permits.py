@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import sqlalchemy as sa
 
 from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from store import clock
-from store.engine import Database
 from store.schema import permits
+from store.transaction import Store, transaction
 
 _ONE = sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
 _ADD = sa.text(
@@ -26,18 +25,6 @@ _GIVE_BACK = sa.delete(permits).where(
     (permits.c.worker == sa.bindparam("by")) | (permits.c.until <= sa.bindparam("now")),
 )
 _TAKE = sa.insert(permits)
-
-
-class SqlPermitStore:
-    """`domain.permits.PermitStore` on the inventory's database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def exchange(
-        self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
-    ) -> PermitTerms:
-        return await self._database.run(partial(exchange, cloud=cloud, worker=worker, wishes=wishes, limits=limits))
 
 
 def exchange(
@@ -67,3 +54,9 @@ def _row(cloud: str, share: PermitShare) -> dict[str, object]:
         "since": share.since,
         "until": share.until,
     }
+
+
+class SqlPermitStore(Store):
+    """`domain.permits.PermitStore` on the inventory's database."""
+
+    exchange = transaction(exchange)

@@ -41,7 +41,7 @@ _COUNTS_BELOW = (
 )
 
 
-def get(connection: sa.Connection, path: str, members: bool) -> ObjectView:
+def get(connection: sa.Connection, path: str, members: bool = False) -> ObjectView:
     """One object, with its members if asked for."""
     table = registry.kind_at(path).table
     row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
@@ -108,7 +108,9 @@ _ITSELF = sa.select(objects).where(
 )
 
 
-def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]:
+def list_objects(
+    connection: sa.Connection, kind: str, prefix: str = "", after: str = "", limit: int = 100
+) -> list[ObjectView]:
     """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
     registry.kind(kind)
     if after:
@@ -123,7 +125,7 @@ def list_objects(connection: sa.Connection, kind: str, prefix: str, after: str, 
     return _views(connection, [*itself, *connection.execute(_OF_KIND_BELOW, start).mappings()][:limit])
 
 
-def read_history(connection: sa.Connection, path: str, limit: int) -> list[HistoryLine]:
+def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
     """The last changes of one object, oldest first."""
     told = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
     query = (
@@ -137,7 +139,7 @@ def read_history(connection: sa.Connection, path: str, limit: int) -> list[Histo
     return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
 
 
-def holds(connection: sa.Connection, prefix: str) -> list[HeldLock]:
+def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
     """Locks that are held at or below a path, or everywhere."""
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:

@@ -10,6 +10,7 @@ from domain import wire
 from domain.locks import EXCLUSIVE, Mode
 from domain.model import Holder, QueueCommand
 from store.schema import locks
+from store.transaction import Store, transaction
 from store.turns import serialise
 
 _STILL = sa.select(locks.c.run).where(locks.c.run.in_(sa.bindparam("runs", expanding=True))).distinct()
@@ -65,3 +66,11 @@ def open_queue(connection: sa.Connection, order: QueueCommand) -> None:
     """The line is gone; the next request begins another."""
     owner = wire.companion(order.path, wire.DRAIN)
     connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == order.run))
+
+
+class SqlWaitQueue(Store):
+    """What `domain.ports.Inventory` says of wait queues, on SQLite or PostgreSQL."""
+
+    still_held = transaction(still_held)
+    close_queue = transaction(close_queue)
+    open_queue = transaction(open_queue)

@@ -100,7 +100,8 @@ async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
     """For as long as we live: a keeper that breaks down is told about and begins again."""
 
     async def report(facts: Sequence[ServiceFacts]) -> None:
-        await store.observe(facts, WHEN_WRITTEN)
+        if facts:
+            await store.observe(facts, WHEN_WRITTEN)
 
     while True:
         try:
@@ -115,5 +116,6 @@ async def _look(supervisor: Supervisor, store: SqlSystems) -> None:
         await asyncio.sleep(LOOK)
         await supervisor.keeping.wait()
         with suppress(RatchetError):
-            if changed := await store.observe(await supervisor.facts(), WHEN_WRITTEN):
+            facts = await supervisor.facts()
+            if facts and (changed := await store.observe(facts, WHEN_WRITTEN)):
                 structlog.get_logger("keeper").info("corrected what services are shown as", services=changed)

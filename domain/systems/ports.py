@@ -141,11 +141,11 @@ class SystemStore(Protocol):
         """Write the new definition below the path; the record is accepted."""
         ...
 
-    async def accept_removal(self, reversal: RevertDeploy) -> Stepped:
+    async def accept_removal(self, asked: RevertDeploy) -> Stepped:
         """Mark everything below the path for removal; the record, if there is one, is accepted."""
         ...
 
-    async def revert(self, reversal: RevertDeploy) -> Stepped:
+    async def revert(self, asked: RevertDeploy) -> Stepped:
         """Write the former definition of everything that the deploy touched."""
         ...
 

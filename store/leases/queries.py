@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,41 +22,29 @@ from domain.leases.messages import (
 )
 from domain.leases.tables import EVENTS, ReservationStatus
 from domain.paths import name_of
-from store.engine import Database
 from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due
 from store.leases.tables import allocations, bookings, hosts
 from store.queries import below
 from store.schema import objects
+from store.transaction import Store, transaction
 
 WEEK = timedelta(days=7)
 
 
-class LeaseReads:
-    """What `starter lease show`, `list`, `events` and `calendar` ask for."""
+def _lease(connection: sa.Connection, path: str) -> LeaseView:
+    found = _leases(connection, objects.c.path == path, limit=1)
+    if not found:
+        raise Refused(Category.NOT_FOUND, f"there is no such lease: {path}", "starter lease list")
+    return found[0]
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
 
-    async def lease(self, path: str) -> LeaseView:
-        found = await self.database.run(partial(_leases, which=objects.c.path == path, limit=1))
-        if not found:
-            raise Refused(Category.NOT_FOUND, f"there is no such lease: {path}", "starter lease list")
-        return found[0]
-
-    async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]:
-        which = objects.c.path > after
-        if prefix:  # bounds on both sides, as `below` alone is two ranges: from one of them all leases would be read
-            first = which if after >= prefix else objects.c.path >= prefix
-            which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
-        return await self.database.run(partial(_leases, which=which, limit=limit))
-
-    async def stretches(self, prefix: str) -> list[HostOccupancy]:
-        """Everything that leases at or below a path have booked, host by host."""
-        return await self.database.run(partial(_stretches, prefix=prefix))
-
-    async def calendar(self, query: CalendarQuery, now: datetime) -> CalendarView:
-        return await self.database.run(partial(_calendar, query=query, now=now))
+def _list_leases(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[LeaseView]:
+    which = objects.c.path > after
+    if prefix:  # bounds on both sides, as `below` alone is two ranges: from one of them all leases would be read
+        first = which if after >= prefix else objects.c.path >= prefix
+        which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
+    return _leases(connection, which, limit)
 
 
 def _leases(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
@@ -161,6 +148,7 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
 
 
 def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
+    """Everything that leases at or below a path have booked, host by host."""
     query = sa.select(allocations)
     query = query.where(below(allocations.c.lease, prefix)) if prefix else query
     taken = _grouped(connection, query, "host")
@@ -177,3 +165,12 @@ def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
 
 def _stretch(row: sa.RowMapping) -> Occupancy:
     return Occupancy(lease=row["lease"], start=row["starts"], end=row["ends"], units=row["units"], whole=row["whole"])
+
+
+class LeaseReads(Store):
+    """What `starter lease show`, `list`, `events` and `calendar` ask for."""
+
+    lease = transaction(_lease)
+    leases = transaction(_list_leases)
+    stretches = transaction(_stretches)
+    calendar = transaction(_calendar)

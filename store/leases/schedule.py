@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 import sqlalchemy as sa
 
@@ -14,11 +13,11 @@ from domain.leases.capacity import Size
 from domain.leases.dates import stamp
 from domain.leases.messages import DueEvent, DueList, DueQuery, HandOver, HandOverGoal, Holding
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
-from store.engine import Database
 from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationRow, lock, one_at_a_time, size_of
 from store.leases.tables import allocations, bookings, timers
 from store.queries import below
 from store.schema import actions, objects
+from store.transaction import Store, transaction
 
 PAGE = 500
 OVERDUE_LISTED = 1_000
@@ -91,33 +90,6 @@ _LATE = (
     .order_by(timers.c.due)
     .limit(OVERDUE_LISTED)
 )
-
-
-class SqlLeases:
-    """`domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-    async def due(self, query: DueQuery) -> DueList:
-        return await self.database.run(partial(due, query=query))
-
-    async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
-        return await self.database.run(partial(still_due, events=events))
-
-    async def holdings(self, order: HandOver) -> list[Holding]:
-        return await self.database.run(partial(_ordered, order=order))
-
-    async def pools(self) -> dict[str, datetime]:
-        """Where something is to happen, and when first."""
-        return await self.database.run(pools)
-
-    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
-        """Leases at or below a path with an event that was due before that moment, and that nothing holds up."""
-        return await self.database.run(partial(overdue, prefix=prefix, before=before))
-
-    async def returned(self, holding: Holding) -> None:
-        await self.database.run(partial(returned, holding=holding))
 
 
 def due(connection: sa.Connection, query: DueQuery) -> DueList:
@@ -236,3 +208,14 @@ def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
         .distinct()
     )
     return set(connection.execute(query).scalars())
+
+
+class SqlLeases(Store):
+    """`domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
+
+    due = transaction(due)
+    still_due = transaction(still_due)
+    holdings = transaction(_ordered)
+    pools = transaction(pools)
+    overdue = transaction(overdue)
+    returned = transaction(returned)

@@ -6,16 +6,15 @@ There is no table of it: an object in the bin has its number and its time in `in
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 
 import sqlalchemy as sa
 
 from domain.machines import rules
 from domain.machines.messages import BinEntry, BinList, BinQuery
 from domain.machines.tables import IN_BIN
-from store.engine import Database
 from store.schema import IN_BIN as IN_INDEX
 from store.schema import fact, objects
+from store.transaction import Store, transaction
 
 PAGE = 500  # entries that one look reads besides those that are put off
 
@@ -38,22 +37,6 @@ _OVER = (
 )
 # In the order of the index: in that of the paths, SQLite would read everything that is not in the bin, too.
 _ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(_UNTIL, objects.c.path)
-
-
-class SqlBin:
-    """`domain.machines.messages.RecycleBin` on SQLite or PostgreSQL."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def due(self, query: BinQuery) -> BinList:
-        return await self._database.run(partial(due, query=query))
-
-    async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
-        return await self._database.run(partial(overdue, prefix=prefix, before=before))
-
-    async def tenants(self) -> list[str]:
-        return await self._database.run(tenants)
 
 
 def due(connection: sa.Connection, query: BinQuery) -> BinList:
@@ -82,3 +65,11 @@ def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[st
 def tenants(connection: sa.Connection) -> list[str]:
     """Whoever has something in the bin, or on its way there."""
     return sorted({rules.tenant_of(path) for path in connection.execute(_ALL).scalars()})
+
+
+class SqlBin(Store):
+    """`domain.machines.messages.RecycleBin` on SQLite or PostgreSQL."""
+
+    due = transaction(due)
+    overdue = transaction(overdue)
+    tenants = transaction(tenants)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,11 +28,11 @@ from domain.systems.rules import (
 from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, jobs_of, stored_spec
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, DeployStage, PartState
 from store.clock import written_at
-from store.engine import Database
 from store.history import LINES, history_line, insert_lines_for
 from store.hooks import Admitted, Hooks, MaybeRow
 from store.schema import PathText, metadata, objects
 from store.steps import apply_step
+from store.transaction import Store, transaction
 
 numbers = sa.Table(
     "system_numbers",
@@ -112,40 +111,6 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
 HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit, ended=ended))
 
 
-class SqlSystems:
-    """`domain.systems.ports.SystemStore`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def accept(self, acceptance: AcceptDeploy) -> Stepped:
-        return await self._database.run(partial(_accept, acceptance=acceptance))
-
-    async def accept_removal(self, reversal: RevertDeploy) -> Stepped:
-        return await self._database.run(partial(_accept_removal, asked=reversal))
-
-    async def revert(self, reversal: RevertDeploy) -> Stepped:
-        return await self._database.run(partial(_revert, asked=reversal))
-
-    async def touched(self, work: SystemWork) -> list[StoredPart]:
-        def read(connection: sa.Connection) -> list[StoredPart]:
-            rows = _tree(connection, work.path)
-            mine = [row for row in rows if row["epoch"] == work.epoch and row["target_action"] != NONE]
-            return [_part_from_row(row) for row in mine if row["status"] in PART.transitional]
-
-        return await self._database.run(read)
-
-    async def services(self, prefix: str) -> list[StoredPart]:
-        def read(connection: sa.Connection) -> list[StoredPart]:
-            rows = _tree(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
-            return [_part_from_row(row) for row in rows if is_service(row["spec"])]
-
-        return await self._database.run(read)
-
-    async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
-        return await self._database.run(partial(_observe, facts=facts, at=at)) if facts else 0
-
-
 def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
     """The whole new definition and the record's acceptance: one step. Taken before: found made."""
     work = acceptance.work
@@ -182,6 +147,17 @@ def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
     if former := own["info"].get(FORMER, {}).get("spec"):
         moves.append(Move(path=work.path, to=own["status"], spec=former))
     return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+
+
+def _touched(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:
+    rows = _tree(connection, work.path)
+    mine = [row for row in rows if row["epoch"] == work.epoch and row["target_action"] != NONE]
+    return [_part_from_row(row) for row in mine if row["status"] in PART.transitional]
+
+
+def _services(connection: sa.Connection, prefix: str) -> list[StoredPart]:
+    rows = _tree(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
+    return [_part_from_row(row) for row in rows if is_service(row["spec"])]
 
 
 def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datetime) -> int:
@@ -247,3 +223,14 @@ def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
 def _part_from_row(row: sa.RowMapping) -> StoredPart:
     under_way = row["target_action"] != NONE
     return StoredPart(row["path"], row["status"], row["spec"], row["previous_status"], under_way)
+
+
+class SqlSystems(Store):
+    """`domain.systems.ports.SystemStore` on SQLite or PostgreSQL."""
+
+    accept = transaction(_accept)
+    accept_removal = transaction(_accept_removal)
+    revert = transaction(_revert)
+    touched = transaction(_touched)
+    services = transaction(_services)
+    observe = transaction(_observe)

@@ -30,7 +30,7 @@ ALLOWED = {
     "healing.py _unowned_locks": "a lock lives as long as its action: as many as are under way",
     "machines/hooks.py _enabled_nodes": "nodes are few",
     "systems/hooks.py _ALL": "verify of everything, which asks the backends for everything as well",
-    "systems/hooks.py services": "verify of everything, which asks the backends for everything as well",
+    "systems/hooks.py _services": "verify of everything, which asks the backends for everything as well",
 }
 # On PostgreSQL an index is used as soon as it has statistics, which it makes by itself.
 ONCE_ANALYZED = ("leases/schedule.py _held_up", "audit.py begun_since")

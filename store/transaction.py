@@ -1,0 +1,45 @@
+"""A store's methods are declared, not written: each is a function of a connection, run as one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import sqlalchemy as sa
+
+from store.engine import Database
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Store:
+    """Whatever has transactions as methods: `due = transaction(due)`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+
+def transaction(
+    work: Callable[Concatenate[sa.Connection, P], T],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """The method of a store that runs `work` as one transaction. It has the parameters of `work` after the first."""
+
+    @wraps(work)
+    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.run(lambda connection: work(connection, *args, **kwargs))
+
+    return run
+
+
+def snapshot(
+    work: Callable[Concatenate[sa.Connection, P], T],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """The same for `work` that only reads, over one snapshot, however long it takes."""
+
+    @wraps(work)
+    async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.read(lambda connection: work(connection, *args, **kwargs))
+
+    return run
