@@ -1,4 +1,7 @@
-"""Cloudlet, ClusterInst, AppInst: two actors and a coordinator. A user says what should be, a CRM says what is."""
+"""The edge family: cloudlets, cluster and app instances, and policies, and their actions.
+
+A user decides what should exist on a cloudlet; the CRM that runs there does the work and reports what exists.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the inventory tells the edge's workflows: about a connection, an answer, a policy's world."""
+"""Messages between the edge's workflows and the inventory: what a CRM reported, and what follows from it."""
 
 from __future__ import annotations
 
@@ -12,119 +12,119 @@ from domain.model import Model
 
 
 class ConnectionStanding(StrEnum):
-    """What became of a CRM's connection."""
+    """The inventory's decision about a CRM's connection."""
 
-    REFUSED = "refused"  # of an old notify-id, of the wrong version, or to a cloudlet that nobody made
-    OWNED = "owned"  # an action holds the cloudlet: the next move is its own
+    REFUSED = "refused"  # an old notify-id, the wrong version, or an unknown cloudlet
+    OWNED = "owned"  # an action on the cloudlet is under way, and decides
     ACKED = "acked"  # the cloudlet is InitOk
-    KEPT = "kept"  # known, but the cloudlet stays as it is
+    KEPT = "kept"  # recorded, but the cloudlet's status does not change
 
 
 class SignedText(Model):
-    """What a proof has to be about, and the proof."""
+    """A statement of a CRM and its signature."""
 
     statement: str
     proof: str = ""
 
 
 class CrmFact(Model):
-    """Something that a CRM said, or that was noticed; every page of it has to be proven."""
+    """Something that a CRM said or that its link noticed. Every page of what it said must be signed."""
 
     cloudlet: str
     at: datetime
     signed: list[SignedText] = []
-    kept: bool = True  # in the history, if it is ignored; of a flood not everything is
+    kept: bool = True  # write a history line even if it is ignored; in a flood not all are written
 
 
 class ConnectFact(CrmFact):
-    """A CRM says that it is there, and what it has: that of all pages together."""
+    """A CRM has connected, and reports its instances: those of all pages together."""
 
     said: CrmConnect
     instances: dict[str, ReportedInstance] = {}
 
 
 class AnswerFact(CrmFact):
-    """A CRM says what became of its cloudlet itself; answers about instances go to their actions."""
+    """A CRM's answer about its cloudlet. Answers about instances go to their own actions."""
 
     said: CrmResponse
 
 
 class LostFact(CrmFact):
-    """A connection is gone: we noticed it, or its CRM said goodbye."""
+    """A connection is lost: its link noticed it, or the CRM disconnected."""
 
     said: CrmDisconnect
-    noticed: bool = True  # by ourselves; else a CRM said goodbye, and has to prove who it is
+    noticed: bool = True  # by its link; otherwise the CRM disconnected, and must prove who it is
 
 
 class Connected(Model):
-    """The answer to a connection, and who has to hear of it."""
+    """The answer to a connection, and the actions that must hear of it."""
 
     standing: ConnectionStanding
     why: str = ""
-    current: int = 0  # the newest notify-id that is known
+    current: int = 0  # the newest notify-id
     address: CrmAddress | None = None
-    running: list[str] = []  # actions below the cloudlet
+    running: list[str] = []  # workflows of the actions below the cloudlet
 
 
 class RejoinQuery(Model):
-    """An action was told that its CRM has connected again: is it true?"""
+    """An action was told that its CRM has reconnected, and asks the inventory whether that is true."""
 
     path: str  # the action's object
     notify_id: int
 
 
 class Rejoined(Model):
-    """What the inventory knows of that connection; nothing if there is none."""
+    """The stored connection that a RejoinQuery asks for; None if there is none."""
 
     news: Reconnected | None = None
 
 
 class CloudletAnswer(Model):
-    """The answer to a CRM's message about the cloudlet itself."""
+    """What the inventory did with a CRM's message about its cloudlet."""
 
-    owner: str = ""  # whose business it is
-    refused: str = ""  # why nobody believes it
+    owner: str = ""  # the workflow of the action that must handle it
+    refused: str = ""  # why its proof was refused
     ignored: bool = False  # it changed nothing
-    everything: CrmAddress | None = None  # who is to be sent all data now
+    everything: CrmAddress | None = None  # the CRM that must now be sent all data
 
 
 class InstanceTerms(Model):
-    """What an instance's action was granted: whom to talk to, how patiently, and about what."""
+    """The details of an instance action's grant: which CRM to ask, how long to wait, and the specs."""
 
-    address: CrmAddress | None = None  # None: the CRM is not told
+    address: CrmAddress | None = None  # None: the CRM is not asked
     patience: CrmPatience = CrmPatience()
     spec: dict[str, Any] = {}
     before: dict[str, Any] = {}
-    tolerant: bool = False  # of the CRM's errors
-    key: str = ""  # with one, answers have to be proven
+    tolerant: bool = False  # succeed despite the CRM's errors
+    key: str = ""  # the CRM's public key; if set, answers must be signed
     apps: dict[str, dict[str, Any]] = {}  # to be deleted first: their paths and specs
 
 
 class CloudletTerms(Model):
-    """What a cloudlet's action was granted."""
+    """The details of a cloudlet action's grant."""
 
     address: CrmAddress | None = None  # the CRM that is connected
-    next: CrmAddress | None = None  # another one, left by an upgrade that did not end well
+    next: CrmAddress | None = None  # a second CRM, left by a failed upgrade
     patience: CrmPatience = CrmPatience()
     spec: dict[str, Any] = {}
 
 
 class ExpectedInstance(Model):
-    """One instance that should be there."""
+    """One instance that should exist on a cloudlet."""
 
     path: str
     spec: dict[str, Any]
 
 
 class ExpectedPage(Model):
-    """What should be on a cloudlet: one page."""
+    """A page of the instances that should exist on a cloudlet."""
 
     items: list[ExpectedInstance]
     more: bool = False
 
 
 class Refuge(Model):
-    """An app, and where it can go."""
+    """An app, and the cluster on another cloudlet that it can move to."""
 
     path: str
     to: str = ""  # empty: nowhere
@@ -132,20 +132,20 @@ class Refuge(Model):
 
 
 class Refuges(Model):
-    """The apps of a cloudlet that goes into maintenance, each with where it can go."""
+    """The apps of a cloudlet that goes into maintenance, each with where it can move."""
 
     apps: list[Refuge]
 
 
 class KeptPolicy(Model):
-    """A policy as it is in the inventory."""
+    """A policy as it is stored."""
 
-    spec: PolicySpec | None = None  # None: there is none that is to be followed
+    spec: PolicySpec | None = None  # None: no active policy
     changing: bool = False  # an action on it has not ended
 
 
 class PolicyQuestion(Model):
-    """A policy asks how its world is: which policy, and what it is about."""
+    """A policy asks for the PolicyFacts that it decides on."""
 
     policy: str  # its path
     auto_provision: AutoProvision | None = None

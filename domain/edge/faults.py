@@ -1,4 +1,4 @@
-"""What the reference CRM can be told to do wrong: rules, tried in order, each for so many times."""
+"""Fault rules for the reference CRM: the first rule that matches decides, at most `times` times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain.model import Model, ShortText, ShortWord
 
 
 class CrmFaultKind(StrEnum):
-    """What a CRM can be told to do wrong."""
+    """The ways in which the reference CRM can misbehave."""
 
     FAIL = "fail"  # answers with an error
     SILENT = "silent"  # never answers
@@ -29,7 +29,7 @@ About = _INSTANCES | _ITSELF
 
 
 class CrmFault(Model):
-    """One rule. `path` is a glob; `verb` may also be about the CRM itself: start, gather, upgrade and so on."""
+    """One rule. `path` is a glob; `verb` may also name the CRM's own steps: start, gather, upgrade and so on."""
 
     kind: CrmFaultKind
     verb: About = "*"
@@ -40,12 +40,12 @@ class CrmFault(Model):
     message: ShortText = ""
 
     def meets(self, verb: str, path: str, version: str) -> bool:
-        """A rule for every verb is about the work on instances, not about the CRM's own start."""
+        """Does the rule match? The verb `*` covers work on instances, not the CRM's own steps."""
         about = self.verb == verb or (self.verb == "*" and verb in ("create", "update", "delete"))
         return about and fnmatchcase(path, self.path) and self.version in ("*", version)
 
 
 class CrmFaults(Model):
-    """A file of rules for one CRM, in the order in which they are tried."""
+    """The fault rules of one CRM, in the order in which they are tried."""
 
     faults: list[CrmFault] = Field(default=[], max_length=1_000)

@@ -1,6 +1,6 @@
-"""Many messages that change nothing: the first are kept one by one, the rest are counted.
+"""Limits for floods of messages that change nothing: the first are recorded one by one, the rest only counted.
 
-Whoever may signal can send any number of messages. What they cost must not grow with their number.
+Anybody who may signal can send any number of messages; their cost must not grow with that number.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ from domain.model import Model
 
 KEPT_PER_HOUR = 50
 HOUR = 3_600.0
-SIGNALS = 1_000  # heard by one run before it begins anew: Temporal lets it hear 10,000, and reading them takes time
-REPEATS = 10.0  # seconds after which an action that may hear no more signals lets the same word in again
-READING = timedelta(seconds=10)  # for a step that has many messages to read; a dead worker is missed only after it
+SIGNALS = 1_000  # per run before it continues as new: Temporal allows 10,000, but replaying them takes time
+REPEATS = 10.0  # seconds after which an action at Temporal's signal limit accepts the same message again
+READING = timedelta(
+    seconds=10
+)  # the workflow task timeout where many messages are read; a dead worker delays them this long
 
 
 class IgnoredBudget(Model):
-    """How many messages were kept as ignored within the hour, and how many more came."""
+    """How many ignored messages were recorded in this hour, and how many more came."""
 
     since: float = 0.0
     kept: int = 0
     more: int = 0
 
     def is_spent(self, now: float) -> bool:
-        """Is everything that comes now only counted?"""
+        """Is the hour's budget spent, so that messages are only counted?"""
         return self.kept >= KEPT_PER_HOUR and now - self.since < HOUR
 
     def spend(self, now: float) -> tuple[bool, IgnoredBudget]:
-        """May this message be kept? And what is left then."""
+        """Whether to record this message, and the budget after it."""
         budget = IgnoredBudget(since=now, more=self.more) if now - self.since >= HOUR else self
         if budget.kept < KEPT_PER_HOUR:
             return True, budget.model_copy(update={"kept": budget.kept + 1})
         return False, budget.model_copy(update={"more": budget.more + 1})
 
     def summary(self) -> str:
-        """What is said of those that were not kept; empty if all were."""
+        """A sentence about the messages that were only counted; empty if there were none."""
         return f"{self.more} more messages changed nothing and were not kept one by one" if self.more else ""

@@ -1,6 +1,6 @@
-"""What a CRM's message means to an action: pure, so that every order and every repetition can be tried.
+"""What a CRM's message means to an action. Pure, so that tests can try every order and repetition of messages.
 
-A message either takes a row of the table, brings news of an action that goes on, or is ignored with the reason.
+A message either takes a row of the state table, reports progress of a running action, or is ignored with a reason.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from domain.statetable import NONE, Ruling, StateTable
 
 
 class Effect(StrEnum):
-    """What a CRM's message does to an action."""
+    """The effect of a CRM's message on an action."""
 
-    MOVES = "moves"  # a row is taken
-    ERROR = "error"  # a row is taken, to an error
-    ENDS = "ends"  # a row is taken, to where the action wants to be
-    NEWS = "news"  # nothing moves, but something is known now
+    MOVES = "moves"  # it takes a row
+    ERROR = "error"  # it takes a row, to an error
+    ENDS = "ends"  # it takes a row, to the action's goal
+    NEWS = "news"  # no status changes, but there is new progress
     IGNORED = "ignored"
 
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What a message does: which status it leads `to`, or `why` it is ignored."""
+    """The effect of a message: the status that it leads `to`, or `why` it is ignored."""
 
     effect: Effect
     to: str = ""
@@ -35,7 +35,7 @@ class Interpretation:
 
 @dataclass(frozen=True)
 class CrmInterpreter:
-    """What an action knows of its object while it listens."""
+    """Interprets a CRM's messages, given the state of the action that receives them."""
 
     table: StateTable
     status: str
@@ -44,7 +44,7 @@ class CrmInterpreter:
     actor: str = CrmActor.CRM
 
     def interpret(self, said: CrmResponse) -> Interpretation:
-        """What this message does, here and now."""
+        """The effect of this message in the current state."""
         if said.notify_id != self.notify_id:
             return _ignored(f"notify-id {said.notify_id} is not the current one, {self.notify_id}")
         to = said.status
@@ -69,21 +69,21 @@ def _ignored(why: str) -> Interpretation:
 
 
 def _later(new: CrmProgress, known: CrmProgress | None) -> bool:
-    """Progress goes forward; what is behind the last word came late."""
+    """Is this progress newer? Task numbers only rise, so a lower one came late."""
     return known is None or new.task >= known.task
 
 
 class Resolution(StrEnum):
-    """What to do about an action whose CRM has connected again."""
+    """What an action does after its CRM has reconnected."""
 
-    WAIT = "wait"  # it is at work, or it will say
-    HEAR = "hear"  # what it reports is an answer by itself
-    RESEND = "resend"  # it does not know of the request
-    LOST = "lost"  # what was to be changed is not there any more
+    WAIT = "wait"  # the CRM is at work, or will answer
+    HEAR = "hear"  # its report is the answer
+    RESEND = "resend"  # it does not have the request
+    LOST = "lost"  # the instance to change no longer exists
 
 
 def resolve(status: str, reported: ReportedInstance | None, wanted: str) -> Resolution:
-    """An action in `status`, and what the CRM has of its object; `wanted` is the digest of the spec it should have."""
+    """Decide what to do: the action is in `status`, the CRM reports the object, `wanted` is the digest of its spec."""
     there = reported.status if reported else NONE
     if status in CREATES:
         return _consistent(there) if there != NONE else Resolution.RESEND
@@ -97,13 +97,13 @@ def resolve(status: str, reported: ReportedInstance | None, wanted: str) -> Reso
 
 
 def _consistent(there: str) -> Resolution:
-    """Whatever it is, the table knows what to do with it; a state that no row accepts is ignored there."""
+    """A reported state is treated as an answer: the state table accepts or ignores it."""
     return Resolution.HEAR if there else Resolution.WAIT
 
 
 @dataclass(frozen=True)
 class Differences:
-    """What a connecting CRM has, against what the inventory says, for instances that no action is about."""
+    """How a connecting CRM's instances differ from the inventory, for instances without an action."""
 
     missing: list[str]
     found_again: list[str]
@@ -113,7 +113,7 @@ class Differences:
 def compare(
     known: Mapping[str, tuple[str, bool]], busy: frozenset[str], there: Mapping[str, ReportedInstance]
 ) -> Differences:
-    """`known`: each instance's status and whether it was missing before. Busy ones are their actions' business."""
+    """`known` has each instance's status and whether it was missing before. `busy` ones belong to their actions."""
     at_rest = {path: was for path, was in known.items() if path not in busy}
     present = {path for path, reported in there.items() if reported.status != NONE}
     return Differences(

@@ -1,6 +1,6 @@
-"""What the controller and a CRM say to each other, and the names that cross the wire between them.
+"""Messages between the controller and a CRM, and the names that cross the wire between them.
 
-Answers come from outside: they are parsed leniently, cut to size, and judged elsewhere. Nothing in them is trusted.
+A CRM's messages are untrusted: they are parsed leniently, cut to size, and interpreted elsewhere.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ POLICY_CHANGED = "policy_changed"
 RECONNECTED = "reconnected"
 CONNECTION_LOST = "connection_lost"
 
-# The update by which the link reaches an action that may hear no more signals.
+# The update by which the link reaches an action that has reached Temporal's limit of signals.
 HEAR = "hear"
-FULL = "limit for signal"  # Temporal's words to who signals a run that has heard as many as one may
+FULL = "limit for signal"  # part of Temporal's error for a signal to a run that has reached its limit
 
 # Companions of an object.
 LINK = "link"
@@ -69,7 +69,7 @@ MAX_ERRORS = 20
 MAX_ERROR = 4_000  # characters of all errors together that are kept
 MAX_INSTANCES = 5_000  # on one page of a connection
 MAX_PAGES = 100
-PAGE_BYTES = 400_000  # of what is sent in pages: Temporal takes 2 MB at once
+PAGE_BYTES = 400_000  # of one page: Temporal takes 2 MB at once
 
 
 def crm_queue(cloudlet: str, version: str) -> str:
@@ -83,15 +83,15 @@ class CrmVerb(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
-    REPORT = "report"  # say how far you are
+    REPORT = "report"  # report your progress
     UPGRADE = "upgrade"  # start the CRM of another version
     RECONNECT = "reconnect"  # connect again, with a new notify-id
     MAINTAIN = "maintain"
-    OPERATE = "operate"  # back to normal
-    SHUTDOWN = "shutdown"  # the cloudlet goes
-    ALL_DATA = "all-data"  # everything that should be there
-    ACK = "ack"  # your connection is known; only for CRMs without a session
-    PING = "ping"  # are you still there? likewise; any good answer will do
+    OPERATE = "operate"  # end maintenance
+    SHUTDOWN = "shutdown"  # the cloudlet is deleted
+    ALL_DATA = "all-data"  # every instance that should exist
+    ACK = "ack"  # your connection is accepted; only for CRMs without a session
+    PING = "ping"  # are you alive? only for CRMs without a session; any successful answer will do
 
 
 class CrmRequest(Model):
@@ -103,7 +103,7 @@ class CrmRequest(Model):
     version: str
     epoch: int = 0
     attempt: int = 1
-    reply_to: str = ""  # the workflow that awaits the answer; the path's own if empty
+    reply_to: str = ""  # the workflow that awaits the answer; empty: the one of `path`
     spec: dict[str, Any] = {}
     undo: bool = False
 
@@ -113,13 +113,13 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
-    """Several requests to a CRM."""
+    """A list of requests to a CRM."""
 
     requests: list[CrmRequest]
 
 
 class CrmAddress(Model):
-    """Which CRM: of which cloudlet, connected how, in which version, under which notify-id."""
+    """A connected CRM: its cloudlet, version, notify-id and transport."""
 
     cloudlet: str
     version: str
@@ -129,26 +129,26 @@ class CrmAddress(Model):
     probe: float = 30  # seconds between pings of a CRM without a session
 
     def connection(self) -> dict[str, Any]:
-        """As requests and records name it."""
+        """The connection's notify-id and version, as requests and records contain them."""
         return {"notify_id": self.notify_id, "version": self.version}
 
 
 class OnBehalf(Model):
-    """Of which action something goes out; of none if the epoch is 0: then nobody has to prove a right to it."""
+    """The action for which something is sent. Epoch 0: no action, so no right to order needs to be proven."""
 
     path: str = ""
     epoch: int = 0
 
 
 class CrmPost(OnBehalf):
-    """Requests, and where they go."""
+    """Requests to send, and the CRM that gets them."""
 
     to: CrmAddress
     requests: list[CrmRequest]
 
 
 class AllData(OnBehalf):
-    """Who is to be sent all data."""
+    """Send all data of a cloudlet to this CRM."""
 
     to: CrmAddress
 
@@ -170,11 +170,11 @@ Proof = Annotated[str, Field(max_length=200)]
 
 
 class ExternalMessage(BaseModel):
-    """Fields that we do not know are left out: a newer CRM may send more."""
+    """Base of a CRM's messages. Unknown fields are dropped: a newer CRM may send more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    _raw: dict[str, Any] = PrivateAttr(default={})  # as it came: what a proof is about
+    _raw: dict[str, Any] = PrivateAttr(default={})  # as it was received: what a proof signs
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -183,12 +183,12 @@ class ExternalMessage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, raw: Any) -> Any:
-        """Temporal's HTTP API makes null of an empty list: what is null was not said."""
+        """Drop null fields: Temporal's HTTP API turns an empty list into null."""
         return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
 class CrmProgress(ExternalMessage):
-    """Task `task` of `of`, now at `step`."""
+    """A CRM's progress: task `task` of `of`, now at `step`."""
 
     task: int = Field(0, ge=0, le=1_000_000)
     of: int = Field(0, ge=0, le=1_000_000)
@@ -196,26 +196,27 @@ class CrmProgress(ExternalMessage):
     message: CutText = ""
 
     def describe(self) -> str:
+        """The progress as a sentence."""
         words = " ".join(word for word in (self.step, self.message) if word)
         return f"task {self.task} of {self.of}: {words}" if self.of else words
 
 
 class CrmResponse(ExternalMessage):
-    """A CRM's answer: the state that it has brought the object to, or what went wrong."""
+    """A CRM's answer: the state that it brought the object to, or the errors."""
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
     notify_id: int
     errors: Annotated[list[str], BeforeValidator(_cut_list)] = []
     runtime: dict[str, Any] | None = None
     progress: CrmProgress | None = None
-    path: ObjectPath | None = None  # if it is not the object that the workflow is about
+    path: ObjectPath | None = None  # if it is not the receiving workflow's own object
     version: CutText = ""
-    epoch: int = 0  # of the request that it answers; 0: a word of its own
+    epoch: int = 0  # of the request that it answers; 0: unsolicited
     proof: Proof = ""
 
     @property
     def status(self) -> str:
-        """The state in our words."""
+        """The state as our status."""
         return NONE if self.state in GONE else self.state
 
     def reason(self) -> str:
@@ -223,13 +224,13 @@ class CrmResponse(ExternalMessage):
         return one_line("; ".join(self.errors), MAX_ERROR)
 
     def kept_runtime(self) -> dict[str, Any] | None:
-        """What is kept of the runtime: only if it is small."""
+        """The runtime, if it is small enough to be stored."""
         small = self.runtime is not None and len(json.dumps(self.runtime, default=str)) <= MAX_ERROR
         return self.runtime if small else None
 
 
 class ReportedInstance(ExternalMessage):
-    """One instance as a CRM finds it."""
+    """One instance as its CRM reports it."""
 
     state: Annotated[str, Field(min_length=1, max_length=100)]
     digest: CutText = ""
@@ -240,9 +241,9 @@ class ReportedInstance(ExternalMessage):
 
 
 class CrmConnect(ExternalMessage):
-    """A CRM has started or found the network again: a new notify-id, and the state of all instances it has.
+    """A CRM has started or reconnected: its new notify-id, and the state of all its instances.
 
-    With many of them it says so in pages: page 2 of 3 has the same notify-id, and other instances.
+    Many instances come in pages: all pages have the same notify-id, and different instances.
     """
 
     notify_id: int = Field(ge=1)
@@ -253,12 +254,12 @@ class CrmConnect(ExternalMessage):
     proof: Proof = ""
 
     def same_connection(self, other: CrmConnect) -> bool:
-        """Are both pages of one message?"""
+        """Do both pages belong to the same message?"""
         return (self.notify_id, self.version, self.of) == (other.notify_id, other.version, other.of)
 
 
 class CrmDisconnect(ExternalMessage):
-    """A CRM says that it leaves, or its link has noticed that it is gone."""
+    """A CRM disconnects, or its link has noticed that it is gone."""
 
     notify_id: int
     reason: CutText = ""
@@ -266,35 +267,35 @@ class CrmDisconnect(ExternalMessage):
 
 
 class Reconnected(Model):
-    """What the link tells an action whose CRM has connected again: the connection, and what it has of its objects."""
+    """What the link sends to an action whose CRM has reconnected: the connection, and the reported instances."""
 
     address: CrmAddress
-    reported: dict[str, ReportedInstance] = {}  # by path; one that is absent there is absent here
+    reported: dict[str, ReportedInstance] = {}  # by path; one that the CRM does not have is not listed
 
 
 class ConnectionLost(Model):
-    """What the link tells the cloudlet's action: a connection is gone."""
+    """What the link sends to the cloudlet's action when a connection is lost."""
 
     notify_id: int
     version: str
 
 
 class Letter(Model):
-    """A message as it came, and the signal that it is. Without one it is a loss that a link noticed itself."""
+    """A message as it was received, and its signal name. No signal: the link itself noticed a lost connection."""
 
     signal: str = ""
     message: dict[str, Any]
 
 
 class HandIn(Model):
-    """A letter to an action that may hear no more signals."""
+    """A message for an action that has reached Temporal's limit of signals."""
 
     workflow: str
     letter: Letter
 
 
 class IgnoredMessage(Model):
-    """A message that changes nothing, to be kept in the history of the object that it was about."""
+    """A message that changed nothing, for the history of its object."""
 
     path: str
     state: str
@@ -303,7 +304,7 @@ class IgnoredMessage(Model):
 
 
 class IgnoredMessages(Model):
-    """Messages that changed nothing, to be kept in the history."""
+    """Messages that changed nothing, for the history."""
 
     messages: list[IgnoredMessage]
     at: datetime
@@ -313,25 +314,25 @@ CrmMessageT = TypeVar("CrmMessageT", bound=ExternalMessage)
 
 
 def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
-    """The message, or what is wrong with it."""
+    """The parsed message, or why it could not be parsed."""
     if isinstance(raw, UnreadableMessage):
         return one_line(f"not understood: {raw}")
     try:
-        said = kind.model_validate(raw)
-        said._raw = dict(raw) if isinstance(raw, dict) else {}
-        return said
+        message = kind.model_validate(raw)
+        message._raw = dict(raw) if isinstance(raw, dict) else {}
+        return message
     except ValidationError as error:
         return one_line(f"not understood: {describe_errors(error, 'message')}")
 
 
 def digest(spec: Mapping[str, Any]) -> str:
-    """A spec in sixteen characters, the same on both sides."""
+    """A short hash of a spec, computed alike by the controller and the CRM."""
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Items in pages that are small enough to be sent, at least one."""
+    """Split items into pages that fit into one message; at least one page."""
     found: list[dict[str, Any]] = [{}]
     size = 0
     for path, item in items.items():
@@ -345,5 +346,5 @@ def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def join_errors(errors: Sequence[str]) -> str:
-    """Several errors as one."""
+    """Join errors into one line."""
     return one_line("; ".join(error for error in errors if error), MAX_ERROR)

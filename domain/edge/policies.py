@@ -1,8 +1,8 @@
-"""Requirement 3: what a policy does about demand. Pure decisions; acting is the business of normal actions.
+"""What a policy decides about demand (requirement 3). Pure decisions; normal actions carry them out.
 
-Auto-provision: an app is deployed where enough clients asked for it in enough intervals, and taken away where too few
-did. Max is enforced before min. Autoscale: nodes follow the load, but not inside a band of 10 %, and only as far as
-everything that was recommended within the window agrees.
+Auto-provision deploys an app where enough clients asked for it in enough intervals, and removes it where too few did;
+max is enforced before min. Autoscale sets a cluster's nodes by its load, but not within a band of 10 %, and only as far
+as every recommendation within the stabilization window agrees.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from domain.edge.tables import S
 from domain.model import Model
 
 BAND = 0.10
-SKIPPED_INTERVALS = 2  # the rest of the one in which a site failed, and the whole next one
-ON_BEHALF = "policy "  # how a policy signs its requests: this, and its name
+SKIPPED_INTERVALS = 2  # after a failure: the rest of its interval, and the whole next one
+ON_BEHALF = "policy "  # `requested_by` of a policy's requests: this and its name
 
 Load = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class Demand(ExternalMessage):
-    """What was measured: clients that asked for the app near a cloudlet, or the load on a cluster."""
+    """A measurement: clients that asked for the app near a cloudlet, or the load on a cluster."""
 
     cloudlet: str = Field("", max_length=63)
     clients: int | None = Field(None, ge=0, le=1_000_000_000)
@@ -37,7 +37,7 @@ class Demand(ExternalMessage):
 
 
 class PolicySite(Model):
-    """A cloudlet of the policy's organisation, or the app's instance on one, as the inventory knows it."""
+    """A cloudlet of the policy's organisation, and the app's instance there, as the inventory has them."""
 
     cloudlet: str
     cluster: str
@@ -47,7 +47,7 @@ class PolicySite(Model):
 
 
 class PolicyFacts(Model):
-    """What a policy needs to know of the world before it acts."""
+    """The facts that a policy decides on."""
 
     places: list[PolicySite] = []
     nodes: int = 0
@@ -55,7 +55,7 @@ class PolicyFacts(Model):
 
 
 class DemandStreak(Model):
-    """For how many intervals on end demand on a cloudlet has been high, or low."""
+    """For how many intervals in a row demand on a cloudlet has been high, or low."""
 
     high: int = 0
     low: int = 0
@@ -64,7 +64,7 @@ class DemandStreak(Model):
 class PolicyMemory(Model):
     """What a policy remembers from one interval to the next."""
 
-    clients: dict[str, int] = {}  # as reported in this interval; what is not reported again expires with it
+    clients: dict[str, int] = {}  # reported in this interval; forgotten at its end
     streaks: dict[str, DemandStreak] = {}
     failed: dict[str, int] = {}  # sites that failed, and how many intervals have ended since
     load: Demand = Demand()
@@ -73,14 +73,14 @@ class PolicyMemory(Model):
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """What to do now, in this order."""
+    """What to undeploy and then deploy."""
 
     undeploy: tuple[PolicySite, ...] = ()
     deploy: tuple[PolicySite, ...] = ()
 
 
 def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
-    """An interval has passed: count it for every site."""
+    """The memory at the end of an interval: the streaks of every site are updated."""
     streaks = {}
     for site in policy.cloudlets:
         clients = memory.clients.get(site.cloudlet, 0)
@@ -93,18 +93,20 @@ def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
 
 
 def after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
-    """A site failed: it is left out for the rest of this interval and the whole next one."""
+    """The memory after a site failed: it is skipped for the rest of this interval and the whole next one."""
     return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
 def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
-    """Where to take the app away and where to deploy it: first those outside the policy, then max, then demand, min."""
+    """Where to undeploy and deploy the app: first sites outside the policy, then max, then demand, then min."""
     sites = [site.cloudlet for site in policy.cloudlets]
     by_name = {place.cloudlet: place for place in facts.places}
     in_policy = [by_name[name] for name in sites if name in by_name]
     left = [place for place in facts.places if place.cloudlet not in sites and place.app == S.READY]
     active = [place for place in in_policy if place.app == S.READY and place.reached]
-    coming = [place for place in in_policy if place.app not in ("", S.READY)]  # under way: they count already
+    coming = [
+        place for place in in_policy if place.app not in ("", S.READY)
+    ]  # still being deployed: they count already
     excess = _excess(policy, memory, active, len(coming))
     kept = [place for place in active if place not in excess]
     room = policy.max - len(kept) - len(coming) if policy.max else len(in_policy)
@@ -117,7 +119,7 @@ def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -
 
 
 def _excess(policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int) -> list[PolicySite]:
-    """Those over max, the last in the policy's order first; then those nobody asks for, but never below min."""
+    """Sites over max, last in the policy's order first; then sites without demand, but never below min."""
     over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
     rest = [place for place in active if place not in over]
     idle = [place for place in reversed(rest) if _streak(memory, place).low >= policy.undeploy_interval_count]
@@ -129,7 +131,7 @@ def _streak(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
 
 
 def advice(policy: AutoScale, nodes: int, load: Demand) -> int:
-    """How many nodes the load calls for: the most that any target calls for, within the policy's limits."""
+    """How many nodes the load requires: the most that any target requires, within the policy's limits."""
     pairs = (
         (load.cpu, policy.target_cpu),
         (load.mem, policy.target_mem),
@@ -153,26 +155,26 @@ def _within(policy: AutoScale, nodes: int) -> int:
 def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
     """How many nodes there should be now, and what to remember.
 
-    Up only as far as the least that was advised within the window, down only as far as the most: a peak or a dip that
-    is shorter than the window changes nothing. A policy that has just begun remembers what it found.
+    Up only to the lowest recommendation within the window, down only to the highest: a peak or a dip that is shorter
+    than the window changes nothing. A policy that has just begun remembers the nodes that it found.
     """
-    recent = [each for each in memory.advice if each[0] > now - policy.stabilization_window]
-    known = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
-    known = [*known, (now, advice(policy, nodes, memory.load))]
-    numbers = [number for _, number in known]
+    recent = [(when, number) for when, number in memory.advice if when > now - policy.stabilization_window]
+    before = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
+    window = [*before, (now, advice(policy, nodes, memory.load))]
+    numbers = [number for _, number in window]
     steady = min(max(nodes, min(numbers)), max(numbers))
-    return _within(policy, steady), memory.model_copy(update={"advice": known})
+    return _within(policy, steady), memory.model_copy(update={"advice": window})
 
 
 def after_demand(
     memory: PolicyMemory, demand: Demand, sites: Mapping[str, object] | Sequence[str]
 ) -> tuple[PolicyMemory, str]:
-    """What a policy remembers after a demand signal; and why it changes nothing, if so."""
+    """The memory after a demand signal, and the reason if the signal changes nothing."""
     if demand.clients is not None and demand.cloudlet:
         if demand.cloudlet not in sites:
             return memory, f"cloudlet {demand.cloudlet!r} is not in the policy"
         return memory.model_copy(update={"clients": {**memory.clients, demand.cloudlet: demand.clients}}), ""
-    if any(each is not None for each in (demand.cpu, demand.mem, demand.connections)):
+    if any(load is not None for load in (demand.cpu, demand.mem, demand.connections)):
         seen = demand.model_dump(exclude_none=True)
         return memory.model_copy(update={"load": memory.load.model_copy(update=seen)}), ""
     return memory, "it says neither clients of a cloudlet nor cpu, mem or connections"

@@ -1,4 +1,4 @@
-"""What the edge asks of others: of a CRM, and of the inventory."""
+"""Protocols of the edge family: how requests reach a CRM, and what the inventory stores and answers."""
 
 from __future__ import annotations
 
@@ -21,40 +21,56 @@ from domain.edge.facts import (
 from domain.edge.messages import CrmAddress, CrmRequest, IgnoredMessage
 from domain.edge.policies import PolicyFacts
 
-ProveRight = Callable[[], Awaitable[None]]  # may it still be sent? raises Superseded if not
-CheckProof = Callable[[str], str]  # why a message is not believed, by the cloudlet's key; empty if it is
+ProveRight = Callable[[], Awaitable[None]]  # raises Superseded if the requests may no longer be sent
+CheckProof = Callable[[str], str]  # the cloudlet's key -> why the proof is refused; empty if it is good
 
 
 class CrmTransport(Protocol):
-    """How requests leave. Returns when the CRM is sure to get them; its answers come as signals."""
+    """Sends requests to a CRM. Returns when they are sure to arrive; the answers come as signals."""
 
     async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
-        """Unavailable: not sent. UnknownOutcome: perhaps sent. A retry helps both. Rejected: it will not take them.
+        """Unavailable: not sent. UnknownOutcome: perhaps sent. A retry helps both. Rejected: the CRM refuses them.
 
-        The right to send is proven just before the requests leave; without it they do not.
+        `prove` is called just before the requests leave, and raises Superseded if the right to order is lost.
         """
         ...
 
 
 class EdgeInventory(Protocol):
-    """What the inventory keeps of connections, and what policies want to know. Each method is one transaction."""
+    """What the edge family stores: CRM connections and policies. Each method is one transaction."""
 
-    async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected: ...
-
-    async def record_answer(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer: ...
-
-    async def record_loss(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer: ...
-
-    async def find_connection(self, path: str, notify_id: int) -> Rejoined: ...
-
-    async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int: ...
-
-    async def expected_instances(self, cloudlet: str, after: str) -> ExpectedPage:
-        """Every instance that should be on a cloudlet, in pages: those whose path comes after this one."""
+    async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected:
+        """Record a CRM's connection, if its notify-id, version and proof are right."""
         ...
 
-    async def find_refuges(self, cloudlet: str) -> Refuges: ...
+    async def record_answer(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer:
+        """Apply a CRM's message about its cloudlet, or name the action that must handle it."""
+        ...
 
-    async def stored_policy(self, path: str) -> KeptPolicy: ...
+    async def record_loss(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer:
+        """Record that a connection is lost; the cloudlet goes Offline unless it has a newer one."""
+        ...
 
-    async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts: ...
+    async def find_connection(self, path: str, notify_id: int) -> Rejoined:
+        """The current connection of the object's cloudlet, if it has this notify-id."""
+        ...
+
+    async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
+        """Write history lines for messages that changed nothing."""
+        ...
+
+    async def expected_instances(self, cloudlet: str, after: str) -> ExpectedPage:
+        """A page of the instances that should exist on a cloudlet: those whose path comes after `after`."""
+        ...
+
+    async def find_refuges(self, cloudlet: str) -> Refuges:
+        """For each app of the cloudlet, a cluster on another cloudlet that it can move to."""
+        ...
+
+    async def stored_policy(self, path: str) -> KeptPolicy:
+        """The policy as it is stored."""
+        ...
+
+    async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
+        """The sites and instances, or the cluster, that a policy decides on."""
+        ...

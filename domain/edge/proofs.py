@@ -1,7 +1,7 @@
-"""What a CRM signs: one text for each message, the same however the message has travelled.
+"""What a CRM signs: one text for each message, the same for every transport.
 
-The cloudlet keeps the public half of its CRM's token, and a signature proves that the sender has the other half. So
-nothing that we keep, log or send can be used to speak in a CRM's name. Signing and checking are not done here.
+The cloudlet stores the public half of its CRM's token, and a signature proves that the sender has the private half. So
+nothing that we store, log or send can be used to impersonate a CRM. Signing and checking are done elsewhere.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Any
 KEY_BYTES = 32
 PROOF = "proof"
 
-_ELSEWHERE = ("path", PROOF)  # said by the first lines of the text; the proof itself
+_ELSEWHERE = ("path", PROOF)  # the path is in the first lines of the text; a proof does not sign itself
 
 
 def statement(signal: str, path: str, message: Mapping[str, Any]) -> str:
-    """What is signed: the signal, the object's path, and the message as JSON in the one form that all agree on."""
+    """The text that is signed: the signal, the object's path, and the message as canonical JSON."""
     rest = {key: value for key, value in message.items() if key not in _ELSEWHERE}
     try:
         text = json.dumps(_plain(rest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    except RecursionError:  # nothing that a CRM would say is so deep
+    except RecursionError:  # no real message is nested so deeply
         text = ""
     return f"{signal}\n{path}\n{text}"
 
 
 def _plain(value: Any) -> Any:
-    """Without what is empty: Temporal's HTTP API makes null of an empty list, and 2 of 2.0."""
+    """Drop empty values: Temporal's HTTP API turns an empty list into null, and 2.0 into 2."""
     if isinstance(value, Mapping):
-        found = {str(key): _plain(each) for key, each in value.items()}
-        return {key: each for key, each in found.items() if each is not None and each not in ("", [], {})}
+        fields = {str(key): _plain(item) for key, item in value.items()}
+        return {key: item for key, item in fields.items() if item is not None and item not in ("", [], {})}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def key_bytes(text: str) -> bytes:
-    """A key or proof as bytes; nothing if it is not base64."""
+    """A key or proof as bytes; empty if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""What can be asked of cloudlets, instances and policies, and with what parameters."""
+"""The specs of the edge's actions: cloudlets, instances and policies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ DAY = 86_400.0
 
 
 class Override(StrEnum):
-    """For one request only."""
+    """How far one request goes without the CRM."""
 
     NONE = "none"
-    IGNORE_CRM = "ignore-crm"  # do not tell the CRM
-    IGNORE_CRM_ERRORS = "ignore-crm-errors"  # tell it, succeed whatever it says
+    IGNORE_CRM = "ignore-crm"  # do not ask the CRM
+    IGNORE_CRM_ERRORS = "ignore-crm-errors"  # ask it, but succeed whatever it answers
     IGNORE_TRANSIENT_STATE = "ignore-transient-state"  # an admin repairs a stuck object; goes with --force
     IGNORE_CRM_AND_TRANSIENT_STATE = "ignore-crm-and-transient-state"
 
@@ -47,15 +47,17 @@ class Override(StrEnum):
 
 
 class CrmPatience(Model):
-    """How long to wait for the CRM, in seconds, counted from its last message; `cap` is the end of all patience."""
+    """How long to wait for the CRM, in seconds since its last message; `cap` limits the whole action."""
 
-    connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to come and be Ready
+    connect: float = Field(1_800, gt=0, le=DAY)  # for a CRM to connect and be Ready
     create: float = Field(1_800, gt=0, le=DAY)
     update: float = Field(1_200, gt=0, le=DAY)
     delete: float = Field(1_200, gt=0, le=DAY)
-    answer: float = Field(60, gt=0, le=DAY)  # for an answer to: are you still at it?
-    cleanup: float = Field(60, gt=0, le=DAY)  # for what an undo has to clean up
-    probe: float = Field(30, gt=0, le=DAY)  # between pings of a webhook CRM; after three without an answer it is gone
+    answer: float = Field(60, gt=0, le=DAY)  # for an answer to a progress request
+    cleanup: float = Field(60, gt=0, le=DAY)  # for the clean-up of an undo
+    probe: float = Field(
+        30, gt=0, le=DAY
+    )  # between pings of a webhook CRM; after three without an answer it counts as lost
     cap: float = Field(7_200, gt=0, le=7 * DAY)
 
 
@@ -80,25 +82,25 @@ class CloudletSpec(Model):
 
 
 class UpgradeSpec(Model):
-    """Which version of the CRM is to take the cloudlet over."""
+    """The CRM version to upgrade to."""
 
     version: Version = Field(description="The version to upgrade to.")
 
 
 class KeySpec(Model):
-    """The public key of a CRM's token; empty takes it away."""
+    """The public key of a CRM's token; empty removes it."""
 
     key: PublicKey = _KEY
 
 
 class MaintenanceSpec(Model):
-    """Whether apps are brought elsewhere first."""
+    """Whether apps are first created on other cloudlets."""
 
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
 class ClusterSpec(Model):
-    """A cluster as it should be."""
+    """The desired state of a cluster."""
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
     flavor: EdgeText = Field("small", description="Size of a node.")
@@ -106,7 +108,7 @@ class ClusterSpec(Model):
 
 
 class AppSpec(Model):
-    """An app as it should be."""
+    """The desired state of an app."""
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
@@ -114,32 +116,32 @@ class AppSpec(Model):
 
 
 class OverrideSpec(Model):
-    """How far to go without the CRM."""
+    """A spec with an override only."""
 
     override: Override = _OVERRIDE
 
 
 class DeleteClusterSpec(OverrideSpec):
-    """Whether its apps go first, and how far to go without the CRM."""
+    """Whether the cluster's apps are deleted first, and an override."""
 
     cascade: bool = Field(False, description="Delete its apps first.")
 
 
 class Site(Model):
-    """Where a policy may place its app."""
+    """A cluster on a cloudlet where a policy may place its app."""
 
     cloudlet: Name
     cluster: Name
 
 
 class AutoProvision(Model):
-    """Where an app runs, by the number of clients that ask for it there."""
+    """Runs an app where clients ask for it."""
 
     app: Name
     spec: AppSpec = AppSpec()
     deploy_client_count: int = Field(1, ge=1)
     deploy_interval_count: int = Field(1, ge=1, le=1_000)
-    undeploy_client_count: int = Field(0, ge=0)  # it goes where fewer ask for it; 0: never by demand
+    undeploy_client_count: int = Field(0, ge=0)  # undeploy where fewer clients ask; 0: never
     undeploy_interval_count: int = Field(1, ge=1, le=1_000)
     min_active: int = Field(0, ge=0, le=1_000)
     max: int = Field(0, ge=0, le=1_000)  # 0: no limit
@@ -161,7 +163,7 @@ class AutoProvision(Model):
 
 
 class AutoScale(Model):
-    """How many nodes a cluster has, by the load on it. A target of 0 is not looked at."""
+    """Sets a cluster's number of nodes by its load. A target of 0 is not used."""
 
     cloudlet: Name
     cluster: Name
@@ -183,7 +185,7 @@ class AutoScale(Model):
 
 
 class PolicySpec(Model):
-    """One of the two."""
+    """The spec of a policy: either auto-provision or autoscale."""
 
     auto_provision: AutoProvision | None = None
     auto_scale: AutoScale | None = None

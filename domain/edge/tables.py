@@ -1,7 +1,7 @@
-"""The tables of the edge: who may move a cloudlet, a ClusterInst and an AppInst, from where, to where.
+"""The state tables of the edge: cloudlet, ClusterInst, AppInst and policy.
 
-`NotPresent` of the source document is an object that does not exist; `Deleted` is the CRM's other word for it.
-Rows of the Controller that end in an error are ours: the CRM did not answer in time.
+The source document's `NotPresent` is an object that does not exist; `Deleted` is the CRM's other word for it. Rows of
+the Controller that end in an error are ours: the CRM did not answer in time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ S = EdgeStatus
 CRM, V1, V2, CONTROLLER = CrmActor.CRM, CrmActor.V1, CrmActor.V2, Actor.CONTROLLER
 
 NOT_PRESENT = "NotPresent"
-GONE = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that is not there (any more)
+GONE = (NOT_PRESENT, "Deleted")  # the CRM's words for an object that does not exist
 
 
 def _instance(kind: str, label: str) -> StateTable:
@@ -89,7 +89,7 @@ def _instance(kind: str, label: str) -> StateTable:
     # fmt: on
 
 
-# Where an instance goes when the CRM fails it, or says nothing for too long.
+# The error status of an instance when the CRM reports an error, or is silent for too long.
 ERROR_OF: dict[str, EdgeStatus] = {
     S.CREATE_REQUESTED: S.CREATE_ERROR,
     S.CREATING: S.CREATE_ERROR,
@@ -148,7 +148,7 @@ CLOUDLET = StateTable("cloudlet", "Cloudlet", (
     *(Row("silence", source,                 None,  S.UPDATE_ERROR,  actor=CONTROLLER)
       for source in _UPGRADING),
     Row("cut off",   S.READY,                None,  S.UPDATE_ERROR,  actor=CONTROLLER),  # and CRMv2 is there
-), passing=(S.UPDATING,))  # InitOk is not: a CRM that connects by itself may stay there while it gathers
+), passing=(S.UPDATING,))  # not InitOk: a CRM that connects on its own may stay there while it gathers
 
 POLICY = StateTable("policy", "Policy", (
     #   action    from         while         then       else
@@ -162,7 +162,7 @@ POLICY = StateTable("policy", "Policy", (
 
 
 def refuses_changes(status: str, connected: bool) -> str:
-    """Why a cloudlet takes no create, update or delete of instances now; empty if it does."""
+    """Why a cloudlet accepts no changes of instances now; empty if it does."""
     if status == S.UPDATE_ERROR:
         return "its upgrade failed (UpdateError)"
     if status in (S.UPDATE_REQUESTED, S.UPDATING):

@@ -1,6 +1,6 @@
-"""MCI, SubGroup and VM: the tables, the request, and the status computed from the VMs.
+"""The MCI family: the kinds MCI (a group of VMs), VM and orphan, and their actions.
 
-An MCI's stored status is only its phase: what it is shown as is computed from its VMs whenever somebody asks.
+An MCI's stored status is only its phase: the status that readers see is computed from its VMs at each read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What travels between the workflows of this family and its activities."""
+"""Messages between the workflows and the activities of the MCI family, and the protocol of its store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from domain.model import Chunk, Model, Refusal, ShortText, ShortWord, TargetFail
 # Workflow types, updates, signals.
 SCALE_GROUP = "ScaleGroup"
 SURVEY_VMS = "SurveyVms"
-HOLDING = "holding"  # how the step of an MCI that holds begins
+HOLDING = "holding"  # the `step` of an MCI that waits for `continue` or `withdraw` begins with this
 CONTINUE = "continue"
 WITHDRAW = "withdraw"
 
@@ -42,14 +42,14 @@ PROBLEMS_SHOWN = 5
 
 
 class Decision(Model):
-    """What `continue` and `withdraw` carry: who says so, and why."""
+    """What the updates `continue` and `withdraw` carry: who decided, and why."""
 
     requested_by: ShortWord = ""
     reason: ShortText = ""
 
 
 class PlaceNeeds(Model):
-    """What VMs of one place are made from."""
+    """The specs and images that an MCI's VMs need in one place."""
 
     place: str
     specs: list[str]
@@ -57,15 +57,15 @@ class PlaceNeeds(Model):
 
 
 class Examination(Model):
-    """A look at a request before anything is kept: wrong in itself, or what only a cloud can tell."""
+    """The result of checking a request before anything is stored: a refusal, or what only a cloud can answer."""
 
     refusal: Refusal | None = None
     connections: dict[str, tuple[str, str]] = {}  # name -> cloud and region
-    providers: dict[str, str] = {}  # cloud/region -> who serves it, where that is not simulated
+    providers: dict[str, str] = {}  # cloud/region -> its provider, unless it is simulated
     unknown: list[PlaceNeeds] = []
 
     def located(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The spec with the cloud and the region of every connection that it names, and with who serves them."""
+        """The spec with cloud, region and provider filled in for every connection that it names."""
         groups = [dict(group) for group in spec.get("subGroups", ())]
         for group in groups:
             if (name := group.get("connectionName")) in self.connections:
@@ -76,22 +76,22 @@ class Examination(Model):
 
 
 class Findings(Model):
-    """What a cloud says to what is wanted of it. `clear` is false if it could not be asked."""
+    """What a cloud answers about specs and images. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
 
 
 def not_offered(answers: Sequence[Findings]) -> Refusal | None:
-    """A refusal if a cloud says clearly that it lacks something."""
-    if problems := [problem for each in answers for problem in each.problems if each.clear]:
+    """A refusal if a cloud says clearly that it does not offer something."""
+    if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
         message, hint = join_first(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
         return Refusal(category=Category.INVALID, message=message, hint=hint)
     return None
 
 
 class PlaceVisit(Model):
-    """An MCI at one place: to prepare it, or to leave it."""
+    """An MCI at one place, to prepare the place's shared resources or to leave them."""
 
     path: str
     epoch: int
@@ -100,7 +100,7 @@ class PlaceVisit(Model):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionHold:
-    """A wish to prepare or release a connection, alone, for so long by the database's clock."""
+    """A request to hold a connection exclusively, to prepare or release its resources, for `lasts`."""
 
     place: str
     holder: str
@@ -110,7 +110,7 @@ class ConnectionHold:
 
 @dataclass(frozen=True, slots=True)
 class HeldConnection:
-    """A connection that is held. `epoch` rises with every hold: an order that names a lower one is too late."""
+    """A connection that is held. `epoch` rises with every hold, so that orders under an older hold are refused."""
 
     place: str
     generation: int
@@ -119,16 +119,16 @@ class HeldConnection:
 
 
 class LeaveResult(StrEnum):
-    """What it means that an MCI leaves a place."""
+    """The answer when an MCI leaves a place."""
 
-    SHARED = "shared"  # others use what is there
-    LAST = "last"  # nobody else does: remove it
-    BUSY = "busy"  # somebody prepares or releases it just now
-    OCCUPIED = "occupied"  # it has VMs yet, and does not leave
+    SHARED = "shared"  # other MCIs use the place
+    LAST = "last"  # no other MCI uses it: remove what is shared
+    BUSY = "busy"  # another action is preparing or releasing it
+    OCCUPIED = "occupied"  # the MCI still has VMs there, and does not leave
 
 
 class Enrol(Model):
-    """Bring VMs into a running action: those to be born, or those to be removed."""
+    """Add VMs to a running action: new ones, or existing ones to remove."""
 
     path: str
     epoch: int
@@ -136,11 +136,11 @@ class Enrol(Model):
     at: datetime
     group: str = ""
     count: int = 0
-    message: ShortText = ""  # for the history: who let it go on, and why
+    message: ShortText = ""  # for the history: who decided to continue, and why
 
 
 class Enrolled(Model):
-    """The VMs that came in, in chunks; and for those that had failed before, how many and the first reasons."""
+    """The VMs that were added, in chunks; `lost` and `troubles` report those that had failed before."""
 
     chunks: list[Chunk] = []
     targets: int = 0
@@ -149,7 +149,7 @@ class Enrolled(Model):
 
 
 class Survey(Model):
-    """Compare the records of an MCI with the clouds. A reconciliation asks about more, and looks for orphans."""
+    """Compare the records of an MCI with the clouds. `reconcile` asks about more VMs, and looks for orphans."""
 
     path: str
     reconcile: bool = False
@@ -158,7 +158,7 @@ class Survey(Model):
 
 @dataclass(frozen=True, slots=True)
 class SurveyedVm:
-    """A VM as a survey finds it in the inventory."""
+    """A VM's record, as a survey reads it."""
 
     path: str
     status: str
@@ -169,7 +169,7 @@ class SurveyedVm:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a cloud says of a VM, against what we thought. The same status with other facts is one, too."""
+    """A VM's status or info according to its cloud, where it differs from the record."""
 
     known: SurveyedVm
     status: str
@@ -178,7 +178,7 @@ class Correction:
 
 
 class SurveyPlan(Model):
-    """Which VMs to ask about, in chunks; how many need not be asked; where to look for orphans."""
+    """Which VMs a survey asks about, in chunks; how many it need not ask about; where it looks for orphans."""
 
     path: str = ""
     chunks: list[Chunk] = []
@@ -187,7 +187,7 @@ class SurveyPlan(Model):
 
 
 class SurveyPlace(Model):
-    """One place of a survey."""
+    """The part of a survey that concerns one place."""
 
     survey: Survey
     place: str
@@ -195,7 +195,7 @@ class SurveyPlace(Model):
 
 
 class SurveyReport(Model):
-    """What a survey found. `changes` counts corrections by what they were; the lists are cut, the numbers are not."""
+    """What a survey found. `changes` counts corrections by type; the lists are cut, the numbers are not."""
 
     calls: int = 0
     asked: int = 0
@@ -208,7 +208,7 @@ class SurveyReport(Model):
     orphans_found: int = 0
 
     def plus(self, other: SurveyReport) -> SurveyReport:
-        """Both together."""
+        """The sum of two reports."""
         changes: defaultdict[str, int] = defaultdict(int, self.changes)
         for word, number in other.changes.items():
             changes[word] += number
@@ -226,7 +226,7 @@ class SurveyReport(Model):
 
 
 class Orphan(Model):
-    """A VM in a cloud with a path of ours, and what the record of that path says, which is not about this VM."""
+    """A VM in a cloud that carries one of our paths but is not the VM of that path's record; `record` says what is."""
 
     path: str = ""
     place: str = ""
@@ -236,12 +236,12 @@ class Orphan(Model):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """By which they are sorted."""
+        """The sort key of orphans."""
         return self.place, self.path, self.cloud_id
 
 
 class OrphanQuery(Model):
-    """Orphans at or below a path, from after one of them on."""
+    """Ask for a page of the orphans at or below a path, after a given one."""
 
     path: str = ""
     after: Orphan = Orphan()
@@ -249,7 +249,7 @@ class OrphanQuery(Model):
 
 
 class Orphans(Model):
-    """A page of orphans. `after` is there if there may be more; `silent` are the places that did not answer."""
+    """A page of orphans. `after` is set if there may be more; `silent` are the places that did not answer."""
 
     orphans: list[Orphan] = []
     silent: list[str] = []
@@ -257,7 +257,7 @@ class Orphans(Model):
 
 
 class UnansweredOrder(Model):
-    """A VM whose record went before any cloud had answered for it: its creation may be carried out yet."""
+    """A VM whose record was removed before its cloud answered: the cloud may still create it."""
 
     place: str
     path: str
@@ -266,62 +266,64 @@ class UnansweredOrder(Model):
 
 
 class ConnectionDirectory(Protocol):
-    """Connections by name. The built-in ones are the simulated clouds'; a file can replace them."""
+    """Connections by name. The built-in ones lead to simulated clouds; a connections file can replace them."""
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The cloud and the region of a connection; None: there is none of that name."""
+        """The cloud and the region of a connection; None if no connection has that name."""
         ...
 
     def names(self) -> list[str]: ...
 
     def clouds(self) -> list[str]:
-        """The clouds that this worker knows."""
+        """The clouds that this worker serves."""
         ...
 
     def provider(self, csp: str, region: str) -> str:
-        """Who serves a region of a cloud from this worker."""
+        """The provider that serves a region of a cloud on this worker."""
         ...
 
     def places(self) -> list[str]:
-        """The real places that this worker reaches."""
+        """The real (not simulated) places that this worker reaches."""
         ...
 
 
 class MciStore(Protocol):
-    """What is kept for this family besides objects. Every method is one transaction."""
+    """What the MCI family stores besides objects. Every method is one transaction."""
 
     async def unverified(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
-        """Of what is wanted, what no cloud was lately seen to offer."""
+        """The wanted specs and images that no cloud has confirmed in the last 24 hours."""
         ...
 
     async def mark_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
-        """A cloud offers all of this."""
+        """Record that a cloud offers these specs and images."""
         ...
 
     async def shared_resources(self, place: str) -> dict[str, str]:
-        """What the VMs of a place share: what -> cloud id."""
+        """The shared resources of a place: what -> cloud id."""
         ...
 
     async def hold_connection(self, wish: ConnectionHold) -> HeldConnection | None:
-        """Hold a connection. None: another one holds it."""
+        """Take the exclusive hold on a connection; None if somebody else has it."""
         ...
 
     async def renew_hold(self, held: HeldConnection, lasts: timedelta) -> bool:
-        """Go on holding. False: the hold was lost."""
+        """Extend the hold; False if it was lost."""
         ...
 
     async def record_resource(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
-        """A resource was ordered or may be going (no id), was made, or removed (None). False: the hold was lost."""
+        """Record a shared resource: ordered or being removed (empty id), made (its id), or removed (None). False: the
+        hold was lost.
+        """
         ...
 
     async def release_hold(self, held: HeldConnection) -> None: ...
 
     async def leave_place(self, wish: ConnectionHold, path: str) -> LeaveResult:
-        """The MCI needs the place no more. The last one to leave holds it and removes what is shared."""
+        """The MCI no longer uses the place. If it is the last one, it gets the hold, to remove what is shared."""
         ...
 
     async def finish_leaving(self, held: HeldConnection, path: str) -> bool:
-        """Everything there is removed. False: the hold was lost."""
+        """Record that the shared resources are removed and the MCI has left; False if the hold was lost."""
         ...
 
     async def count_vms(self, path: str) -> int:
@@ -329,19 +331,21 @@ class MciStore(Protocol):
         ...
 
     async def place_of_group(self, path: str, group: str) -> str:
-        """Where the VMs of a subgroup are; empty if there is no such MCI or subgroup."""
+        """The place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
         ...
 
     async def enrol(self, order: Enrol) -> Enrolled:
-        """Bring VMs into a running action. Asked again: the same answer."""
+        """Add VMs to a running action. A repeated call gets the same answer."""
         ...
 
     async def adopt(self, adoption: Adoption) -> str:
-        """Write that the record's VM is this one. Returns the record's status. Asked again: the same answer."""
+        """Write that the record's VM is this orphan, and return the record's status. A repeated call gets the same
+        answer.
+        """
         ...
 
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
-        """Whom a survey must ask about."""
+        """Decide which VMs a survey must ask about."""
         ...
 
     async def vms_in_status(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
@@ -349,33 +353,33 @@ class MciStore(Protocol):
         ...
 
     async def known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
-        """The VMs that we have in a place: path -> cloud id."""
+        """The VMs with a record in a place: path -> cloud id."""
         ...
 
     async def apply_corrections(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
-        """Write what clouds say of VMs at rest. Returns what was written: an action that came between wins."""
+        """Write corrections to VMs at rest, and return those written: a VM that an action took meanwhile is skipped."""
         ...
 
     async def unanswered_places(self) -> list[str]:
-        """Where creations were ordered that nobody answered before their records went."""
+        """The places that have unanswered orders."""
         ...
 
     async def unanswered_page(self, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
-        """A page of them, from after one of them on."""
+        """A page of the unanswered orders of a place, after a given one."""
         ...
 
     async def forget_unanswered(self, some: Sequence[UnansweredOrder]) -> None:
-        """Nothing will come of these any more."""
+        """Remove unanswered orders that can no longer create a VM."""
         ...
 
 
 def needs_by_place(spec: MciSpec) -> list[PlaceNeeds]:
-    """What is needed in each place, in the order of the places."""
-    found: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    """The specs and images that an MCI needs, for each place, sorted by place."""
+    needs: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for group in spec.subGroups:
-        found[group.place][0].add(group.specId)
-        found[group.place][1].add(group.imageId)
+        needs[group.place][0].add(group.specId)
+        needs[group.place][1].add(group.imageId)
     return [
         PlaceNeeds(place=place, specs=sorted(specs), images=sorted(images))
-        for place, (specs, images) in sorted(found.items())
+        for place, (specs, images) in sorted(needs.items())
     ]

@@ -1,4 +1,7 @@
-"""What users ask for: the spec of an MCI, and of a change of its size."""
+"""The specs of the MCI actions: of an MCI, of a change of its size, and of orphan actions.
+
+They come from users' files: the field names are the source system's.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,14 @@ class SubGroup(Model):
 
     @property
     def place(self) -> str:
-        """Where its VMs are. A connection that has not been looked up yet is no place."""
+        """The placement of its VMs; Refused if its connection has not been resolved to a cloud and region."""
         if not (self.csp and self.region):
             raise Refused(Category.INVALID, f"nobody has looked up the connection {self.connectionName}")
         return placement(self.csp, self.region, self.provider or "")
 
 
 class MciSpec(Model):
-    """What `mci create` takes from a file."""
+    """The spec of `mci create`."""
 
     description: str = Field("", max_length=500)
     label: Labels = {}
@@ -74,37 +77,37 @@ class MciSpec(Model):
         return sum(group.subGroupSize for group in self.subGroups)
 
     def group(self, name: str) -> SubGroup:
-        """The subgroup of that name, or Refused naming those that there are."""
+        """The subgroup of that name; Refused, naming the known ones, if there is none."""
         for group in self.subGroups:
             if group.name == name:
                 return group
-        known = ", ".join(group.name for group in self.subGroups)
-        raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {known}")
+        names = ", ".join(group.name for group in self.subGroups)
+        raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {names}")
 
     def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
-        """The same with the place of every connection that was named."""
-        found = [
+        """A copy with cloud and region filled in for every named connection."""
+        groups = [
             group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
             if group.connectionName in places
             else group
             for group in self.subGroups
         ]
-        return self.model_copy(update={"subGroups": found})
+        return self.model_copy(update={"subGroups": groups})
 
     def provided(self, provider: Callable[[str, str], str]) -> MciSpec:
-        """The same with who serves each place. Refused if somebody else was asked for."""
+        """A copy with the provider of each place filled in. Refused if the spec names another provider."""
         return self.model_copy(update={"subGroups": [_provided(group, provider) for group in self.subGroups]})
 
 
 class Scale(Model):
-    """What `mci scale-out` and `mci scale-in` take."""
+    """The spec of `mci scale-out` and `mci scale-in`."""
 
     subGroup: MciName = Field(description="The subgroup to change.")
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
 
 
 class StraySpec(Model):
-    """What `orphan remove` and `orphan adopt` take."""
+    """The spec of `orphan remove` and `orphan adopt`."""
 
     place: str = Field(
         "", max_length=200, description="Where it is, as `starter orphans list` says; else all are asked."
@@ -121,13 +124,13 @@ def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
 
 
 def check_length(group: str, highest: int) -> None:
-    """VMs are named after their subgroup and a number: that must still be a name."""
+    """Check that the names of its VMs, `{group}-{n}`, are not too long."""
     if len(f"{group}-{highest}") > MAX_NAME:
         raise ValueError(f"subgroup name {group} is too long: VMs are named {group}-N")
 
 
 def new_vms(path: str, group: SubGroup, first: int, count: int) -> Iterator[NewObject]:
-    """VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
+    """New VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
     order = {"subGroup": group.name, "specId": group.specId, "imageId": group.imageId, "label": group.label}
     place = group.place
     for index in range(first, first + count):

@@ -1,4 +1,4 @@
-"""The status of an MCI: computed from its VMs whenever somebody asks, never stored as truth."""
+"""The status of an MCI, computed from its VMs at each read and never stored."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from domain.mci.tables import TIE_ORDER, S, VmStatus
 
-EMPTY = "Empty"  # an MCI of which everything was refined away
+EMPTY = "Empty"  # an MCI after `refine` has removed all of its VMs
 
 
 def counts_by_status(counts: Mapping[str, int]) -> dict[VmStatus, int]:
-    """VMs per status, in tie order; a word that we do not know counts as Undefined."""
-    known = {status.value for status in TIE_ORDER}
+    """VMs per status, in tie order; an unknown status counts as Undefined."""
+    statuses = {status.value for status in TIE_ORDER}
     tidy = dict.fromkeys(TIE_ORDER, 0)
     for word, number in counts.items():
-        tidy[VmStatus(word) if word in known else S.UNDEFINED] += number
+        tidy[VmStatus(word) if word in statuses else S.UNDEFINED] += number
     return tidy
 
 

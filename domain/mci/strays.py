@@ -1,4 +1,4 @@
-"""What travels about an orphan that is acted on."""
+"""Messages about an orphan that is being removed or adopted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from domain.model import Model
 
 
 class StrayOrder(Model):
-    """An orphan that is acted on: its own path, below the path that it carries, and where it is, if that is known."""
+    """An orphan to act on: its own path, below the path that the VM carries, and its place if that is known."""
 
     path: str
     epoch: int
     place: str = ""
-    own: str = ""  # the cloud id of the VM that the record has had so far
+    own: str = ""  # the cloud id in the record so far
 
 
 class Identified(Model):
-    """An orphan as its cloud describes it, or what keeps it from being adopted."""
+    """An orphan as its cloud describes it; `problem` says why it cannot be adopted."""
 
     state: str = ""
     address: str = ""
@@ -25,7 +25,7 @@ class Identified(Model):
 
 
 class Adoption(Model):
-    """Give an orphan to the record of the path that it carries."""
+    """Assign an orphan to the record of the path that it carries."""
 
     order: StrayOrder
     seen: Identified

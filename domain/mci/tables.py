@@ -1,4 +1,4 @@
-"""The tables of MCI and VM, and what the clouds are told to do for each action."""
+"""The state tables of MCI, VM and orphan, and which order a cloud gets for each action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
 
 class VmStatus(StrEnum):
-    """What a VM can be."""
+    """The statuses of a VM."""
 
     CREATING = "Creating"
     RUNNING = "Running"
@@ -24,14 +24,14 @@ class VmStatus(StrEnum):
 
 
 class MciPhase(StrEnum):
-    """What an MCI can be besides, before there is any VM."""
+    """The additional statuses of an MCI, before it has VMs."""
 
     PREPARING = "Preparing"
     PREPARED = "Prepared"
 
 
 class OrphanStatus(StrEnum):
-    """What an orphan can be, while it is acted on."""
+    """The statuses of an orphan, which is stored only while it is acted on."""
 
     REMOVING = "Removing"
     ADOPTING = "Adopting"
@@ -39,14 +39,14 @@ class OrphanStatus(StrEnum):
 
 S, P = VmStatus, MciPhase
 
-# What a cloud may find a VM to be when an action on it did not end as ordered.
+# The statuses a cloud may report for a VM whose action did not end as ordered.
 _UNSETTLED = (S.CREATING, S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING)
 _OBSERVED = (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.UNDEFINED)
 
-# What may change behind our back. What is terminated stays so.
+# Statuses that may change without an action of ours. Terminated never does.
 _DRIFTING = (S.RUNNING, S.SUSPENDED, S.FAILED, S.UNDEFINED)
 
-# Which VMs lose their records, after the cloud has confirmed that they are gone.
+# The VMs whose records an action removes, after the cloud has confirmed that they are gone.
 _REMOVED = {
     "refine": (S.FAILED, S.UNDEFINED),
     "delete": (S.RUNNING, S.SUSPENDED, S.TERMINATED, S.FAILED, S.UNDEFINED),
@@ -78,10 +78,10 @@ MCI = StateTable("mci", "MCI", (
     #   action       from          while           then          else
     Row("create",    NONE,         P.PREPARING,    S.RUNNING,    S.FAILED),
     Row("prepare",   P.PREPARING,  None,           P.PREPARED,   actor=Actor.CONTROLLER),
-    Row("provision", P.PREPARED,   None,           S.CREATING,   actor=Actor.CONTROLLER),  # here VMs are born
-    Row("withdraw",  P.PREPARED,   None,           NONE,         actor=Actor.CONTROLLER),  # told to, while holding
+    Row("provision", P.PREPARED,   None,           S.CREATING,   actor=Actor.CONTROLLER),  # here VMs are created
+    Row("withdraw",  P.PREPARED,   None,           NONE,         actor=Actor.CONTROLLER),  # requested while holding
     Row("rollback",  S.CREATING,   None,           NONE,         actor=Actor.CONTROLLER),
-    # Running here means: its VMs speak for it. What they are to be stands in `target`.
+    # Running here means: the status shown is computed from the VMs. `target` is their TargetStatus.
     Row("suspend",   S.RUNNING,    S.SUSPENDING,   SAME,         SAME,     target=S.SUSPENDED),
     Row("resume",    S.RUNNING,    S.RESUMING,     SAME,         SAME,     target=S.RUNNING),
     Row("reboot",    S.RUNNING,    S.REBOOTING,    SAME,         SAME,     target=S.RUNNING),
@@ -95,20 +95,20 @@ MCI = StateTable("mci", "MCI", (
     Row("delete",    S.FAILED,     S.TERMINATING,  NONE,         SAME,     target=S.TERMINATED),
 ), passing=(P.PREPARED, S.CREATING))
 
-# A VM outside that no record knows. It is kept only while it is acted on, below the path that it carries.
+# A VM in a cloud without a record. It is stored only while it is acted on, below the path that it carries.
 ORPHAN = StateTable("orphan", "Orphan", (
     #   action       from          while           then          else
     Row("remove",    NONE,         OrphanStatus.REMOVING, NONE,         NONE),
     Row("adopt",     NONE,         OrphanStatus.ADOPTING, NONE,         NONE),   # the VM's record goes by its own rows
 ))
 
-# Ties go to the earlier one.
+# On a tie the earlier status is shown.
 TIE_ORDER = (
     S.FAILED, S.SUSPENDED, S.RUNNING, S.TERMINATED, S.CREATING,
     S.SUSPENDING, S.RESUMING, S.REBOOTING, S.TERMINATING, S.UNDEFINED,
 )
 
-# What the cloud is told to do for an action, if its name is not that, and what the VM should be then. A record goes
+# The order for an action, where its name differs, and the status that the VM should have then. A record is removed
 # only with its VM.
 ORDERS = {"scale-out": "create"} | dict.fromkeys(_REMOVED, "terminate")
 REMOVING = tuple(_REMOVED)
@@ -121,9 +121,9 @@ OBSERVED: dict[VmState, VmStatus] = {
 }
 # fmt: on
 
-# A status read asks the cloud about these: what rests in another status is believed.
+# A survey asks the cloud about these; a record that rests in another status is trusted.
 ASKED = (S.RUNNING, S.UNDEFINED, *_UNSETTLED)
-# A record in one of these has lost its VM, or never had one: it can be given one that is found outside.
+# A record in one of these has no VM: it can adopt an orphan.
 ADOPTING = (S.FAILED, S.UNDEFINED)
-# A reconciliation asks about everything that may still exist.
+# A reconciliation asks about every VM that may still exist.
 RECONCILED = (*ASKED, S.SUSPENDED, S.FAILED)
