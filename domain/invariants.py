@@ -13,10 +13,9 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from domain.model import BrokenPromise
+from domain.model import BrokenPromise, LineEffect
 from domain.statetable import NONE, Actor, Row, StateTable
 
-IGNORED = "ignored: "
 MOST_FINDINGS = 5_000
 HEAL = "heal"
 
@@ -46,7 +45,7 @@ class AuditLine(NamedTuple):
     source: str
     to: str
     epoch: int
-    message: str = ""
+    effect: str = LineEffect.APPLIED
 
 
 @dataclass
@@ -145,7 +144,7 @@ class HistoryWalk:
     def check(self, line: AuditLine) -> None:
         """Check the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
-        if self.wrong or line.message.startswith(IGNORED) or line.action in table.hidden_actions:
+        if self.wrong or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
             return  # a hidden action changes no status, and waits for those that do
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
@@ -234,5 +233,5 @@ def every_change_is_accounted_for(lines: Iterable[AuditLine], epochs: Container[
     return [
         BrokenPromise("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines
-        if line.epoch not in epochs and not line.message.startswith(IGNORED)
+        if line.epoch not in epochs and line.effect != LineEffect.IGNORED
     ]

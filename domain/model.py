@@ -333,6 +333,14 @@ class TreeView(Model):
     troubles: list[TargetFailure]
 
 
+class LineEffect(StrEnum):
+    """What the fact of a history line did to its object."""
+
+    APPLIED = "applied"  # the change was made
+    IGNORED = "ignored"  # nothing was changed
+    ABANDONED = "abandoned"  # the change was made by an action that failed, was cancelled or was cut off
+
+
 class HistoryLine(Model):
     """One status change, or one report that was ignored because it changed nothing."""
 
@@ -343,6 +351,7 @@ class HistoryLine(Model):
     action: str
     source: str
     to: str
+    effect: LineEffect = LineEffect.APPLIED
     message: str = ""
     requested_by: str = ""
     reason: str = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from domain import registry
 from domain.errors import Category, Refused, one_line
-from domain.model import HistoryLine, ObjectView, Request
+from domain.model import HistoryLine, LineEffect, ObjectView, Request
 from domain.paths import short
 from domain.statetable import Ruling
 from starter import reads, terminal
@@ -64,7 +64,7 @@ async def _explain(path: str) -> Exit:
 def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]]:
     """What brought it there: the last change, who wanted it, and what went wrong."""
     kind = registry.kind(view.kind)
-    changes = [line for line in lines if not line.message.startswith("ignored: ")]
+    changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
     told = []
     if changes:
         last = changes[-1]
@@ -78,7 +78,7 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
             told.append(("", f"reason given: {last.reason}"))
     if view.error:
         told.append(("trouble", view.error))
-    ignored = [line for line in lines if line.message.startswith("ignored: ")]
+    ignored = [line for line in lines if line.effect is LineEffect.IGNORED]
     if ignored:
         last = ignored[-1]
         told.append(("ignored", f"{last.actor} said {last.to} at {when(last.at)}; {last.message}"))

@@ -28,6 +28,7 @@ from domain.invariants import (
     ended_with_an_outcome,
     every_change_is_accounted_for,
 )
+from domain.model import LineEffect
 from domain.paths import check_path, kind_of
 from domain.statetable import NONE
 from store.schema import actions, history, locks, objects, pruned
@@ -122,7 +123,7 @@ class _AuditCheck:
 def _extend(mine: dict[tuple[int, str], ActionFacts], line: AuditLine) -> None:
     """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
     action = mine.get((line.epoch, line.action))
-    if action and not line.message.startswith("ignored: "):
+    if action and line.effect != LineEffect.IGNORED:
         action.first, action.last = action.first or line.seq, line.seq
 
 

@@ -8,9 +8,8 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import one_line
-from domain.invariants import IGNORED
 from domain.limits import FAILURES_SHOWN
-from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, TargetFailure
+from domain.model import Chunk, Ending, Grant, Landing, LineEffect, Outcome, Result, Step, TargetFailure
 from domain.paths import kind_of
 from domain.statetable import NONE, Actor, Ruling
 from store import waitqueue
@@ -110,8 +109,8 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
 
 def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
     """Trying again cannot help: the run ends with a failure that says why."""
-    same = (NONE, NONE, ending.epoch)
-    told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same, f"{IGNORED}{UNKNOWN}")
+    same = (NONE, NONE, ending.epoch, f"ignored: {UNKNOWN}", LineEffect.IGNORED)
+    told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same)
     connection.execute(LINES, told)
     status = shown_status(connection, ending.path)
     return Outcome(path=ending.path, action=ending.action, result=Result.FAILED, status=status, message=UNKNOWN)
@@ -196,7 +195,9 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     shown = shown_status(connection, grant.path) if kind.aggregate and to != NONE else ""
     if shown not in ("", to):
         reason = one_line(f"{reason}; {kind.table.label} is {shown}")
-    end = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, kept.status, to, grant.epoch, reason)
+    effect = LineEffect.APPLIED if good else LineEffect.ABANDONED
+    change = (kept.status, to, grant.epoch, reason, effect)
+    end = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *change)
     connection.execute(LINES, end)
     return shown
 

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.healing import FINDINGS_KEPT, HealReport, Leftover, Suspect
-from domain.invariants import IGNORED
-from domain.model import Result
+from domain.model import LineEffect, Result
 from domain.paths import kind_of
 from domain.statetable import NONE
 from store.recovery import abandon, restore_status
@@ -53,7 +52,7 @@ _SUSPECTS = sa.select(history.c.path).where(UNBORN).distinct().subquery()
 _later = history.alias("later")
 _LAST = (
     sa.select(_later.c.seq)
-    .where(_later.c.path == _SUSPECTS.c.path, ~_later.c.message.startswith(IGNORED))
+    .where(_later.c.path == _SUSPECTS.c.path, _later.c.effect != LineEffect.IGNORED.value)
     .order_by(_later.c.seq.desc())
     .limit(1)
     .scalar_subquery()

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import one_line
+from domain.model import LineEffect
 from store.schema import history, objects
 
 LINES = sa.insert(history)
@@ -29,12 +30,21 @@ def insert_lines_for(*which: sa.ColumnElement[bool], source: Any = None, to: Any
         "to": sa.bindparam("to", type_=sa.String) if to is None else to,
         "epoch": objects.c.epoch,
         "message": sa.bindparam("message", type_=sa.String),
+        "effect": sa.bindparam("effect", type_=sa.String, value=LineEffect.APPLIED.value),
     }
     return sa.insert(history).from_select(list(told), sa.select(*told.values()).where(*which))
 
 
 def history_line(
-    path: str, at: datetime, actor: str, action: str, source: str, to: str, epoch: int, message: str = ""
+    path: str,
+    at: datetime,
+    actor: str,
+    action: str,
+    source: str,
+    to: str,
+    epoch: int,
+    message: str = "",
+    effect: LineEffect = LineEffect.APPLIED,
 ) -> dict[str, Any]:
     """One line, to be inserted together with others."""
     return {
@@ -46,6 +56,7 @@ def history_line(
         "to": to,
         "epoch": epoch,
         "message": one_line(message),
+        "effect": effect.value,
     }
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import one_line
-from domain.model import Chunk, Landing, Target
+from domain.model import Chunk, Landing, LineEffect, Target
 from domain.statetable import NONE, Actor
 from store.clock import written_at
 from store.history import LINES, NO_ROW, NOT_OURS, history_line, insert_lines_for
@@ -94,7 +94,8 @@ def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[st
         here = mine | {"now": status, "came_from": came_from}
         legal = table.may_land(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
-        connection.execute(_GROUP_LINES, here | told | {"message": "" if legal else NO_ROW})
+        why = {"message": "", "effect": "applied"} if legal else {"message": NO_ROW, "effect": "ignored"}
+        connection.execute(_GROUP_LINES, here | told | why)
         if not legal:
             continue
         if to == NONE and (gone := HOOKS.get(table.kind, Hooks()).gone):
@@ -119,10 +120,9 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
         if status not in table.transitional:
             continue  # not ours, or our own write found again
         legal = table.may_land(chunk.action, status, came_from, landing.status)
-        message = landing.error if legal else NO_ROW
-        lines.append(
-            history_line(landing.path, at, Actor.CLOUD, chunk.action, status, landing.status, chunk.epoch, message)
-        )
+        why = (landing.error, LineEffect.APPLIED) if legal else (NO_ROW, LineEffect.IGNORED)
+        same = (landing.path, at, Actor.CLOUD, chunk.action)
+        lines.append(history_line(*same, status, landing.status, chunk.epoch, *why))
         if legal:
             changes.append({"name": landing.path, "status": landing.status, "error": one_line(landing.error)})
             if landing.info is not None:
@@ -143,7 +143,17 @@ def _update_each(connection: sa.Connection, epoch: int, changes: list[dict[str, 
 def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
     """A write from an action that no longer owns the object changes nothing and is kept as ignored."""
     lines = [
-        history_line(landing.path, at, Actor.CLOUD, chunk.action, NONE, landing.status, chunk.epoch, NOT_OURS)
+        history_line(
+            landing.path,
+            at,
+            Actor.CLOUD,
+            chunk.action,
+            NONE,
+            landing.status,
+            chunk.epoch,
+            NOT_OURS,
+            LineEffect.IGNORED,
+        )
         for landing in landings
     ]
     if lines:

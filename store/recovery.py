@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import one_line
 from domain.locks import Mode
-from domain.model import Outcome, Result
+from domain.model import LineEffect, Outcome, Result
 from domain.paths import kind_of
 from domain.statetable import NONE, Actor
 from domain.wire import object_of
@@ -83,6 +83,7 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
         )
         to = registry.kind(kind).table.recovery_status(doing, came_from)
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
+        told["effect"] = LineEffect.ABANDONED.value
         connection.execute(insert_lines_for(here), told)
         back = {"status": to, "target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
         change = sa.delete(objects).where(here) if to == NONE else sa.update(objects).where(here).values(**back)

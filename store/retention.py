@@ -16,7 +16,8 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.healing import Pruned
-from domain.invariants import IGNORED, AuditLine, HistoryWalk, WalkPosition
+from domain.invariants import AuditLine, HistoryWalk, WalkPosition
+from domain.model import LineEffect
 from domain.paths import kind_of, parent_of
 from store.healing import leftovers
 from store.schema import actions, history, locks, objects, pruned
@@ -50,7 +51,7 @@ _mine = history.alias("mine")
 
 def _end(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     """The epoch of a path's first or last line that tells of a change."""
-    told = sa.select(_mine.c.epoch).where(_mine.c.path == history.c.path, ~_mine.c.message.startswith(IGNORED))
+    told = sa.select(_mine.c.epoch).where(_mine.c.path == history.c.path, _mine.c.effect != LineEffect.IGNORED.value)
     return told.order_by(column).limit(1).scalar_subquery()
 
 
@@ -69,7 +70,7 @@ _LINES = (
 )
 _STRAYS = (
     sa.select(history)
-    .where(history.c.epoch == 0, history.c.at <= sa.bindparam("before"), history.c.message.startswith(IGNORED))
+    .where(history.c.epoch == 0, history.c.at <= sa.bindparam("before"), history.c.effect == LineEffect.IGNORED.value)
     .limit(sa.bindparam("most"))
 )
 _REMOVE_LINE = sa.delete(history).where(history.c.seq == sa.bindparam("number"))
@@ -127,7 +128,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
 def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPosition | None:
     """Where the history stands after these lines; nothing if they must stay: in use, not the oldest, or wrong."""
     first = rows[0]
-    changes = [row for row in rows if not row["message"].startswith(IGNORED)]
+    changes = [row for row in rows if row["effect"] != LineEffect.IGNORED]
     if first["current"] == epoch or (changes and first["oldest"] != epoch):
         return None
     was = (

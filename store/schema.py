@@ -112,7 +112,7 @@ locks = sa.Table(
 
 # Append-only, until retention removes the oldest lines of a path.
 # Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
-UNBORN = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
+UNBORN = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
 
 history = sa.Table(
     "history",
@@ -126,6 +126,7 @@ history = sa.Table(
     sa.Column("to", sa.String, nullable=False),
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
+    sa.Column("effect", sa.String, nullable=False, server_default="applied"),  # `LineEffect`
     sa.Index("history_of_path", "path", "seq"),
     sa.Index("history_of_epoch", "epoch"),
     sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Refused, one_line
 from domain.locks import Mode
-from domain.model import Move, Step, Stepped
+from domain.model import LineEffect, Move, Step, Stepped
 from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, Row, Ruling, StateTable
 from store.clock import written_at
@@ -202,7 +202,15 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
         source = walk.objects[move.path].status
         told.append(
             history_line(
-                move.path, step.at, move.actor, move.action or walk.action, source, move.to, step.epoch, message
+                move.path,
+                step.at,
+                move.actor,
+                move.action or walk.action,
+                source,
+                move.to,
+                step.epoch,
+                message,
+                LineEffect.IGNORED,
             )
         )
     connection.execute(LINES, told)

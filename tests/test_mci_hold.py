@@ -115,7 +115,7 @@ async def test_a_word_that_comes_too_early_or_too_late_is_refused_or_kept_as_ign
     await user.until_status(user.mci(), "Creating:2 (R:0/2)")
     await handle.signal(WITHDRAW, Decision(requested_by="late riser"))
     assert (await end(user, ticket)).status == "Running:2 (R:2/2)"
-    ignored = [line.message for line in await user.history(user.mci()) if line.message.startswith("ignored")]
+    ignored = [line.message for line in await user.history(user.mci()) if line.effect == "ignored"]
     assert ignored == [
         "ignored: no row leads there; continue by early bird: not holding",
         "ignored: no row leads there; withdraw by late riser: not holding",

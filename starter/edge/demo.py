@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from domain.errors import Category, Refused
-from domain.model import HistoryView, ObjectView, Outcome, Query
+from domain.model import HistoryView, LineEffect, ObjectView, Outcome, Query
 from domain.paths import make, name_of, short
 from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
@@ -115,7 +115,7 @@ async def _tell(asking: ActionClient, path: str, run: str, seen: int) -> int:
     lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
     mine = [line for line in lines if line.run == run]
     for line in mine:
-        if line.seq > seen and line.source != line.to and not line.message.startswith("ignored"):
+        if line.seq > seen and line.source != line.to and line.effect is not LineEffect.IGNORED:
             at = (line.at - mine[0].at).total_seconds()
             terminal.story(f"   {at:6.2f} s  {name_of(path)}: {line.source} -> {line.to}  ({line.actor})")
     return max((line.seq for line in mine), default=seen)

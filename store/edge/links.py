@@ -28,6 +28,7 @@ from domain.edge.ports import CheckProof
 from domain.edge.tables import CLOUDLET, CrmActor, S
 from domain.errors import Refused, one_line
 from domain.locks import Mode, locks_for
+from domain.model import LineEffect
 from domain.paths import check_path
 from domain.statetable import NONE, Actor, Ruling
 from store.edge.hooks import address_of, cloudlet_of, find, locked, remaining_crms
@@ -75,14 +76,17 @@ class _CloudletWriter:
         """The newest notify-id of all connections."""
         return max(int(self.crm(role).get("notify_id", 0)) for role in ("crm", "next"))
 
-    def tell(self, actor: str, action: str, source: str, to: str, message: str = "") -> None:
+    def tell(
+        self, actor: str, action: str, source: str, to: str, message: str = "", effect: LineEffect = LineEffect.APPLIED
+    ) -> None:
         epoch = self.found["epoch"] if self.found else 0
-        self.connection.execute(LINES, history_line(self.path, self.at, actor, action, source, to, epoch, message))
+        told = history_line(self.path, self.at, actor, action, source, to, epoch, message, effect)
+        self.connection.execute(LINES, told)
 
     def ignore(self, action: str, to: str, why: str) -> None:
         """Keep a message that changes nothing, unless it is one of too many."""
         if self.kept:
-            self.tell(CrmActor.CRM, action, self.status, to, f"ignored: {why}")
+            self.tell(CrmActor.CRM, action, self.status, to, f"ignored: {why}", LineEffect.IGNORED)
 
     def write(self, info: dict[str, Any], status: str | None = None, error: str | None = None) -> None:
         change: dict[str, Any] = {"name": self.path, "info": merge_info(self.info, info), "changed_at": self.at}
@@ -233,18 +237,19 @@ def _reconcile(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> Non
         site.write({"orphans": found.orphans[:MAX_ORPHANS] or None})
     for path in found.orphans[:MAX_ORPHANS]:
         told = f"ignored: orphan on the cloudlet, unknown to us: {path}"
-        site.tell(CrmActor.CRM, "startup", site.status, site.status, told)
+        site.tell(CrmActor.CRM, "startup", site.status, site.status, told, LineEffect.IGNORED)
 
 
 def _mark(
     site: _CloudletWriter, rows: dict[str, sa.RowMapping], paths: Iterable[str], missing: bool | None, message: str
 ) -> None:
+    effect = LineEffect.IGNORED if missing else LineEffect.APPLIED
     for path in paths:
         row = rows[path]
+        same = (row["status"], row["status"], row["epoch"], message, effect)
         change = {"name": path, "info": merge_info(row["info"], {"missing": missing}), "changed_at": site.at}
         site.connection.execute(_CHANGE, change)
-        told = history_line(path, site.at, CrmActor.CRM, "startup", row["status"], row["status"], row["epoch"], message)
-        site.connection.execute(LINES, told)
+        site.connection.execute(LINES, history_line(path, site.at, CrmActor.CRM, "startup", *same))
 
 
 def answered(connection: sa.Connection, fact: AnswerFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
@@ -304,10 +309,8 @@ def ignore(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: da
     for message in messages:
         found = find(connection, message.path)
         status, epoch = (found["status"], found["epoch"]) if found else (NONE, 0)
-        told = one_line(f"ignored: {message.reason}")
-        lines.append(
-            history_line(message.path, at, message.actor, "response", status, one_line(message.state, 100), epoch, told)
-        )
+        change = (status, one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)
+        lines.append(history_line(message.path, at, message.actor, "response", *change))
     if lines:
         connection.execute(LINES, lines)
     return len(lines)

@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.invariants import IGNORED
+from domain.model import LineEffect
 from store.engine import Database
 from tests.chaos.crash import STOP, TELL
 from tests.chaos.killing import AFTERWARDS, Score, see_the_end, told
@@ -167,6 +167,6 @@ def _rows(connection: sa.Connection, name: str) -> set[tuple[str, ...]]:
     for table in sa.inspect(connection).get_table_names():
         for row in connection.exec_driver_sql(f'SELECT * FROM "{table}"').mappings():
             told = (table, *(str(value) for column, value in row.items() if column not in COUNTERS))
-            if not told[-1].startswith(IGNORED) and any(name in text.replace("-", ":").split(":") for text in told):
+            if told[-1] != LineEffect.IGNORED and any(name in text.replace("-", ":").split(":") for text in told):
                 found.add(told)
     return found

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from client.actions import Ticket
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
-from domain.model import HistoryLine, ObjectView, Query, Verification
+from domain.model import HistoryLine, LineEffect, ObjectView, Query, Verification
 from domain.statetable import NONE
 from domain.wire import VERIFY, companion
 from providers.edge.agent import Agent
@@ -171,7 +171,7 @@ class Edge:
 
 
 def _ignored(line: HistoryLine) -> bool:
-    return line.message.startswith("ignored")
+    return line.effect is LineEffect.IGNORED
 
 
 @asynccontextmanager

@@ -296,7 +296,7 @@ def legal_history(connection: sa.Connection) -> None:
     """Each object's history is one path through its table, and the numbers of its actions only rise."""
     at: dict[str, tuple[str, str, int, str]] = {}  # path -> status, the one before the action, epoch, action
     for line in connection.execute(sa.select(history).order_by(history.c.seq)).mappings():
-        if line["message"].startswith("ignored: "):
+        if line["effect"] == "ignored":
             continue
         table = table_of(line["path"])
         status, came_from, epoch, doing = at.get(line["path"], (NONE, NONE, 0, ""))

@@ -189,6 +189,7 @@ async def test_a_leftover_stays_until_it_is_looked_for_outside(driver: StoreDriv
 async def test_an_ignored_line_of_no_action_goes_by_its_age(driver: StoreDriver, shelf: Shelf) -> None:
     await driver.make()
     told = {"path": WEB, "actor": "CRM", "action": "response", "source": "None", "to": "None", "message": "ignored: x"}
+    told["effect"] = "ignored"
     lines = [{**told, "epoch": 0, "at": driver.now()}, {**told, "epoch": 0, "at": SOON + timedelta(days=1)}]
     await driver.database.run(lambda connection: connection.execute(sa.insert(history), lines).rowcount)
     assert (await prune(driver, shelf)) == Pruned(lines=1)

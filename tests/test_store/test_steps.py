@@ -58,7 +58,8 @@ async def test_moves_are_made_all_or_none(driver: StoreDriver) -> None:
     assert not stepped.made
     assert stepped.refusals == [f"{FRONT_2} to Resuming: ignored: no row leads there"]
     assert {await driver.status(FRONT_1), await driver.status(FRONT_2)} == {"Running"}
-    assert (await driver.last(FRONT_2)).message == "ignored: no row leads there"
+    line = await driver.last(FRONT_2)
+    assert (line.effect, line.message) == ("ignored", "ignored: no row leads there")
 
 
 async def test_a_step_taken_twice_is_found_made(driver: StoreDriver) -> None:
@@ -205,7 +206,9 @@ async def test_an_end_that_no_row_allows_is_not_taken(driver: StoreDriver) -> No
     ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=driver.now(), to="Flying")
     await driver.inventory.finish(ending)
     assert (await driver.inventory.get(WEB)).phase == "Running"
-    assert "no row leads there: Flying" in (await driver.last(WEB)).message
+    line = await driver.last(WEB)
+    assert "no row leads there: Flying" in line.message
+    assert (line.source, line.to, line.effect) == ("Terminating", "Running", "abandoned")  # it ended all the same
 
 
 # Riders.

@@ -20,6 +20,8 @@ machines = sa.text("kind = 'machine'")
 
 asked = sa.text("request_id <> ''")
 under_way = sa.text("target_action <> 'None'")
+unborn = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
+unborn_before = sa.text("\"to\" = 'None' AND (action = 'heal' OR message LIKE 'failed%' OR message LIKE 'cancelled%')")
 
 
 def upgrade() -> None:
@@ -57,6 +59,12 @@ def _kernel() -> None:
     op.create_index("objects_under_way", "objects", ["changed_at"], sqlite_where=under_way, postgresql_where=under_way)
     op.create_index("locks_of_run", "locks", ["run"])
     op.create_index("history_of_epoch", "history", ["epoch"])
+    op.drop_index("history_unborn", "history")
+    op.add_column("history", sa.Column("effect", sa.String, nullable=False, server_default="applied"))
+    lines = sa.table("history", sa.column("effect"), sa.column("action"), sa.column("message"))
+    op.execute(lines.update().values(effect="ignored").where(lines.c.message.startswith("ignored: ")))
+    op.execute(lines.update().values(effect="abandoned").where((lines.c.action == "heal") | unborn_before))
+    op.create_index("history_unborn", "history", ["path"], sqlite_where=unborn, postgresql_where=unborn)
     identity = op.create_table(
         "store_identity",
         sa.Column("id", sa.String, primary_key=True),
@@ -85,6 +93,10 @@ def downgrade() -> None:
     op.drop_index("lease_allocations_of_reservation", "lease_allocations")
     op.drop_column("actions", "spec_digest")
     op.drop_table("store_identity")
+    op.drop_index("history_unborn", "history")
+    op.drop_column("history", "effect")
+    before = unborn_before
+    op.create_index("history_unborn", "history", ["path"], sqlite_where=before, postgresql_where=before)
     op.drop_index("history_of_epoch", "history")
     op.drop_index("locks_of_run", "locks")
     op.drop_index("objects_under_way", "objects")
