@@ -13,8 +13,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from domain.model import BrokenPromise, LineEffect
-from domain.statetable import NONE, Actor, Row, StateTable
+from domain.model import BrokenPromise
+from domain.statetable import NONE, Actor, LineEffect, Row, StateTable
 
 MOST_FINDINGS = 5_000
 HEAL = "heal"

@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from domain.errors import Category, Refused
 from domain.fields import ObjectPath
-from domain.statetable import NONE, Actor, Ruling
+from domain.statetable import NONE, Actor, LineEffect, Ruling
 
 ShortText = Annotated[str, StringConstraints(max_length=500)]
 ShortWord = Annotated[str, StringConstraints(max_length=100)]
 ActionWord = Annotated[str, StringConstraints(max_length=40, to_lower=True)]
-
 
 # Stands for the database's time at the write: a worker's clock may be wrong.
 WHEN_WRITTEN = datetime.min.replace(tzinfo=UTC)
@@ -331,14 +330,6 @@ class TreeView(Model):
     object: ObjectView
     places: list[PlaceView]
     troubles: list[TargetFailure]
-
-
-class LineEffect(StrEnum):
-    """What the fact of a history line did to its object."""
-
-    APPLIED = "applied"  # the change was made
-    IGNORED = "ignored"  # nothing was changed
-    ABANDONED = "abandoned"  # the change was made by an action that failed, was cancelled or was cut off
 
 
 class HistoryLine(Model):

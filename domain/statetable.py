@@ -26,6 +26,14 @@ class Actor(StrEnum):
     CLOUD = "Cloud"  # a provider that reports a status
 
 
+class LineEffect(StrEnum):
+    """What the fact of a history line did to its object."""
+
+    APPLIED = "applied"  # the change was made
+    IGNORED = "ignored"  # nothing was changed
+    ABANDONED = "abandoned"  # the change was made by an action that failed, was cancelled or was cut off
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """`action` takes an object from `source`, through `during`, to `then`, or to `otherwise` if it fails."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from domain import registry
 from domain.errors import Category, Refused, one_line
-from domain.model import HistoryLine, LineEffect, ObjectView, Request
+from domain.model import HistoryLine, ObjectView, Request
 from domain.paths import short
-from domain.statetable import Ruling
+from domain.statetable import LineEffect, Ruling
 from starter import reads, terminal
 from starter.errors import Exit
 from starter.families import REMARKS

@@ -28,9 +28,8 @@ from domain.invariants import (
     ended_with_an_outcome,
     every_change_is_accounted_for,
 )
-from domain.model import LineEffect
 from domain.paths import check_path, kind_of
-from domain.statetable import NONE
+from domain.statetable import NONE, LineEffect
 from store.schema import actions, history, locks, objects, pruned
 
 PAGE = 200  # rows

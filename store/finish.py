@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import one_line
 from domain.limits import FAILURES_SHOWN
-from domain.model import Chunk, Ending, Grant, Landing, LineEffect, Outcome, Result, Step, TargetFailure
+from domain.model import Chunk, Ending, Grant, Landing, Outcome, Result, Step, TargetFailure
 from domain.paths import kind_of
-from domain.statetable import NONE, Actor, Ruling
+from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store import waitqueue
 from store.grants import stored_grant
 from store.history import LINES, NO_ROW, history_line, merge_info

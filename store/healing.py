@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.healing import FINDINGS_KEPT, HealReport, Leftover, Suspect
-from domain.model import LineEffect, Result
+from domain.model import Result
 from domain.paths import kind_of
-from domain.statetable import NONE
+from domain.statetable import NONE, LineEffect
 from store.recovery import abandon, restore_status
 from store.schema import OPEN, UNBORN, UNDER_WAY, actions, history, locks, objects
 from store.schema import heal_reports as reports

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import one_line
-from domain.model import LineEffect
+from domain.statetable import LineEffect
 from store.schema import history, objects
 
 LINES = sa.insert(history)

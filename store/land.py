@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import one_line
-from domain.model import Chunk, Landing, LineEffect, Target
-from domain.statetable import NONE, Actor
+from domain.model import Chunk, Landing, Target
+from domain.statetable import NONE, Actor, LineEffect
 from store.clock import written_at
 from store.history import LINES, NO_ROW, NOT_OURS, history_line, insert_lines_for
 from store.hooks import HOOKS, Hooks

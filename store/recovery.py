@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import one_line
 from domain.locks import Mode
-from domain.model import LineEffect, Outcome, Result
+from domain.model import Outcome, Result
 from domain.paths import kind_of
-from domain.statetable import NONE, Actor
+from domain.statetable import NONE, Actor, LineEffect
 from domain.wire import object_of
 from store.clock import written_at
 from store.grants import stored_grant

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from domain import registry
 from domain.healing import Pruned
 from domain.invariants import AuditLine, HistoryWalk, WalkPosition
-from domain.model import LineEffect
 from domain.paths import kind_of, parent_of
+from domain.statetable import LineEffect
 from store.healing import leftovers
 from store.schema import actions, history, locks, objects, pruned
 

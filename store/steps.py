@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Refused, one_line
 from domain.locks import Mode
-from domain.model import LineEffect, Move, Step, Stepped
+from domain.model import Move, Step, Stepped
 from domain.paths import kind_of, parent_of
-from domain.statetable import NONE, Row, Ruling, StateTable
+from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store.clock import written_at
 from store.history import LINES, NO_ROW, NOT_OURS, history_line, merge_info
 from store.hooks import HOOKS

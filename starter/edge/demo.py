@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from domain.errors import Category, Refused
-from domain.model import HistoryView, LineEffect, ObjectView, Outcome, Query
+from domain.model import HistoryView, ObjectView, Outcome, Query
 from domain.paths import make, name_of, short
+from domain.statetable import LineEffect
 from domain.wire import READ_HISTORY, READ_OBJECT
 from starter import terminal
 from starter.demo import admitted, clock, heading, refused, somewhere, what_next

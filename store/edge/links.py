@@ -28,9 +28,8 @@ from domain.edge.ports import CheckProof
 from domain.edge.tables import CLOUDLET, CrmActor, S
 from domain.errors import Refused, one_line
 from domain.locks import Mode, locks_for
-from domain.model import LineEffect
 from domain.paths import check_path
-from domain.statetable import NONE, Actor, Ruling
+from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store.edge.hooks import address_of, cloudlet_of, find, locked, remaining_crms
 from store.history import LINES, history_line, merge_info
 from store.queries import below

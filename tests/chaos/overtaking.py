@@ -17,7 +17,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.model import LineEffect
+from domain.statetable import LineEffect
 from store.engine import Database
 from tests.chaos.crash import STOP, TELL
 from tests.chaos.killing import AFTERWARDS, Score, see_the_end, told

@@ -14,8 +14,8 @@ from temporalio.client import Client
 from client.actions import Ticket
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
-from domain.model import HistoryLine, LineEffect, ObjectView, Query, Verification
-from domain.statetable import NONE
+from domain.model import HistoryLine, ObjectView, Query, Verification
+from domain.statetable import NONE, LineEffect
 from domain.wire import VERIFY, companion
 from providers.edge.agent import Agent
 from providers.edge.handover import Handover
