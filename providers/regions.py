@@ -1,6 +1,6 @@
 """A cloud whose regions are served by different providers: what is simulated and what is real are two places.
 
-A region is told with its provider (`eu-central-1@aws`), a simulated one by its name alone. A place that is not served
+A region is told with its provider (`region@provider`), a simulated one by its name alone. A place that is not served
 here is not touched: the orders are for another worker. A region that no connection leads to is refused, never made up.
 """
 

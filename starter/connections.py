@@ -69,5 +69,6 @@ def _told(ill: list[ConnectionView]) -> Exit:
     for view in ill:
         terminal.say(f"{view.name}: {view.trouble}", "red")
     if ill:
-        terminal.say("  hint: mend the file, the credentials, or the way to the cloud; docs/aws.md describes them")
+        pages = " and ".join(sorted({view.page for view in ill if view.page}))
+        terminal.say(f"  hint: mend the file, the credentials, or the way to the cloud; {pages} describes them")
     return Exit.FAILED if ill else Exit.DONE

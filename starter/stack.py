@@ -54,7 +54,7 @@ async def worker(
 ) -> Exit:
     """Run a worker until SIGTERM or SIGINT; then it finishes what runs, or hands it over. Logs are JSON on stderr.
 
-    Example: starter worker --queues actions,cloud-aws
+    Example: starter worker --queues actions,cloud-gcp
     """
     from workers import process
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from domain.connections import AwsConnection, Credentials, parse
 from domain.errors import Category, Refused, Superseded
 from domain.limits import CLOUDS
 from domain.ports import VmOrder
 from domain.wire import ACTIONS_QUEUE, cloud_queue
+from providers.aws.connection import AwsConnection, Credentials
 from providers.aws.credentials import describe_source, session
-from providers.simulated.catalogue import connections as usual
-from workers.connections import check, clouds_of, load
+from providers.simulated.catalogue import REGIONS
+from workers.connections import check, clouds_of, load, parse
 
 AWS = {"provider": "aws", "region": "eu-central-1"}
 SECRET = "hush-hush-it-is-a-secret"
@@ -35,7 +35,9 @@ def write(folder: Path, document: object) -> Path:
 
 def test_without_a_file_everything_is_simulated_under_the_usual_names() -> None:
     known = load(None)
-    assert {name: known.find(name) for name in known.names()} == usual()
+    assert {name: known.find(name) for name in known.names()} == {
+        f"{csp}-{region}": (csp, region) for csp, regions in REGIONS.items() for region in regions
+    }
     assert list(known.real_connections()) == []
 
 

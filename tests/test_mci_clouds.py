@@ -10,13 +10,14 @@ import pytest
 from temporalio.client import Client
 
 from activities.pollers import Pollers
-from domain.connections import Connections, parse
+from domain.connections import Connections
 from domain.errors import Category, Refused, Superseded
 from domain.limits import CLOUDS, Caps, RateLimits
 from domain.model import Admission, Refusal, Request, Result
 from domain.wire import cloud_queue
 from tests.user import User
 from workers import process
+from workers.connections import parse
 from workers.service import Service, all_queues
 from workers.settings import Settings
 

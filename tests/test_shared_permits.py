@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from activities import permits as module
 from activities.fence import boot_time
 from activities.permits import LocalPermitStore, Permits
-from domain.connections import parse
 from domain.errors import StoreUnavailable, Superseded
 from domain.limits import CLOUDS, Caps, RateLimits
 from domain.permits import SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
+from workers.connections import parse
 
 CAPS = RateLimits({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
 LIMITS = PermitLimits(2, lambda _region: 6)

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from domain import wire
-from domain.connections import parse
 from domain.errors import Category, Refused
 from domain.faults import Fault, FaultKind, FaultScript
 from tests.user import User
+from workers.connections import parse
 from workers.mci import MciFamily
 
 

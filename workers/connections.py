@@ -3,34 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, ValidationError, create_model, model_validator
 
 from client.documents import Unreadable, read
-from domain.connections import AwsConnection, Connections, ConnectionView, SimulatedConnection, parse
+from domain.connections import Connection, ConnectionModel, Connections, ConnectionView
 from domain.errors import Category, ProviderError, Refused, Superseded, one_line
+from domain.fields import Name, describe_errors
 from domain.ports import Cloud
 from domain.wire import cloud_queue, split_placement
-from providers.aws import AwsCloud, check_offline
+from providers.provider import Provider, RealCloud
 from providers.regions import RegionRouter
-from providers.simulated.catalogue import connections as simulated_connections
+from providers.registry import PROVIDERS
+from providers.simulated import usual_connections
+
+MAX_CONNECTIONS = 500
+
+
+class ConnectionsFile(ConnectionModel):
+    """The whole file: connections by their names, each as its provider's own model has it."""
+
+    connections: Mapping[Name, Connection]
+
+    @model_validator(mode="after")
+    def _one_server_for_each_place(self) -> Self:
+        served: dict[tuple[str, str], str] = {}
+        for name, each in self.connections.items():
+            other = served.setdefault((each.csp, each.region), name)
+            if other != name:
+                raise ValueError(f"{other} and {name} are both {each.csp}/{each.region}: one connection per place")
+        return self
+
+
+def file_of(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
+    """The model of a file that may speak of these providers."""
+    entry: Any = Annotated[reduce(or_, [each.connection for each in providers]), Field(discriminator="provider")]
+    several: Any = Annotated[dict[Name, entry], Field(min_length=1, max_length=MAX_CONNECTIONS)]
+    return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=several)
+
+
+_FILE = file_of(PROVIDERS)
+_PROVIDER = {each.name: each for each in PROVIDERS}
+
+
+def parse(document: object, where: str) -> Connections:
+    """What a file says, or Refused with every reason and without anything that the file holds."""
+    try:
+        named = _FILE.model_validate(document).connections
+    except ValidationError as error:
+        raise _unusable(where, f"is not valid: {describe_errors(error, 'file')}") from None  # it would hold the input
+    return Connections(named, frozenset(each.csp for each in named.values()))
 
 
 def load(file: Path | None) -> Connections:
     """What a file says, or Refused. Without a file everything is simulated, under the usual names."""
     told = parse(_document(file), str(file)) if file else Connections()
-    return told.beside(simulated_connections())
+    return told.beside(usual_connections())
 
 
 def check(file: Path | None, queues: Sequence[str]) -> None:
     """Refused if the file is bad, or if a cloud that is served here lacks the credentials that the file names."""
     for name, each in load(file).real_connections():
-        if cloud_queue(each.csp) not in queues:
+        access = _PROVIDER[each.provider].access
+        if access is None or cloud_queue(each.csp) not in queues:
             continue
         try:
-            check_offline(each.credentials)
+            access.check_offline(each)
         except Refused as refused:
             why = f"the connection {name} has no credentials: {refused.message}"
             raise Refused(refused.category, why, refused.hint) from refused
+
+
+def open_clouds(connections: Connections, call_seconds: float) -> dict[str, RealCloud]:
+    """The real clouds, by the names of their connections. Nobody is called yet."""
+    found = [(name, each, _PROVIDER[each.provider].access) for name, each in connections.real_connections()]
+    return {name: access.open(each, call_seconds) for name, each, access in found if access}
 
 
 class ServedClouds(dict[str, Cloud]):
@@ -40,7 +91,7 @@ class ServedClouds(dict[str, Cloud]):
         raise Superseded(f"{csp} is not served by this worker: none of its connections is of that cloud")
 
 
-def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, AwsCloud]) -> ServedClouds:
+def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, RealCloud]) -> ServedClouds:
     """By csp. What the file does not speak of is simulated; what was before is still reached, and grows no more."""
 
     def serving(csp: str) -> Cloud:
@@ -57,14 +108,20 @@ def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Ma
 class ConnectionInspection:
     """Looks at connections for a person: are credentials there, and does the cloud answer?"""
 
-    def __init__(self, connections: Connections, real: Mapping[str, AwsCloud]) -> None:
+    def __init__(self, connections: Connections, real: Mapping[str, RealCloud]) -> None:
         self._connections = connections
         self._real = real
 
     def names(self) -> list[ConnectionView]:
         """All of them, without a look."""
         return [
-            ConnectionView(name=name, provider=each.provider, csp=each.csp, region=each.region)
+            ConnectionView(
+                name=name,
+                provider=each.provider,
+                csp=each.csp,
+                region=each.region,
+                page=_PROVIDER[each.provider].page,
+            )
             for name, each in sorted(self._connections.named.items(), key=_real_first)
         ]
 
@@ -85,17 +142,18 @@ class ConnectionInspection:
         return view.model_copy(update={"credentials": where, "answer": answer})
 
 
-def _real_first(named: tuple[str, SimulatedConnection | AwsConnection]) -> tuple[bool, str]:
-    return isinstance(named[1], SimulatedConnection), named[0]
+def _real_first(named: tuple[str, Connection]) -> tuple[bool, str]:
+    return named[1].simulated, named[0]
 
 
 def _document(file: Path) -> object:
     try:
         return read(file)
     except Unreadable as error:
-        raise _unusable(file, str(error)) from None
+        raise _unusable(str(file), str(error)) from None
 
 
-def _unusable(file: Path, why: str) -> Refused:
-    hint = "mend it, or unset RATCHET_CONNECTIONS to simulate everything; docs/aws.md describes it"
-    return Refused(Category.INVALID, f"the connections file {file} {why}", hint)
+def _unusable(where: str, why: str) -> Refused:
+    pages = " or ".join(each.page for each in PROVIDERS if each.page)
+    hint = f"mend it, or unset RATCHET_CONNECTIONS to simulate everything; {pages} describes it"
+    return Refused(Category.INVALID, f"the connections file {where} {why}", hint)

@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributeKey
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from domain.errors import one_line
+from providers.registry import PROVIDERS
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -46,7 +47,7 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
     root.handlers = [handler]
     root.setLevel(level.upper())
     logging.getLogger("alembic").setLevel("WARNING")
-    for name in ("boto3", "botocore", "urllib3"):  # they would log every request, with what authorises it
+    for name in (name for provider in PROVIDERS for name in provider.loggers):
         logging.getLogger(name).setLevel("WARNING")
 
 

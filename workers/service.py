@@ -38,7 +38,6 @@ from domain.limits import RateLimits
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
-from providers.aws import AwsCloud
 from providers.simulated import SimulatedCloud, create_tables
 from store.begin import allow_everybody
 from store.engine import Database
@@ -47,7 +46,7 @@ from store.inventory import SqlInventory
 from store.migrate import migrate, newest, version
 from store.permits import SqlPermitStore
 from workers import policies
-from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load
+from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load, open_clouds
 from workers.context import WorkerContext
 from workers.families import FAMILIES, workflows_of
 from workers.family import Family
@@ -84,7 +83,7 @@ class Service:
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
         self.inventory = SqlInventory(self.database, self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
-        self.aws = {name: AwsCloud(each, settings.call_timeout) for name, each in self.connections.real_connections()}
+        self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(
             client=client,
             settings=settings,
@@ -93,11 +92,11 @@ class Service:
             inventory=self.inventory,
             simulated=self.simulated,
             connections=self.connections,
-            clouds=self._measured_clouds(clouds or clouds_of(self.connections, self.simulated, self.aws)),
+            clouds=self._measured_clouds(clouds or clouds_of(self.connections, self.simulated, self.real)),
             permits=Permits(RateLimits(lower=self.connections.limits()), SqlPermitStore(self.database)),
             fence=Fence(self.inventory, acknowledged_heartbeats(client)),
         )
-        self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.aws))
+        self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.real))
         self.families = [family(self.context) for family in families]
         self.queues = all_queues(self.connections, families)
         self._workflows = workflows_of(families)
@@ -153,7 +152,7 @@ class Service:
         await self.context.permits.close()
         for simulated in self.simulated.values():
             await simulated.close()
-        for cloud in self.aws.values():
+        for cloud in self.real.values():
             await cloud.close()
         self.database.close()
         self.cloud_database.close()

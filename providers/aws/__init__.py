@@ -4,6 +4,17 @@ What there is in EC2 is known by tags, so that our own records are never needed 
 """
 
 from providers.aws.cloud import AwsCloud
+from providers.aws.connection import AwsConnection
 from providers.aws.credentials import check_offline
+from providers.provider import Access, Provider
 
-__all__ = ["AwsCloud", "check_offline"]
+__all__ = ["PROVIDER", "AwsCloud", "AwsConnection"]
+
+PROVIDER = Provider(
+    name="aws",
+    connection=AwsConnection,
+    access=Access(open=AwsCloud, check_offline=lambda connection: check_offline(connection.credentials)),
+    page="docs/aws.md",
+    extra="aws",
+    loggers=("boto3", "botocore", "urllib3"),
+)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from domain.connections import AwsConnection
 from domain.errors import Rejected
 from domain.ports import SharedResource, VmAnswer, VmFacts, VmOrder
 from providers.aws import tags
+from providers.aws.connection import AwsConnection
 from providers.aws.credentials import describe_source
 from providers.aws.ec2 import Ec2
 from providers.aws.instances import VERBS

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from domain.connections import Credentials
 from domain.errors import Category, Refused
+from providers.aws.connection import Credentials
 
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # the last one only with temporary keys
 

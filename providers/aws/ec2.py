@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from domain.connections import AwsConnection
 from domain.errors import Refused, Rejected
+from providers.aws.connection import AwsConnection
 from providers.aws.credentials import session
 from providers.aws.errors import Declined, translate_error
 

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from domain.connections import AwsOptions, Ingress
 from domain.errors import Rejected, UnknownOutcome
 from domain.ports import SharedResource
 from providers.aws import tags
+from providers.aws.connection import AwsOptions, Ingress
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import Declined
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from domain.connections import MAX_LABEL
 from domain.errors import Rejected
+from providers.aws.connection import MAX_LABEL
 
 OWNER = "ratchet:owner"  # which installation
 PATH = "ratchet:path"  # which object

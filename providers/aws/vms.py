@@ -17,10 +17,10 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
-from domain.connections import AwsOptions
 from domain.errors import NoCapacity, ProviderError, Rejected, Superseded, UnknownOutcome
 from domain.ports import VmAnswer, VmFacts, VmOrder, VmState
 from providers.aws import instances, tags
+from providers.aws.connection import AwsOptions
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import NO_CAPACITY, USED_TOKENS, Declined
 from providers.aws.instances import Instance, NextStep

@@ -4,9 +4,23 @@ Its tables are its own, not part of the inventory: they are the provider's books
 """
 
 from domain.faults import Fault, FaultKind
+from providers.provider import Provider
 from providers.simulated.cloud import SimulatedCloud
 from providers.simulated.concurrency import Peaks
+from providers.simulated.connection import SimulatedConnection, usual_connections
 from providers.simulated.tables import create_tables
 from providers.simulated.vms import Vm
 
-__all__ = ["Fault", "FaultKind", "Peaks", "SimulatedCloud", "Vm", "create_tables"]
+__all__ = [
+    "PROVIDER",
+    "Fault",
+    "FaultKind",
+    "Peaks",
+    "SimulatedCloud",
+    "SimulatedConnection",
+    "Vm",
+    "create_tables",
+    "usual_connections",
+]
+
+PROVIDER = Provider(name="simulated", connection=SimulatedConnection)

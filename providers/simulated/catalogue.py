@@ -35,8 +35,3 @@ def missing(csp: str, region: str, specs: Sequence[str], images: Sequence[str]) 
         for word, name, known in asked
         if name not in known
     ]
-
-
-def connections() -> dict[str, tuple[str, str]]:
-    """A name for each cloud and region: `aws-eu-central-1`."""
-    return {f"{csp}-{region}": (csp, region) for csp, regions in REGIONS.items() for region in regions}

@@ -20,7 +20,7 @@ from providers.simulated.tables import quotas, vms
 
 PAGE = 1_000  # ids in one query: databases limit the number of parameters
 
-# Asking for the state that a VM is in already succeeds without effect, as on EC2; a stopped VM cannot be rebooted, and
+# Asking for the state that a VM is in already succeeds without effect; a stopped VM cannot be rebooted, and
 # a terminated one can only be terminated again.
 # fmt: off
 MOVES: dict[tuple[str, str], VmState] = {

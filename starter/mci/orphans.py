@@ -59,7 +59,7 @@ async def remove(
 
     Refused if a record calls the VM its own, or while an action runs on that path or above it.
 
-    Example: starter orphans remove aws-i-0a1b2c3d4e5f60718 --yes
+    Example: starter orphans remove gcp-i-0a1b2c3d4e5f60718 --yes
     """
     return await _each("remove", ids, options)
 
@@ -76,7 +76,7 @@ async def adopt(
     A record that is Failed or Undefined gets the VM, if its own is gone; one that is missing is made again, as today's
     subgroup of that name would order it. Refused if the MCI is gone, or if the place is not the record's.
 
-    Example: starter orphans adopt aws-i-0a1b2c3d4e5f60718
+    Example: starter orphans adopt gcp-i-0a1b2c3d4e5f60718
     """
     return await _each("adopt", ids, options)
 

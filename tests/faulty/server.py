@@ -12,7 +12,7 @@ from typing import Any
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from domain.connections import AwsConnection
+from providers.aws.connection import AwsConnection
 from tests.faulty.ec2 import FaultyEc2
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # many images that nobody boots

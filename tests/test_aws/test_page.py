@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from domain.connections import AwsOptions, Credentials, parse
 from domain.mci.specs import MciSpec
 from providers.aws import tags
+from providers.aws.connection import AwsConnection, AwsOptions, Credentials
+from workers.connections import parse
 from workers.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,7 @@ def test_the_example_mci_fits_the_example_connections() -> None:
     known = parse(yaml.safe_load((ROOT / "examples/connections-moto.yaml").read_text()), "moto")
     assert {group.connectionName for group in spec.subGroups} == set(known.names())
     [(_, connection)] = known.real_connections()
+    assert isinstance(connection, AwsConnection)
     for group in spec.subGroups:
         assert group.specId in connection.options.specs
         assert group.imageId in connection.options.images

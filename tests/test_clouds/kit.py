@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 
+import pytest
+
+from domain.faults import Fault
 from domain.ports import SHARED, Cloud, SharedResource, VmAnswer, VmFacts, VmOrder, VmState
 
 REGION = "eu-central-1"
 ELSEWHERE = "us-east-1"
 PARENT = "ns:default:mci:web"
 SPEC = {"specId": "small", "imageId": "ubuntu-24.04", "label": {"team": "blue"}}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A provider under test. `fault` gives it one more rule; `made` tells how many VMs it ever made."""
+
+    cloud: Cloud
+    fault: Callable[[Fault], Awaitable[None]]
+    made: Callable[[], Awaitable[int]]
+
+
+# An empty provider for one test. The mark `bare` asks for one that finds nothing prepared in its region.
+Opener = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Subject]]
 
 
 def orders(*names: str, token: str = "create") -> list[VmOrder]:

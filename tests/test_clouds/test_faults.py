@@ -17,8 +17,7 @@ from domain.errors import (
 )
 from domain.faults import Fault, FaultKind
 from domain.ports import VmFacts, VmOrder, VmState
-from tests.test_clouds.conftest import Subject
-from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders, prepare, state_of
+from tests.test_clouds.kit import PARENT, REGION, Subject, create, do, good, on, orders, prepare, state_of
 
 VERBS = ("create", "suspend", "resume", "reboot", "terminate")
 AFTER = {

@@ -9,8 +9,7 @@ import pytest
 from domain.errors import Rejected, UnknownOutcome
 from domain.faults import Fault, FaultKind
 from domain.ports import SHARED, Cloud, VmFacts, VmOrder
-from tests.test_clouds.conftest import Subject
-from tests.test_clouds.kit import ELSEWHERE, REGION, do, on, orders, prepare, shared
+from tests.test_clouds.kit import ELSEWHERE, REGION, Subject, do, on, orders, prepare, shared
 
 
 def within(made: dict[str, str]) -> VmOrder:

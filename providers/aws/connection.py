@@ -1,0 +1,104 @@
+"""What the connections file says of AWS: a region, where the credentials are, and how VMs are made there."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from ipaddress import ip_network
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from domain.connections import Connection, ConnectionModel
+
+DEFAULT_OWNER = "ratchet"
+MAX_LABEL = 256  # what EC2 takes for the value of a tag
+
+
+def _network(text: str) -> str:
+    return str(ip_network(text))  # its ValueError says what is wrong
+
+
+Cidr = Annotated[str, AfterValidator(_network)]
+ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
+
+
+class Credentials(ConnectionModel):
+    """Where the credentials are. `default` is the SDK's own search, instance roles included."""
+
+    source: Literal["default", "environment", "file", "profile"] = Field("default", alias="from")
+    prefix: str = Field("", max_length=40, pattern=r"^[A-Z0-9_]*$")  # of the variables: PROD_AWS_ACCESS_KEY_ID
+    path: str = Field("", max_length=1_000)  # of a file like ~/.aws/credentials
+    profile: str = Field("", max_length=100)
+
+    @model_validator(mode="after")
+    def _fits_its_source(self) -> Self:
+        belongs = {"environment": {"prefix"}, "file": {"path", "profile"}, "profile": {"profile"}}
+        given = {name for name in ("prefix", "path", "profile") if getattr(self, name)}
+        if stray := sorted(given - belongs.get(self.source, set())):
+            raise ValueError(f"{', '.join(stray)} says nothing for credentials from {self.source}")
+        needed = {"file": "path", "profile": "profile"}.get(self.source)
+        if needed and needed not in given:
+            raise ValueError(f"credentials from {self.source} need a {needed}")
+        return self
+
+
+class Ingress(ConnectionModel):
+    """Who may reach the VMs from outside. Nobody may, unless it is said."""
+
+    port: int = Field(ge=1, le=65_535)
+    to_port: int = Field(0, ge=0, le=65_535)  # 0: this one port only
+    protocol: Literal["tcp", "udp"] = "tcp"
+    source: Cidr = Field(alias="from")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.to_port and self.to_port < self.port:
+            raise ValueError(f"ports run from {self.port} to {self.to_port}: that is none")
+        return self
+
+
+class AwsOptions(ConnectionModel):
+    """How the VMs of one connection are made on AWS. The numbers at the end are for tests and odd networks."""
+
+    endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")
+    owner: ConnectionText = DEFAULT_OWNER  # two installations in one account must differ in this
+    account: str = Field("", pattern=r"^([0-9]{12})?$")  # credentials of another account are not used
+    specs: dict[ConnectionText, ConnectionText] = {}  # our word -> instance type
+    images: dict[ConnectionText, ConnectionText] = {}  # our word -> AMI
+    zone: str = Field("", max_length=60)
+    cidr: Cidr = "10.117.0.0/16"
+    subnet: str = Field("", max_length=60)  # use this one; make no network
+    security_groups: list[ConnectionText] = Field(default=[], max_length=5)  # use these; make none
+    key_name: str = Field("", max_length=200)  # use this key pair; import none
+    public_key: str = Field("", max_length=2_000)  # an OpenSSH public key to import; without one VMs have no key
+    ingress: list[Ingress] = Field(default=[], max_length=50)
+    public_addresses: bool = True
+    launches_per_second: float = Field(2.0, gt=0)  # what EC2 grants an account that has not asked for more
+    poll_seconds: float = Field(2.0, gt=0)
+    wait_seconds: float = Field(240.0, gt=0)
+    lag_seconds: float = Field(10.0, ge=0)  # how far EC2's reads may be behind its writes
+    connect_seconds: float = Field(5.0, gt=0)
+    read_seconds: float = Field(30.0, gt=0)
+
+    @model_validator(mode="after")
+    def _public(self) -> Self:
+        if "PRIVATE KEY" in self.public_key:
+            raise ValueError("public_key holds a private key: give the public one, and keep this to yourself")
+        return self
+
+
+class AwsConnection(Connection):
+    """A region of AWS, or of what speaks as EC2 does."""
+
+    provider: Literal["aws"]
+    credentials: Credentials = Credentials()
+    options: AwsOptions = AwsOptions()
+
+    @property
+    def identity(self) -> str:
+        """Another endpoint, account or owner would not find the VMs: it has another name."""
+        told = self.options
+        particular = {"endpoint": told.endpoint_url, "account": told.account, "owner": told.owner}
+        if particular == {"endpoint": "", "account": "", "owner": DEFAULT_OWNER}:
+            return self.provider
+        return f"{self.provider}-{sha256(repr(sorted(particular.items())).encode()).hexdigest()[:8]}"

@@ -1,0 +1,33 @@
+"""What the connections file says of a simulated cloud, and the connections that there are without a file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from domain.connections import Connection
+from domain.fields import Name
+from providers.simulated.catalogue import REGIONS
+
+
+class SimulatedConnection(Connection):
+    """A place in a simulated cloud of any name."""
+
+    model_config = ConfigDict(validate_by_name=False)  # the file knows `csp` only
+
+    provider: Literal["simulated"]
+    cloud: Name = Field(alias="csp")
+
+    @property
+    def csp(self) -> str:
+        return self.cloud
+
+
+def usual_connections() -> dict[str, SimulatedConnection]:
+    """One for each cloud and region of the catalogue: `gcp-europe-west3`."""
+    return {
+        f"{csp}-{region}": SimulatedConnection(provider="simulated", csp=csp, region=region)
+        for csp, regions in REGIONS.items()
+        for region in regions
+    }
