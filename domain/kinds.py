@@ -15,9 +15,7 @@ from domain.statetable import NONE, StateTable
 
 
 class Program(StrEnum):
-    """Our own programs that request actions, by the names in `requested_by`. An object that requests one gives its
-    path.
-    """
+    """Our own programs that request actions, by their names in `requested_by`. Objects that do give their path."""
 
     CLOCK = "clock"
     RECYCLE_BIN = "recycle bin"

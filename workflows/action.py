@@ -1,8 +1,8 @@
-"""The skeleton of every action: begin, perform, finish, whatever happens in between.
+"""The skeleton of every action workflow: begin, perform, finish, whatever happens in between.
 
-A family's workflow says only what it does between begin and finish. Admission is the update `admit`, sent together with
-the start; a plain start works as well. `preempt` ends the running action and goes on as another one under the same
-workflow ID, so that nobody can slip in between.
+A family's workflow only implements what happens between begin and finish. Admission is the update `admit`, sent
+together with the start; a plain start works as well. `preempt` ends the running action and continues as another one
+under the same workflow ID, so that no third request can come in between.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.admission import ask_for_admission, why_misplaced
     from workflows.waitqueue import WaitQueue
 
-CHUNKS_AT_ONCE = 2  # per place: the next chunk fills the gaps while the last targets of one are awaited
+CHUNKS_AT_ONCE = 2  # per place: the next chunk uses free capacity while the last targets of one are awaited
 
 PATH = SearchAttributeKey.for_keyword("ObjectPath")
 KIND = SearchAttributeKey.for_keyword("ObjectKind")
@@ -56,7 +56,7 @@ PROGRESS = SearchAttributeKey.for_int("Progress")
 
 
 class Failed(ApplicationError):
-    """The work was tried and did not succeed. `done` is what it leaves; without one, `settle` says it."""
+    """The work was tried and failed. `done` is what it leaves; without it, `settle` decides."""
 
     def __init__(self, message: str, done: Done | None = None) -> None:
         super().__init__(message, type=wire.ACTION_FAILED, non_retryable=True)
@@ -64,7 +64,7 @@ class Failed(ApplicationError):
 
 
 class Action(ABC):
-    """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and says what to perform."""
+    """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and implements `perform`."""
 
     def __init__(self) -> None:
         self._request: Request | None = None
@@ -79,25 +79,25 @@ class Action(ABC):
 
     @abstractmethod
     async def perform(self, request: Request, grant: Grant) -> Done:
-        """What the action does between begin and finish. Returns what it leaves; raises `Failed` if it could not."""
+        """The work between begin and finish. Returns what it leaves; raises `Failed` if it could not be done."""
 
     async def examine(self, request: Request) -> Request | Refusal:
-        """Before admission: the request as it is to be carried out, or why not. Nothing is kept of it yet."""
+        """Before admission: return the request to carry out, or a refusal. Nothing is stored yet."""
         return request
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """The work failed or was cut off: undo it, or find out what became of it. Returns what it leaves."""
+        """After the work failed or was cancelled: undo it, or find out what became of it. Returns what it leaves."""
         return Done()
 
     async def announce(self, request: Request, outcome: Outcome) -> None:
-        """The end is written: tell whoever follows the object. A worker may be killed before: nobody may rely on it."""
+        """After the end is stored: notify other workflows. Nobody may rely on it, as a worker may die before."""
         return
 
     @workflow.update(name=wire.ADMIT)
     async def admit(self, request: Request) -> Admission:
-        """Admitted or refused? The answer to the request that this run carries out."""
+        """Wait for the admission of the request that this run carries out, and return it."""
         await workflow.wait_condition(lambda: self._admission is not None or self._ended)
-        self._refuse_another(request)  # again: the validator may have come before the request itself
+        self._refuse_another(request)  # again: the validator may have run before the request was known
         if self._admission is None:
             raise refused(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
         return self._admission
@@ -107,13 +107,13 @@ class Action(ABC):
         self._refuse_another(request)
 
     def _refuse_another(self, request: Request) -> None:
-        """Whoever asks for something else gets no answer, also if the request id is the same."""
+        """Refuse to answer a different request, even if it has the same request id."""
         if self._request and not is_same_request(request, self._request):
             raise refused(request_id_conflict(request, self._request.action, self._request.requested_by))
 
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
-        """End what runs here, let it clean up, then go on as this request under the same ID."""
+        """End the running action, let it clean up, then continue as this request under the same workflow ID."""
         if refusal := await calls.permit(request):
             raise refused(refusal)
         self._refuse_a_second()
@@ -138,7 +138,7 @@ class Action(ABC):
 
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
-        """Somebody ahead of us has passed."""
+        """An action ahead in the wait queue has ended."""
         self._line.passed += 1
 
     @workflow.query(name=wire.PROGRESS)
@@ -147,9 +147,9 @@ class Action(ABC):
         return self._progress
 
     async def carry_out(self, request: Request) -> Outcome:
-        """begin, perform, finish. Returns what was achieved; raises when it was refused, failed or cancelled.
+        """Begin, perform, finish. Returns the outcome; raises if the request was refused, failed or was cancelled.
 
-        Whatever the end, a request that was told that it takes over does.
+        A request that was told that it takes over does so, whatever the end.
         """
         self._request = request
         self._progress = Progress(path=request.path, action=request.action)
@@ -170,9 +170,9 @@ class Action(ABC):
         if admission.refusal:
             measuring.count_refused(request, admission.refusal)
             raise refused(admission.refusal)
-        if admission.outcome and admission.grant:  # all of it could be done at once
+        if admission.outcome and admission.grant:  # the whole action was done while it was admitted
             return await self._end_run(measuring.count_ended(admission.outcome))
-        if admission.outcome:  # the same request was made before, and this is what became of it
+        if admission.outcome:  # the same request was made before: its outcome
             return await self._end_run(admission.outcome)
         assert admission.grant
         grant = admission.grant
@@ -186,12 +186,12 @@ class Action(ABC):
         return await self._end_run(measuring.count_ended(outcome))
 
     def show(self, **seen: Any) -> None:
-        """Say how far the action is: phase, step, targets, done, failed."""
+        """Update the progress: phase, step, targets, done, failed."""
         self._progress = self._progress.model_copy(update=seen)
         workflow.set_current_details(summary.progress_markdown(self._progress))
 
     async def for_each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
-        """Run an activity for every chunk: places side by side, a few chunks at once in each."""
+        """Run an activity for every chunk: all places in parallel, a few chunks at a time in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
 
         async def one(chunk: Chunk) -> None:
@@ -199,22 +199,22 @@ class Action(ABC):
                 self._count(await calls.on_cloud(activity, chunk, patience))
 
         ends = await asyncio.gather(*map(one, grant.chunks), return_exceptions=True)
-        for end in ends:  # one bad place does not hold the others: all have ended by now
+        for end in ends:  # a failed place does not stop the others: all have ended by now
             if isinstance(end, BaseException):
                 raise end
 
     async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
-        """The work as a task of its own, so that `preempt` can end it. Afterwards nothing of it is in flight."""
+        """Run the work as a task, so that `preempt` can cancel it. When this returns, nothing of it is in flight."""
         self._work = asyncio.create_task(self._wait_and_perform(request, grant))
-        if self._successor or self._cut_off:  # it came before we began
+        if self._successor or self._cut_off:  # the cancel came before the work began
             self._work.cancel()
         try:
             return Result.SUCCEEDED, await self._work
         except BaseException as error:
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
-                raise  # a bug of ours: the task fails and is tried again once the bug is mended
+                raise  # a bug: the workflow task fails, and is retried once the bug is fixed
             cut_off = is_cancelled_exception(error) or self._was_cancelled(error)
-            settled, _ = await calls.uninterrupted(self._settle(request, grant, cut_off))  # a cancel can come here too
+            settled, _ = await calls.uninterrupted(self._settle(request, grant, cut_off))  # may be cancelled too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, summary.with_reason(settled, why)
@@ -223,19 +223,19 @@ class Action(ABC):
             return Result.FAILED, summary.with_reason(settled, summary.reason_of(error))
 
     def _was_cancelled(self, error: BaseException) -> bool:
-        """A worker that dies with the cancel in its hands cannot confirm it: Temporal only misses it after a while."""
+        """Was the work cancelled? A worker that dies while cancelling cannot confirm it: its activity times out."""
         assert self._work
         return self._work.cancelling() > 0 and not isinstance(error, Failed)
 
     async def _wait_and_perform(self, request: Request, grant: Grant) -> Done:
         if grant.behind:
-            self.show(step=f"waiting for {', '.join(sorted({each.action for each in grant.behind}))} to end")
+            self.show(step=f"waiting for {', '.join(sorted({holder.action for holder in grant.behind}))} to end")
             await self._line.wait(grant.behind)
             self.show(step="")
         return await self.perform(request, grant)
 
     async def _settle(self, request: Request, grant: Grant, cut_off: bool) -> Done:
-        # A cancel can come just when finish has written the end: the step is taken back, but not what was written.
+        # A cancel can arrive just after finish stored the end: the task is replayed differently, the store is not.
         if self._line.waiting or (cut_off and await calls.has_ended()):
             return Done()
         try:
@@ -245,7 +245,7 @@ class Action(ABC):
             return Done()
 
     async def _end_run(self, outcome: Outcome) -> Outcome:
-        """End this run as the outcome says: completed, failed, cancelled, or continued as what took over."""
+        """End this run as the outcome says: completed, failed, cancelled, or continued as the successor."""
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
         await self._answer_everybody(outcome.followers)
@@ -257,7 +257,7 @@ class Action(ABC):
         return outcome
 
     async def _answer_everybody(self, followers: list[str] | None = None) -> None:
-        """Nothing is left to do here: tell all who wait, and go on as the request that takes over, if there is one."""
+        """Answer all who wait for the end, then continue as the request that takes over, if there is one."""
         self._ended = True
         await calls.uninterrupted(
             self._line.leave(followers or [])
@@ -273,12 +273,12 @@ class Action(ABC):
             self._set_phase(summary.quarters(self._progress) * 25)
 
     def _set_phase(self, percent: int) -> None:
-        """What lists of workflows show. Each time costs an event and a write to the server's index."""
+        """Write the search attributes that lists of workflows show. Each call costs an event and an index write."""
         seen = self._progress
         news: list[SearchAttributeUpdate[Any]] = [PHASE.value_set(seen.phase), PROGRESS.value_set(percent)]
         if self._providers:
             news.append(PROVIDERS.value_set(self._providers))
-        if workflow.info().typed_search_attributes.get(PATH) is None:  # somebody started us plainly
+        if workflow.info().typed_search_attributes.get(PATH) is None:  # started without search attributes
             news += [PATH.value_set(seen.path), KIND.value_set(kind_of(seen.path)), ACTION.value_set(seen.action)]
         workflow.upsert_search_attributes(news)
 

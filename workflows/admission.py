@@ -1,4 +1,4 @@
-"""How an action gets admitted: begin, and what to do about holders of locks that stand in its way."""
+"""How an action is admitted: begin, and what to do about lock holders that block it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Admission, Holder, Holders, Refusal, Request
     from workflows import calls, measuring
 
-FORCE_PATIENCE = timedelta(seconds=30)  # for actions below us to clean up when we come with force
+FORCE_PATIENCE = timedelta(seconds=30)  # for the actions below to clean up, after a request with force
 
 
 async def ask_for_admission(request: Request, digest: str) -> Admission:
-    """Ask for admission. Dead holders of locks are buried; with force, living ones below us are cancelled.
+    """Ask for admission. Dead lock holders are abandoned; with force, living ones below the object are cancelled.
 
-    `digest` is of the spec as it was asked for.
+    `digest` is that of the spec as it was requested.
     """
     admission = await calls.begin(request, digest)
     if admission.refusal and admission.refusal.holders and await calls.heal(Holders(holders=admission.refusal.holders)):
@@ -30,7 +30,7 @@ async def ask_for_admission(request: Request, digest: str) -> Admission:
 
 
 def why_misplaced(request: Request) -> Refusal | None:
-    """Why this run cannot carry out the request: its workflow's ID or type belongs to something else.
+    """Why this run cannot carry out the request: its workflow ID or type belongs to something else.
 
     Anybody can start a workflow by hand. The type decides what is done, and the ID what Temporal excludes meanwhile.
     """
@@ -53,15 +53,15 @@ def _invalid(message: str, hint: str) -> Refusal:
 
 
 async def _cancel_below(request: Request, digest: str, admission: Admission) -> Admission:
-    """With force: cancel the actions below us and wait for them to clean up. What is above us is not ours to end."""
+    """With force: cancel the actions below the object and wait for them to clean up. Actions above are left alone."""
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
-    told: set[str] = set()
+    cancelled: set[str] = set()
     pause, since = 0.1, workflow.now()
     while admission.refusal and admission.refusal.holders and workflow.now() < since + FORCE_PATIENCE:
-        await _cancel([holder for holder in admission.refusal.holders if holder.run not in told])
-        told.update(holder.run for holder in admission.refusal.holders)
+        await _cancel([holder for holder in admission.refusal.holders if holder.run not in cancelled])
+        cancelled.update(holder.run for holder in admission.refusal.holders)
         await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
         pause = min(pause * 2, 5)
         admission = await calls.begin(request, digest)
@@ -76,7 +76,7 @@ async def _cancel(holders: list[Holder]) -> None:
 
 
 async def _cancelled(owner: str, run: str | None) -> bool:
-    """False: no such run is open. One that was reset goes on under another run ID."""
+    """Cancel a run; False if it is not open. A run that was reset continues under another run ID."""
     try:
         await workflow.get_external_workflow_handle(owner, run_id=run).cancel()
     except FailureError:

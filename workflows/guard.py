@@ -1,7 +1,7 @@
-"""Messages that no handler can take, because there are more or fewer than it expects: dropped, as unreadable ones are.
+"""Drops messages whose number of arguments no handler takes, just as unreadable messages are dropped.
 
-The SDK would fail the task of the workflow and try again, for ever: whoever sends `"input": [1, 2]` instead of
-`"input": [1]` would stop an action that way.
+The SDK would fail the workflow task and retry it for ever: a sender of `"input": [1, 2]` instead of `"input": [1]`
+could stop an action that way.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from temporalio.worker import (
 )
 
 UNFIT = "UnfitMessage"
-DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps it on the class
+DEFINITION = "__temporal_workflow_definition"  # the SDK's attribute on the class
 
 
 class ArgumentGuard(Interceptor):
-    """For every worker, and for whoever replays what a worker did."""
+    """The interceptor that drops such messages, for every worker and every replayer."""
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
         return _GuardedWorkflow
@@ -57,10 +57,10 @@ class _GuardedWorkflow(WorkflowInboundInterceptor):
 
 
 class InitializedWorkflow:
-    """A workflow that learns what it is about before it hears anything (`workflow.init`).
+    """Base of workflows that get their input before any message (`workflow.init`).
 
-    The SDK makes it before any interceptor is asked, and a wrong number of arguments would fail that task for ever. So
-    there is a stand-in, until the shield says what is wrong.
+    The SDK creates the workflow before any interceptor runs, and a wrong number of arguments would fail that task for
+    ever. So an InertWorkflow takes its place, until the ArgumentGuard fails the run with the reason.
     """
 
     def __new__(cls, *args: Any) -> Self:
@@ -68,7 +68,7 @@ class InitializedWorkflow:
 
 
 class InertWorkflow:
-    """Of a workflow that could not be made: it hears nothing."""
+    """Takes the place of a workflow that could not be created; it ignores every message."""
 
 
 def _refuse(input: HandleUpdateInput) -> None:
@@ -77,19 +77,19 @@ def _refuse(input: HandleUpdateInput) -> None:
 
 
 def _handler_of(kind: str, name: str) -> Callable[..., Any] | None:
-    """The method that hears a message. What the SDK itself hands out takes any arguments, and then fails."""
+    """The method that handles a message; None if the workflow has none of that name."""
     definition = getattr(type(workflow.instance()), DEFINITION, None)
-    found = getattr(definition, kind, {}).get(name)
-    return found.fn if found else None
+    handler = getattr(definition, kind, {}).get(name)
+    return handler.fn if handler else None
 
 
 @cache
 def _signature(method: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(method)  # asked for every message: of a flood, too
+    return inspect.signature(method)  # cached, as it is needed for every message, even in a flood
 
 
 def argument_mismatch(method: Callable[..., Any] | None, args: Sequence[Any]) -> str:
-    """Why a method cannot be called with so many arguments; empty if it can."""
+    """Why a method cannot be called with these arguments; empty if it can."""
     try:
         if method:
             _signature(method).bind(None, *args)  # None: for self

@@ -1,4 +1,4 @@
-"""Self-healing: one sweep over everything that is under way for longer than its limit."""
+"""The self-healing workflow: one sweep over everything that is under way for longer than its limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = timedelta(minutes=10)
 
 @workflow.defn(name=wire.HEAL)
 class Heal:
-    """Started by the schedule, and by `starter heal`."""
+    """One sweep. Started by the schedule, and by `starter heal`."""
 
     @workflow.run
     async def run(self, order: Sweep) -> HealReport:

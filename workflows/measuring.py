@@ -1,4 +1,4 @@
-"""Counting, timing and logging actions. Replayed code does none of it again."""
+"""Counts, times and logs actions. A replay does none of it again."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _log = logging.getLogger("ratchet.actions")
 
 
 def count_ended(outcome: Outcome) -> Outcome:
-    """Count an action that came to its end, and hand its outcome on."""
-    told = {"kind": kind_of(outcome.path), "action": outcome.action}
-    _count(metrics.ACTIONS, {**told, "outcome": outcome.result.value})
-    _time(metrics.ACTION_LATENCY, workflow.info().start_time, told)
+    """Count and time an action that has ended, and return its outcome."""
+    labels = {"kind": kind_of(outcome.path), "action": outcome.action}
+    _count(metrics.ACTIONS, {**labels, "outcome": outcome.result.value})
+    _time(metrics.ACTION_LATENCY, workflow.info().start_time, labels)
     _say("ended", action=outcome.action, result=outcome.result.value, status=outcome.status, failed=outcome.failed)
     return outcome
 
 
 def count_refused(request: Request, refusal: Refusal) -> None:
-    """Count a request that was refused, and log the reason."""
-    told = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
-    _count(metrics.REFUSALS, told)
+    """Count a refused request, and log the reason."""
+    labels = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
+    _count(metrics.REFUSALS, labels)
     _say("refused", action=request.action, category=refusal.category.value, reason=refusal.message)
 
 
 def time_wait(request: Request, since: datetime) -> None:
-    """Count how long a forced action waited for those below it."""
+    """Record how long a forced action waited for the actions below it."""
     _time(metrics.LOCK_WAIT, since, {"kind": kind_of(request.path), "action": request.action})
 
 
-def _say(event: str, **told: object) -> None:
+def _say(event: str, **fields: object) -> None:
     if not workflow.unsafe.is_replaying_history_events():
-        _log.info(event, extra=told)
+        _log.info(event, extra=fields)
 
 
-def _count(name: str, told: dict[str, str]) -> None:
-    workflow.metric_meter().create_counter(name, metrics.COUNTERS[name]).add(1, told)
+def _count(name: str, labels: dict[str, str]) -> None:
+    workflow.metric_meter().create_counter(name, metrics.COUNTERS[name]).add(1, labels)
 
 
-def _time(name: str, since: datetime, told: dict[str, str]) -> None:
+def _time(name: str, since: datetime, labels: dict[str, str]) -> None:
     timer = workflow.metric_meter().create_histogram_timedelta(name, metrics.TIMERS[name])
-    timer.record(workflow.now() - since, told)
+    timer.record(workflow.now() - since, labels)

@@ -1,4 +1,4 @@
-"""What an action says of itself: in its outcome, in the failure it closes with, and in the Web UI."""
+"""The texts of an action: in its outcome, in the failure that it closes with, and in the Web UI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 def with_reason(done: Done, why: str) -> Done:
-    """What the work leaves, with the reason for its end before its own message."""
+    """A copy of `done` with the reason before its own message."""
     return done.model_copy(update={"message": one_line(f"{why}; {done.message}" if done.message else why)})
 
 
@@ -22,7 +22,7 @@ def quarters(seen: Progress) -> int:
 
 
 def providers(grant: Grant) -> list[str]:
-    """The clouds that the action reaches."""
+    """The clouds that the action calls."""
     return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
 
 
@@ -39,20 +39,20 @@ def nothing_to_do(grant: Grant) -> Outcome:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why the work failed, without the names of classes."""
-    found = error.cause if isinstance(error, ActivityError) and error.cause else error
-    return one_line(found.message if isinstance(found, FailureError) else found)  # else its type stands before it
+    """Why the work failed, without class names."""
+    cause = error.cause if isinstance(error, ActivityError) and error.cause else error
+    return one_line(cause.message if isinstance(cause, FailureError) else cause)  # str() would begin with the type
 
 
 def failure_of(outcome: Outcome) -> str:
-    """The message of the failure that a run closes with: object, action, first reason."""
+    """The message of the failure that a run closes with: object, action, first error."""
     first = outcome.troubles[0] if outcome.troubles else None
     reason = f"{first.path}: {first.error}" if first else outcome.message
     return f"{outcome.action} of {outcome.path} failed: {reason}"
 
 
 def progress_markdown(seen: Progress) -> str:
-    """Progress as Markdown, for the Web UI."""
+    """The progress as Markdown, for the Web UI."""
     step = f"- now: {seen.step}\n" if seen.step else ""
     counted = f"- done: **{seen.done}** of {seen.targets}\n- failed: **{seen.failed}**\n" if seen.targets else ""
     return f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n{step}{counted}"

@@ -1,7 +1,7 @@
-"""Standing in line behind hidden work, and draining a line.
+"""The wait queue behind hidden actions, and how it is drained.
 
-Whoever ends finds in the locks who waits for that, and tells them. That is only for speed: those who wait also look for
-themselves from time to time, and bury the dead among those ahead, so that a lost message costs a moment.
+An action that ends reads in the locks which workflows wait for it, and signals them. That only saves time: the waiting
+ones also check from time to time, and abandon dead holders, so that a lost signal costs little.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ LONGEST_PAUSE = 10.0
 
 
 class WaitQueue:
-    """One workflow's place in lines: whom it waits for, and who waits for it."""
+    """One workflow's place in wait queues."""
 
     def __init__(self) -> None:
         self.passed = 0
         self.waiting = False
 
     async def wait(self, ahead: list[Holder]) -> None:
-        """Until all of them have released their locks."""
+        """Wait until all holders ahead have released their locks."""
         self.waiting, pause = True, FIRST_LOOK
         while True:
-            seen = self.passed  # before we look: who passes meanwhile must not be missed
+            seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
             left = await calls.still_held(Holders(holders=ahead))
             if not left.holders:
                 break
@@ -48,9 +48,9 @@ class WaitQueue:
         self.waiting = False
 
     async def leave(self, followers: list[str]) -> None:
-        """Tell those behind that we have passed. What was written says who they are."""
+        """Signal the workflows behind that this one has ended."""
         me = QueuedWorkflow(workflow=workflow.info().workflow_id)
-        await asyncio.gather(*(_notify(each, me) for each in followers))
+        await asyncio.gather(*(_notify(follower, me) for follower in followers))
 
 
 async def _notify(whom: str, me: QueuedWorkflow) -> None:
@@ -64,7 +64,7 @@ async def _notify(whom: str, me: QueuedWorkflow) -> None:
 
 @workflow.defn(name=wire.DRAIN_LINE)
 class DrainQueue:
-    """Let nobody else stand in line at a path, wait until all who do are through, and take the line away."""
+    """Close the wait queue at a path, wait until it is empty, and open it again."""
 
     def __init__(self) -> None:
         self._line = WaitQueue()
@@ -80,5 +80,5 @@ class DrainQueue:
 
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
-        """Somebody ahead of us has passed."""
+        """An action ahead in the wait queue has ended."""
         self._line.passed += 1

@@ -1,4 +1,4 @@
-"""Leases: who may use what from when to when, and the pool of hosts that they take from."""
+"""The lease family: leases of hosts, instances or MCIs for a period, and the pools of hosts that they use."""
 
 from __future__ import annotations
 

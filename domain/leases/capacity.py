@@ -1,4 +1,4 @@
-"""What fits on which host: properties, and the peak of what is taken within a window of time."""
+"""Which hosts can take a reservation: their properties, and their peak usage within a period."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """vCPUs, memory and disk: of a host, or of what is taken of it."""
+    """vCPUs, memory and disk: of a host, or of what is allocated on it."""
 
     vcpus: int
     memory_mb: int
@@ -35,7 +35,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A part of a host, or all of it, from `starts` until just before `ends`."""
+    """A whole host or a part of it, allocated from `starts` until just before `ends`."""
 
     starts: datetime
     ends: datetime
@@ -44,7 +44,7 @@ class Allocation:
 
 
 def matches(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Does a host have all that is wanted? `16`, `"a100"`, or a comparison such as `">=32"`."""
+    """Does a host have all wanted properties? A value is `16`, `"a100"`, or a comparison such as `">=32"`."""
     return all(name in properties and _holds(properties[name], want) for name, want in wanted.items())
 
 
@@ -63,7 +63,7 @@ def _compared(compare: Callable[[Any, Any], bool], have: object, want: str) -> b
 
 
 def _word(value: object) -> str:
-    """`true` and `True`, `16` and `16.0` mean the same."""
+    """Normalise a value for comparison: `true` equals `True`, `16` equals `16.0`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -72,7 +72,7 @@ def _word(value: object) -> str:
 
 
 def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: datetime, each: Size) -> int:
-    """How many instances of a size fit on a host for a whole window, beside what is taken there already."""
+    """How many instances of size `each` fit on a host for the whole period, besides the existing allocations."""
     within = [one for one in taken if one.starts < ends and one.ends > starts]
     if any(one.whole for one in within):
         return 0
@@ -86,11 +86,11 @@ def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: dateti
 
 
 def peak(taken: Iterable[Allocation]) -> Size:
-    """The most that is taken at any moment, of each kind by itself."""
+    """The highest total allocation at any moment, for vCPUs, memory and disk separately."""
     changes: list[tuple[datetime, int, Size]] = []
     for one in taken:
         changes += [(one.starts, 1, one.size), (one.ends, -1, one.size)]
-    changes.sort(key=lambda change: (change[0], change[1]))  # what ends goes before what starts at the same moment
+    changes.sort(key=lambda change: (change[0], change[1]))  # at the same moment, ends come before starts
     level, most = [0, 0, 0], [0, 0, 0]
     for _, sign, size in changes:
         level = [now + sign * part for now, part in zip(level, size.parts(), strict=True)]

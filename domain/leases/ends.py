@@ -1,4 +1,4 @@
-"""What a start and an end of a lease leave behind: where its reservations and its event go, and what went wrong."""
+"""The results of starting and ending a lease: where its reservations and its event go, and the error messages."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from domain.model import Done, Grant, Move
 from domain.paths import name_of
 
 ReservationWork = dict[str, Any]  # a reservation: its path, its type, and what that type needs
-ReservationErrors = dict[str, str]  # by reservation: what went wrong
+ReservationErrors = dict[str, str]  # reservation path -> error
 
-ON_HOSTS = ("physical:host", "virtual:instance")  # what is handed over by whoever has the hosts
-TRIED = "tried"  # of a reservation: it has been tried quickly
-SHOWN = 5  # errors that a message tells
+ON_HOSTS = ("physical:host", "virtual:instance")  # the types that the Hosts provider hands over
+TRIED = "tried"  # set on a reservation after its quick first try
+SHOWN = 5  # errors in one message
 
 
 def contradictions(grant: Grant) -> str:
-    """How its parts contradict a lease, if they do: then it must not go on."""
+    """How the lease's parts contradict its status, if they do: then the action must not go on."""
     return str(grant.details.get("contradiction", ""))
 
 
 def to_start(grant: Grant) -> list[ReservationWork]:
-    """The reservations that a start is about; none if its parts contradict the lease."""
+    """The reservations that a start has to start; none if the parts contradict the lease."""
     return list(grant.details.get("reservations", ()))
 
 
 def to_end(grant: Grant) -> list[ReservationWork]:
-    """Reservations that hold something, or may: even one that has not started, if its records were wrong."""
-    return [each for each in to_start(grant) if each["status"] != ReservationStatus.DELETED]
+    """The reservations that may hold something, even one that has not started, as its record may be wrong."""
+    return [work for work in to_start(grant) if work["status"] != ReservationStatus.DELETED]
 
 
 def after_first_try(grant: Grant) -> Grant:
-    """The grant of a start or an end that could not be done at once: it needs patience, not another quick try."""
-    work = [{**each, TRIED: True} for each in to_start(grant)]
-    return grant.model_copy(update={"details": {**grant.details, "reservations": work}})
+    """The grant after the quick first try of a start or an end failed: only the slow retries are left."""
+    tried = [{**work, TRIED: True} for work in to_start(grant)]
+    return grant.model_copy(update={"details": {**grant.details, "reservations": tried}})
 
 
 def started(grant: Grant, errors: ReservationErrors) -> Done:
-    """Those that started stay active, whatever became of the others."""
+    """The Done of a start: reservations that started stay active even if others failed."""
     work = to_start(grant)
     status = EventStatus.ERROR if len(errors) == len(work) else EventStatus.DONE
     event = Move(path=event_path(grant.path, START), to=status, action="start")
@@ -51,7 +51,7 @@ def started(grant: Grant, errors: ReservationErrors) -> Done:
 
 
 def ended(grant: Grant, errors: ReservationErrors) -> Done:
-    """What could not be given back has an error, and the next end tries it again."""
+    """The Done of an end: a reservation that could not be returned has an error, and the next end tries it again."""
     event = Move(path=event_path(grant.path, END), to=EventStatus.ERROR if errors else EventStatus.DONE, action="end")
     moves = [_moved(each["path"], errors, ReservationStatus.DELETED) for each in to_end(grant)]
     return Done(moves=[*moves, event])
@@ -61,7 +61,7 @@ def ended(grant: Grant, errors: ReservationErrors) -> Done:
 class Boundary:
     """The start or the end of a lease's term."""
 
-    word: str  # what became of a reservation
+    word: str  # for messages: what happened to a reservation
     work: Callable[[Grant], list[ReservationWork]]
     left: Callable[[Grant, ReservationErrors], Done]
 
@@ -70,12 +70,12 @@ STARTS, ENDS = Boundary("started", to_start, started), Boundary("ended", to_end,
 
 
 def partial_failure(what: str, errors: ReservationErrors, work: Sequence[ReservationWork]) -> str:
-    """Why a start or an end failed."""
+    """Why a start or an end failed, as one line."""
     return one_line(f"{len(work) - len(errors)} of {len(work)} reservations {what}: {join_errors(errors)}")
 
 
 def join_errors(errors: Mapping[str, str]) -> str:
-    """Errors in words: the first few of them."""
+    """The first few errors, as one text."""
     return join_first([f"{name_of(path)}: {error}" for path, error in errors.items()], SHOWN)
 
 

@@ -1,4 +1,4 @@
-"""What travels between the parts of this family: what is due, what to hand over, what readers see."""
+"""Messages of the lease family: due events, hand-overs, and what readers see; and the protocols behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domain.model import Model
 
 
 class DueEvent(Model):
-    """An event whose time has come."""
+    """An event that is due."""
 
     lease: str
     name: str
@@ -23,7 +23,7 @@ class DueEvent(Model):
 
 
 class DueQuery(Model):
-    """What is due in a pool, except for leases whose events are being fired already."""
+    """Ask for the due events of a pool, except for leases whose events are being fired already."""
 
     pool: str
     at: datetime
@@ -31,7 +31,7 @@ class DueQuery(Model):
 
 
 class DueList(Model):
-    """What can be fired now; how many are due but must wait for others; when the next one comes."""
+    """The events to fire now; how many due ones must wait for others; when the next one is due."""
 
     due: list[DueEvent]
     waiting: int = 0
@@ -39,7 +39,7 @@ class DueList(Model):
 
 
 class FiringResult(Model):
-    """Of some events that were to be fired: the leases where it could not be done at this moment."""
+    """The result of firing events: the leases that were busy, to be tried again."""
 
     busy: list[str] = []
 
@@ -51,11 +51,11 @@ class WakeClock(Model):
 
 
 class HandOverGoal(StrEnum):
-    """What reservations are to be brought to."""
+    """What reservations should hold after a hand-over."""
 
-    ALL = "all"  # what the inventory says that they should hold
+    ALL = "all"  # what the inventory says they should hold
     BEFORE = "before"  # what they held before a change that is being undone
-    NOTHING = "nothing"  # everything is taken back, and from then on nothing is handed over any more
+    NOTHING = "nothing"  # everything is returned, and nothing can be handed over afterwards
 
 
 class HandOver(Model):
@@ -68,7 +68,7 @@ class HandOver(Model):
 
 
 class HandOverResult(Model):
-    """What could not be handed over or taken back, by reservation; and what needs more patience."""
+    """The errors of a hand-over, by reservation; `again` are the reservations to retry."""
 
     errors: dict[str, str] = {}
     again: list[str] = []
@@ -78,8 +78,8 @@ class HandOverResult(Model):
 class Holding:
     """What a reservation should hold: so many units on each host. Orders with an older version change nothing.
 
-    The generation is the epoch that made the lease: whoever hands over refuses a lower one than it has seen. Within a
-    generation the version does more than an epoch could, as actions on hosts order for a lease beside its own.
+    The generation is the epoch that created the lease: the provider refuses a lower one than it has seen. Within a
+    generation the version decides, because actions on hosts also order for a lease, so epochs alone do not suffice.
     """
 
     token: str  # the reservation's path and generation
@@ -89,11 +89,11 @@ class Holding:
     hosts: dict[str, int]
     whole: bool  # the hosts are for this reservation alone
     size: Size  # of each unit
-    returning: bool = False  # it may have more than that just now: tell when it has not
+    returning: bool = False  # it may still hold more: report when it no longer does
 
 
 class Hosts(Protocol):
-    """Whoever hands hosts and instances over to tenants."""
+    """The provider that hands over hosts and instances to tenants."""
 
     async def hold(self, holding: Holding) -> None:
         """Make the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
@@ -101,29 +101,29 @@ class Hosts(Protocol):
 
 
 class Holdings(Protocol):
-    """What the inventory says that reservations should hold."""
+    """The inventory's answer to what reservations should hold."""
 
     async def holdings(self, order: HandOver) -> list[Holding]:
-        """Raises Superseded if the action that wants to order is over."""
+        """What these reservations should hold. Raises Superseded if the ordering action is over."""
         ...
 
     async def returned(self, holding: Holding) -> None:
-        """It holds exactly this: whatever it had besides is free."""
+        """Record that the reservation holds exactly this, so that whatever else it had is free."""
         ...
 
 
 class Schedule(Protocol):
-    """The timers of a pool."""
+    """The timers of a pool's leases."""
 
     async def due(self, query: DueQuery) -> DueList: ...
 
     async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
-        """Those of them that have neither been carried out nor moved."""
+        """The events that have neither been fired nor moved since."""
         ...
 
 
 class ReservationView(Model):
-    """One reservation of a lease: on which hosts, and whether any are missing or new since the start."""
+    """One reservation of a lease: its hosts, and whether any are missing or were replaced since the start."""
 
     id: str
     status: str
@@ -138,7 +138,7 @@ class ReservationView(Model):
 
 
 class EventView(Model):
-    """When something happens to a lease, and what became of it."""
+    """One event of a lease: when it is due, and its status."""
 
     name: str
     status: str
@@ -168,7 +168,7 @@ class LeasesView(Model):
 
 
 class CalendarQuery(Model):
-    """Who holds what in a pool, from when to when; without dates, the week from the next thing that happens."""
+    """Ask who holds what in a pool for a period; without dates, for the week that begins with the next event."""
 
     pool: str = "main"
     start: str = ""
@@ -177,7 +177,7 @@ class CalendarQuery(Model):
 
 
 class Occupancy(Model):
-    """A lease holds a host, or a part of it, from when to when."""
+    """A lease holds a host, or a part of it, for a period."""
 
     lease: str
     start: datetime
@@ -187,7 +187,7 @@ class Occupancy(Model):
 
 
 class HostOccupancy(Model):
-    """A host in the calendar, and who holds it when."""
+    """A host in the calendar, and the leases that hold it."""
 
     host: str
     status: str
@@ -195,7 +195,7 @@ class HostOccupancy(Model):
 
 
 class CalendarView(Model):
-    """Who holds the hosts of a pool, from when to when; `left_out` hosts were too many to show."""
+    """Who holds the hosts of a pool during a period; `left_out` counts the hosts that are not shown."""
 
     pool: str
     start: datetime

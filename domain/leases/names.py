@@ -1,4 +1,4 @@
-"""Names of this family that cross the wire."""
+"""Names of the lease family that cross the wire. Recorded histories contain them, so they must not change."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ READ_LEASE = "read_lease"
 READ_LEASES = "read_leases"
 READ_CALENDAR = "read_calendar"
 
-LOOK_AGAIN = "look_again"  # the clock's signal: something may be due earlier than it believes
+LOOK_AGAIN = "look_again"  # the clock's signal: an event may be due earlier than planned
 
 
 def clock_id(pool: str) -> str:
-    """The workflow that fires the events of all leases of a pool."""
+    """The workflow ID of a pool's clock, which fires the events of all its leases."""
     return companion(f"pool:{pool}", "clock")
 
 
 def event_path(lease: str, name: str) -> str:
-    """An event is an object below its lease, by one of the names in `tables.EVENTS`."""
+    """The path of a lease's event; `name` is one of `tables.EVENTS`."""
     return f"{lease}:event:{name}"
 
 
 def reservation_path(lease: str, number: int) -> str:
-    """Reservations are numbered from 1 in the order of the request."""
+    """The path of a lease's reservation; they are numbered from 1 in the order of the request."""
     return f"{lease}:reservation:r{number}"

@@ -1,4 +1,4 @@
-"""What users ask for: leases, changes of leases, hosts; and how their dates are judged."""
+"""The specs of the lease family's actions, and the checks of their dates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from domain.model import Model
 
 MAX_RESERVATIONS = 50
 MAX_UNITS = 10_000
-NOTICE = timedelta(minutes=60)  # how long before the end it is announced, if nobody says otherwise
+NOTICE = timedelta(minutes=60)  # how long before the end it is announced by default
 
 
 LeaseText = Annotated[str, Field(max_length=200)]
@@ -25,7 +25,7 @@ Properties = Annotated[dict[Annotated[str, Field(min_length=1, max_length=63)], 
 
 
 class _Number(Model):
-    """So many of something: at least `min`, and as many as there are up to `max`."""
+    """A number of units: at least `min`, and up to `max` if there are as many."""
 
     min: int = Field(ge=1, le=MAX_UNITS)
     max: int = Field(0, ge=0, le=MAX_UNITS, description="as many as min if it is not given")
@@ -38,7 +38,7 @@ class _Number(Model):
 
 
 class _Sized(_Number):
-    """So many of something that has these properties."""
+    """A number of hosts or instances with these properties."""
 
     min: int = Field(1, ge=1, le=MAX_UNITS)
     resource_properties: Properties = {}
@@ -49,7 +49,7 @@ class _Sized(_Number):
 
 
 class PhysicalHosts(_Sized):
-    """Whole hosts, for one lease alone."""
+    """Whole hosts, each for one lease alone."""
 
     resource_type: Literal["physical:host"]
 
@@ -64,11 +64,11 @@ class Instances(_Sized):
 
 
 class MciLease(Model):
-    """An MCI that lives as long as the lease: created or resumed at the start, ended or suspended at the end."""
+    """An MCI for the term of a lease: created or resumed at the start; suspended, terminated or deleted at the end."""
 
     resource_type: Literal["mci"]
     mci: ObjectPath
-    spec: dict[str, Any] | None = None  # of an MCI that is to be created
+    spec: dict[str, Any] | None = None  # of an MCI to create
     on_end: Literal["suspend", "terminate", "delete"] = "terminate"
 
 
@@ -101,13 +101,13 @@ class LeaseSpec(Model):
 
 
 class Resize(_Number):
-    """Another size for one reservation."""
+    """A new size for one reservation."""
 
     id: Name = Field("", description="which one: r1; may be left out if there is only one")
 
 
 class LeaseChange(Model):
-    """What `lease update` takes: only what is to change."""
+    """The spec of `lease update`: only what changes."""
 
     name: LeaseText | None = Field(None, description="another name")
     start: When | None = Field(None, description="another start; only before the lease has started")
@@ -123,23 +123,23 @@ class LeaseChange(Model):
         return self
 
     def sizes(self) -> list[Resize]:
-        """The new sizes; one without an id is of the only reservation."""
+        """The new sizes; one without an id is for the only reservation."""
         short = [Resize(min=self.hosts)] if self.hosts else []
         return [*short, *self.reservations]
 
     def only_name(self) -> bool:
-        """Is nothing to change but the name?"""
+        """Does only the name change?"""
         return not (self.start or self.end or self.before_end or self.sizes())
 
 
 class EventFiring(Model):
-    """Which firing of an event this is: the clock says when it was due. A moved event is not fired by an old date."""
+    """Identifies one firing of an event by its due date, so that a moved event is not fired by its old one."""
 
     due: When = Field("", description="for the clock: when the event was due")
 
 
 class HostSpec(Model):
-    """What `host add` takes."""
+    """The spec of `host add`."""
 
     vcpus: int = Field(16, ge=1)
     memory_mb: int = Field(65_536, ge=1)
@@ -153,7 +153,7 @@ class HostSpec(Model):
         return self
 
     def all_properties(self) -> dict[str, Value]:
-        """Its sizes are properties too, so that a lease may ask for them."""
+        """Its properties, including its sizes, so that a lease can ask for them."""
         sizes: dict[str, Value] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
         return {**self._labels(), **self.properties, **sizes}
 
@@ -167,16 +167,16 @@ class HostSpec(Model):
 
 @dataclass(frozen=True)
 class LeaseLimits:
-    """What one project may have, and how long a lease may be."""
+    """The quota of one project, and the longest lease."""
 
     longest: timedelta = timedelta(days=366)
-    leases: int = 10_000  # of one project that have not ended
+    leases: int = 10_000  # per project, that have not ended
     hosts: int = 10_000  # held by one project at the same time
 
 
 @dataclass(frozen=True)
 class LeaseTerm:
-    """From when to when, and when the end is announced."""
+    """The start and end of a lease, and when its end is announced."""
 
     start: datetime
     end: datetime
@@ -184,7 +184,7 @@ class LeaseTerm:
 
 
 def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
-    """The dates of a new lease, or Refused with the rule that they break."""
+    """The dates of a new lease; Refused, with the rule, if they break one."""
     start, end = parse(spec.start, now, "start"), parse(spec.end, now, "end")
     if start < minute(now):
         raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
@@ -193,7 +193,7 @@ def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
 
 
 def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: datetime, limits: LeaseLimits) -> LeaseTerm:
-    """The dates of a lease after a change, or Refused."""
+    """The dates of a lease after a change; Refused if they break a rule."""
     start = parse(change.start, now, "start") if change.start else old.start
     end = parse(change.end, now, "end") if change.end else old.end
     if started and start != old.start:
@@ -207,7 +207,7 @@ def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: dateti
         raise _invalid(f"the end {stamp(end)} is in the past: now is {stamp(now)}", "write --end now, or end the lease")
     if change.before_end:
         before_end = parse(change.before_end, now, "before_end")
-    else:  # it keeps its distance to the end
+    else:  # the announcement keeps its distance to the end
         before_end = max(start, end - (old.end - old.before_end))
     return check_term(LeaseTerm(start, end, before_end), limits)
 
@@ -218,7 +218,7 @@ def notice(start: datetime, end: datetime) -> datetime:
 
 
 def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
-    """The dates themselves, or Refused with the rule that they break."""
+    """Return the dates, or raise Refused with the rule that they break."""
     start, end, before_end = dates.start, dates.end, dates.before_end
     if end <= start:
         what = "has no length" if end == start else "ends before it starts"

@@ -1,6 +1,6 @@
-"""The three tables of a lease and its parts, the relationship table between them, and the table of hosts.
+"""The state tables of leases, reservations, events and hosts, and the relationship table between a lease and its parts.
 
-The words are the source document's: capitals for leases and events, small letters for reservations.
+The words are the source document's: upper case for leases and events, lower case for reservations.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HostStatus(StrEnum):
     REMOVING = "REMOVING"
 
 
-# The events of a lease, in the order in which they come if they fall together; also their objects' names.
+# The events of a lease, in the order in which they fire if due together; also the names of their objects.
 START, BEFORE_END, END = "start_lease", "before_end_lease", "end_lease"
 EVENTS = (START, BEFORE_END, END)
 
@@ -72,9 +72,9 @@ LEASE = StateTable("lease", "lease", (
     Row("update",  L.TERMINATED,   L.UPDATING,     SAME,          SAME),      # its name only
     Row("end",     L.ACTIVE,       L.TERMINATING,  L.TERMINATED,  L.ERROR),
     Row("end",     L.ERROR,        L.TERMINATING,  L.TERMINATED,  L.ERROR),   # releases what a bad start or end left
-    Row("end",     L.TERMINATED,   None,           SAME),                     # asked twice: nothing to do
+    Row("end",     L.TERMINATED,   None,           SAME),                     # requested twice: nothing to do
     *(Row("delete", source,        L.DELETING,     NONE,          L.ERROR) for source in L),  # in any status
-    *(Row("reconcile", source,     None,           L.ERROR,       actor=_OURS)  # its parts do not go with it
+    *(Row("reconcile", source,     None,           L.ERROR,       actor=_OURS)  # its parts contradict its status
       for source in (L.PENDING, L.ACTIVE, L.UPDATING, L.TERMINATED)),
 ))
 
@@ -97,7 +97,7 @@ EVENT = StateTable("event", "event", (
     Row("end",      E.UNDONE,      E.IN_PROGRESS,  E.DONE,       E.ERROR,    actor=_OURS),
     Row("end",      E.ERROR,       E.IN_PROGRESS,  E.DONE,       E.ERROR,    actor=_OURS),  # the end is tried again
     Row("announce", E.UNDONE,      E.IN_PROGRESS,  E.DONE,       E.ERROR),
-    Row("end",      E.UNDONE,      None,           E.DONE,                   actor=_OURS),  # will never come: closed
+    Row("end",      E.UNDONE,      None,           E.DONE,                   actor=_OURS),  # will never fire: closed
     Row("end",      E.ERROR,       None,           E.DONE,                   actor=_OURS),  # with its lease
     Row("update",   E.DONE,        None,           E.UNDONE,                 actor=_OURS),  # announced too early
     Row("update",   E.ERROR,       None,           E.UNDONE,                 actor=_OURS),
@@ -118,8 +118,8 @@ HOST = StateTable("host", "host", (
 _ANY_RESERVATION, _ANY_EVENT = tuple(R), tuple(E)
 _NOT_NOW = (E.UNDONE, E.DONE, E.ERROR)
 
-# The document's relationship table: what the parts must be for each status of the lease. ERROR and rows that say
-# "any" ask for nothing.
+# The document's relationship table: the statuses that the parts must have for each status of the lease. ERROR and
+# rows that say "any" require nothing.
 RELATIONS: dict[LeaseStatus, tuple[tuple[ReservationStatus, ...], tuple[EventStatus, ...], tuple[EventStatus, ...]]] = {
     # lease         reservations                       start_lease        end_lease
     L.CREATING:    ((R.PENDING,),                      (E.UNDONE,),       (E.UNDONE,)),
@@ -135,7 +135,7 @@ RELATIONS: dict[LeaseStatus, tuple[tuple[ReservationStatus, ...], tuple[EventSta
 
 
 def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
-    """What is wrong with a lease's parts, by the relationship table; empty if nothing is."""
+    """How a lease's parts contradict its status, by the relationship table; empty if they do not."""
     row = RELATIONS.get(LeaseStatus(lease))
     if row is None or lease == L.DELETING:
         return ""
@@ -154,7 +154,7 @@ def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, 
 
 
 def why_only_delete(action: str, events: Mapping[str, str]) -> str:
-    """Why a lease whose status asks for nothing can only be deleted: events are missing, or say that it has ended."""
+    """Why a lease in ERROR can only be deleted: an event is missing, or says that the lease has ended."""
     if missing := _missing(events):
         return missing
     started_or_ended = events[START] == E.IN_PROGRESS or events[END] in (E.IN_PROGRESS, E.DONE)

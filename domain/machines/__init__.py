@@ -1,4 +1,4 @@
-"""Machines, cloudspaces, accounts, disks, images and nodes: their tables, what can be asked of them, and of whom."""
+"""The machine family: accounts, cloudspaces, machines, disks, images and nodes, and their actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPERATE_OBJECT = "operate_object"
 SETTLE_OBJECT = "settle_object"
 MACHINES_ON = "machines_on"
 
-BUSY = "Cannot execute action at this time"  # the source document's words
+BUSY = "Cannot execute action at this time"  # the source document's wording
 
 _BY_BIN, _BY_NODE = (Program.RECYCLE_BIN,), ("node",)
 _BIN = (

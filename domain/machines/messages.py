@@ -1,4 +1,4 @@
-"""What travels between this family's workflows and activities."""
+"""Messages between the workflows and activities of the machine family."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from domain.model import Grant, Model
 
 
 class ObjectTask(Model):
-    """An action to be carried out, or with `verbs` only these orders of it."""
+    """An action to carry out; with `verbs`, only these of its orders."""
 
     grant: Grant
     verbs: list[str] | None = None
 
 
 class ObjectResult(Model):
-    """What was done."""
+    """What an ObjectTask did: a message, the end status if it is not the row's, and info to store."""
 
     message: str = ""
     to: str = ""
@@ -24,30 +24,30 @@ class ObjectResult(Model):
 
 
 class Bin(Model):
-    """The recycle bin of a tenant: an account, or `image` for all that belongs to none."""
+    """The recycle bin of a tenant: of an account, or `image` for the objects without an account."""
 
     tenant: str
 
 
 class BinQuery(Model):
-    """What of a bin is due at a time: at most so many entries, none of those that are being worked on or put off."""
+    """Ask which entries of a bin are due: at most `limit`, without those being destroyed or postponed."""
 
     tenant: str
     at: datetime
     limit: int
-    busy: list[str] = []  # being destroyed: what lies below them goes along
-    later: list[str] = []  # could not be destroyed just now
+    busy: list[str] = []  # being destroyed, with everything below them
+    later: list[str] = []  # could not be destroyed yet: postponed
 
 
 class BinEntry(Model):
-    """An object in the recycle bin, by the number under which it was deleted."""
+    """An object in the recycle bin; `number` identifies its deletion."""
 
     path: str
     number: int
 
 
 class BinList(Model):
-    """What is due, when the next entry is, and whether something due is still on its way into the bin."""
+    """The due entries, when the next one is due, and whether a due object is still on its way into the bin."""
 
     due: list[BinEntry] = []
     next: datetime | None = None
@@ -55,20 +55,20 @@ class BinList(Model):
 
 
 class RecycleBin(Protocol):
-    """The recycle bin as the inventory has it."""
+    """The recycle bin as the inventory stores it."""
 
     async def due(self, query: BinQuery) -> BinList: ...
 
     async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
-        """Entries at or below a path whose time was over before that moment, each with that time as it is kept."""
+        """Entries at or below a path whose retention ended before that moment: path -> its end, as stored."""
         ...
 
     async def tenants(self) -> list[str]:
-        """Whoever has something in the bin, or on its way there."""
+        """The tenants with something in the bin, or on its way there."""
         ...
 
 
 class Residents(Model):
-    """The machines on a node: by path, whether each is running."""
+    """The machines on a node: path -> whether it runs."""
 
     machines: dict[str, bool]

@@ -1,7 +1,7 @@
-"""What an action means outside: which orders the hypervisor gets, and which other objects go along, in which order.
+"""What an action does at the hypervisor: its orders, and the other objects that it takes along, stage by stage.
 
 Everything here is data. A stage is either orders for the object itself, or an action that other objects are taken
-through; stages run one after the other, the objects of one stage side by side.
+through. Stages run one after the other, the objects of one stage side by side.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from domain.statetable import Actor
 
 @dataclass(frozen=True)
 class Own:
-    """Orders for the object itself."""
+    """A stage of orders for the object itself."""
 
     verbs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Others:
-    """An action that others are taken through: those below the object, or those that the action named at begin."""
+    """A stage that takes other objects through an action: those below the object, or those named at begin."""
 
     kind: str
     action: str
@@ -30,7 +30,7 @@ class Others:
 
 ActionStage = Own | Others
 
-# What the hypervisor is told for an action, by the status that the object came from; `*` is any other.
+# The orders for an action, by the status that the object came from; `*` is any other.
 # fmt: off
 _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("machine", "create"):     {"*": ("create",)},
@@ -78,7 +78,7 @@ _VERBS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("node", "decommission"):  {"*": ("decommission",)},
 }
 
-# Who goes along. `named`: the disks that are attached, as the inventory knew them at begin.
+# The objects that an action takes along. `named`: chosen at begin, such as the disks attached then.
 _ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
     ("machine", "add-disk"):    (Others("disk", "assign", named=True),),
     ("machine", "attach-disk"): (Others("disk", "attach", named=True),),
@@ -100,19 +100,19 @@ _ALONG: dict[tuple[str, str], tuple[Others, ...]] = {
 }
 # fmt: on
 
-# Done to the object itself before others go along: a machine stops before its disks are taken away, and a network is
-# there before its machines are.
+# Orders that come before other objects are taken along: a machine stops before its disks are detached, and a network
+# exists before its machines do.
 _FIRST = {("machine", "stop"), ("cloudspace", "restore")}
 
 
 def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
-    """The orders that an object gets for an action, in order."""
-    known = _VERBS.get((kind, action), {})
-    return known.get(came_from, known.get("*", ()))
+    """The hypervisor orders of an action, in order."""
+    orders = _VERBS.get((kind, action), {})
+    return orders.get(came_from, orders.get("*", ()))
 
 
 def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
-    """The whole of an action: what comes first for the object itself, then others go along, then the rest."""
+    """All stages of an action: what must come first for the object itself, then other objects, then the rest."""
     own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
     if not along:
         return (Own(own),)
@@ -121,9 +121,9 @@ def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
 
 
 def related_during(kind: str, action: str, status: str) -> str:
-    """The status that an object shows while it is taken through an action; empty if its status does not allow it.
+    """The status of an object while an action takes it along; empty if its status does not allow that.
 
-    What goes along into the recycle bin must be able to come back: a record alone stays as it is.
+    A record without a real object is not taken into the recycle bin, as it could not be restored from there.
     """
     for row in TABLES[kind].rows:
         if row.action == "delete" and row.then in GONE:
@@ -134,6 +134,6 @@ def related_during(kind: str, action: str, status: str) -> str:
 
 
 def related_ends_in(kind: str, action: str, came_from: str) -> str:
-    """The status that an object taken along ends in when all went well."""
+    """The status in which an object that was taken along ends, after success."""
     rows = TABLES[kind].rows
     return next(row.success_status(came_from) for row in rows if row.action == action and row.source == came_from)

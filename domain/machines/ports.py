@@ -1,7 +1,7 @@
-"""What a hypervisor can do and say: the law that any of them follows, and the port through which ours is used.
+"""The hypervisor: its protocol, and the table of its states, which every implementation follows.
 
-Asking for what is so already succeeds without effect, as with clouds: an action that is tried again then goes on where
-the first try ended.
+An order for a state that already holds succeeds without effect, so that a retried action continues where the first
+attempt stopped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MOVES: dict[str, dict[str, dict[str, str]]] = {
     "account": {},
 }
 
-# What the hypervisor should say of an object that the inventory knows under a stable status.
+# The hypervisor state that an object in a stable status should have.
 EXPECTED: dict[str, dict[str, str]] = {
     "machine":    {S.RUNNING: "running", S.PAUSED: "paused", S.HALTED: "stopped", S.DELETED: "binned"},
     "disk":       {S.CREATED: "detached", S.ASSIGNED: "attached", S.DELETED: "binned",
@@ -85,22 +85,22 @@ _NOT_THERE = (NONE, S.VIRTUAL, S.MODELED, S.DESTROYED, S.DECOMMISSIONED)
 
 @dataclass(frozen=True, slots=True)
 class HypervisorOrder:
-    """One order for one object. The token makes a repeated order have one effect.
+    """One order for one object. The token gives a repeated order a single effect.
 
-    `epoch` is the number of the action that orders. A hypervisor keeps the highest for each object, also for one that
-    is absent, and refuses a lower one as Superseded: a worker that was frozen may order when a later action is done.
+    `epoch` is the number of the ordering action. A hypervisor stores the highest one of each object, even of one that
+    is absent, and refuses a lower one as Superseded: a worker that was frozen may order after a later action is done.
     """
 
     path: str
     kind: str
     token: str
-    spec: Mapping[str, Any] = field(default_factory=dict)  # what it is made of, and what the order is about
+    spec: Mapping[str, Any] = field(default_factory=dict)  # its own spec, and the order's parameters
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class HypervisorFacts:
-    """What the hypervisor says of one object. `node` is a machine's, `machine` a disk's."""
+    """The hypervisor's state of one object. `node` is set for a machine, `machine` for a disk."""
 
     path: str
     state: str
@@ -109,36 +109,38 @@ class HypervisorFacts:
 
 
 class Hypervisor(Protocol):
-    """Nodes with capacity, machines on them, disks, networks, images."""
+    """Runs machines on nodes, with disks, networks and images."""
 
     async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
-        """Carry out an order; returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
+        """Carry out an order, and return when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
     async def describe(self, path: str) -> HypervisorFacts:
-        """What an object is now; one that is not there is absent."""
+        """The current state of an object; ABSENT if it does not exist."""
         ...
 
     async def below(self, prefix: str) -> list[HypervisorFacts]:
-        """Everything that is there at or below a path; with no path, everything."""
+        """Every object that exists at or below a path; without a path, every object."""
         ...
 
     async def machines_on(self, node: str) -> list[HypervisorFacts]:
-        """The machines that a node is home to, running or not."""
+        """The machines placed on a node, running or not."""
         ...
 
 
 def expected(kind: str, status: str) -> str:
-    """The state in which an object of this stable status should be found. Of one under way nothing is expected."""
+    """The hypervisor state that an object in this stable status should have. Not for transitional statuses."""
     state = EXPECTED.get(kind, {}).get(status)
     if state is None and kind in EXPECTED and status not in _NOT_THERE:
-        raise ValueError(f"{kind} under {status} may be anything")  # above all, it must not be taken for absent
+        raise ValueError(f"{kind} under {status} may be anything")  # it must not be taken for absent
     return state or ABSENT
 
 
 def way_back(kind: str, now: str, to: str) -> tuple[str, ...] | None:
-    """The shortest series of orders from one state to another; None if there is none. Nothing is destroyed for good,
-    unless it should not be there at all."""
+    """The shortest series of orders from one state to another; None if there is none.
+
+    It never destroys an object, unless the object should not exist at all.
+    """
     seen, queue = {now}, deque[tuple[str, tuple[str, ...]]]([(now, ())])
     while queue:
         state, verbs = queue.popleft()

@@ -1,4 +1,7 @@
-"""What the tables cannot say: parents, neighbours, room. Pure: a rider brings the facts, these decide or refuse."""
+"""Rules of the machine family beyond the state tables: parents, related objects, capacity.
+
+Pure: the hooks read the facts in their transaction, and these functions decide or raise Refused.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from domain.paths import ancestors, kind_of, name_of, short
 
 DAY = 86_400.0
 
-# Actions that bring something into use need everything above it to be in use.
+# Actions that bring an object into use need all its ancestors to be in use.
 _NEED_PARENT = (
     "create",
     "deploy",
@@ -26,30 +29,30 @@ _NEED_PARENT = (
     "add-disk",
     "attach-disk",
 )
-_RESTARTS = ("cloudspace", "reset")  # also out of a pause, which the account may have ordered
+_RESTARTS = ("cloudspace", "reset")  # it also ends a pause, which the account may have ordered
 _PARENT_IN_USE = {"account": S.CONFIRMED, "cloudspace": S.DEPLOYED}
 _USABLE_MACHINE = (S.RUNNING, S.PAUSED, S.HALTED)
 _SHOWN = 5
 
 
 def account_of(path: str) -> str:
-    """The account that an object belongs to: the first pair of its path."""
+    """The account of an object: the first pair of its path."""
     return ":".join(path.split(":")[:2])
 
 
 def disk_path(machine: str, disk: str) -> str:
-    """A disk of the machine's account, by its name."""
+    """The path of a disk in the machine's account."""
     return f"{account_of(machine)}:disk:{disk}"
 
 
 def machine_path(disk: str, machine: str) -> str:
-    """A machine of the disk's account, by `cloudspace/machine`."""
+    """The path of a machine in the disk's account, from `cloudspace/machine`."""
     space, _, name = machine.partition("/")
     return f"{account_of(disk)}:cloudspace:{space}:machine:{name}"
 
 
 def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
-    """Refused if something above is not there, or not in use."""
+    """Refuse if an ancestor does not exist or is not in use."""
     if action not in _NEED_PARENT and (kind_of(path), action) != _RESTARTS:
         return
     for above in ancestors(path):
@@ -63,7 +66,7 @@ def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
 
 
 def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str, str]) -> None:
-    """Refused if something lives in what is to go, unless all of it is meant."""
+    """Refuse to remove a non-empty object without `cascade`."""
     living = sorted(each for each, status in contents.items() if status not in (*GONE, *IN_BIN))
     if living and not cascade:
         raise _refused(
@@ -73,7 +76,7 @@ def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str,
 
 
 def check_image(path: str, status: str | None) -> None:
-    """Refused if machines cannot be made from it."""
+    """Refuse if machines cannot be created from this image."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no image {name_of(path)}", f"create it first: {_make(path)}")
     if status != S.CREATED:
@@ -81,16 +84,16 @@ def check_image(path: str, status: str | None) -> None:
 
 
 def check_unused(path: str, action: str, users: Iterable[str]) -> None:
-    """Refused if machines were made from this image; those in the recycle bin count, they may come back."""
-    if found := sorted(users):
+    """Refuse if machines were created from this image. Those in the recycle bin count: they can be restored."""
+    if machines := sorted(users):
         raise _refused(
-            f"{action} of {path} is not possible: it is in use by {join_first(found, _SHOWN, ', ')}",
+            f"{action} of {path} is not possible: it is in use by {join_first(machines, _SHOWN, ', ')}",
             "destroy those first",
         )
 
 
 def check_node(name: str, status: str | None, room: int, needed: int, here: str = "") -> None:
-    """Refused if a machine cannot go to this node."""
+    """Refuse if a machine cannot be placed on this node."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no node {name}", "see what there is: starter node list")
     if name == here:
@@ -103,7 +106,7 @@ def check_node(name: str, status: str | None, room: int, needed: int, here: str 
 
 
 def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
-    """Refused if there is no other node in use to take machines."""
+    """Refuse if no other enabled node could take the machines."""
     if not [each for each in enabled if each != name]:
         raise _refused(
             f"{what} is not possible: there is no other enabled node", "take one into use: starter node create"
@@ -111,7 +114,7 @@ def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
 
 
 def check_disk(action: str, disk: str, status: str | None, of: str, machine: str) -> None:
-    """Refused if the disk is not as the machine's action needs it."""
+    """Refuse if the disk is not in the state that the machine's action needs."""
     if action == "add-disk":
         if status not in (None, *GONE):
             raise _refused(
@@ -129,7 +132,7 @@ def check_disk(action: str, disk: str, status: str | None, of: str, machine: str
 
 
 def check_machine(action: str, machine: str, status: str | None) -> None:
-    """Refused if the machine cannot take or give a disk now."""
+    """Refuse if the machine cannot attach or detach a disk now."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_make(machine)}")
     if status not in _USABLE_MACHINE:
@@ -138,29 +141,29 @@ def check_machine(action: str, machine: str, status: str | None) -> None:
 
 
 def check_bin(path: str, status: str, kept: Any, number: int) -> None:
-    """Refused if it was restored meanwhile, or deleted anew: then its time is not over."""
+    """Refuse if the object was restored, or deleted again: then its retention is not over."""
     if status not in IN_BIN or kept != number:
         raise _refused(f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done")
 
 
 def tenant_of(path: str) -> str:
-    """Whose recycle bin an object goes to: its account's, or the one of its kind if it belongs to none."""
+    """The tenant whose recycle bin an object goes to: its account, or its kind if it has no account."""
     owner = account_of(path)
     return owner if kind_of(owner) == "account" else kind_of(owner)
 
 
 def until(at: datetime, seconds: float) -> str:
-    """When a stay in the recycle bin is over, rounded up: never a moment too early."""
+    """When a stay in the recycle bin ends, rounded up to whole seconds."""
     return stamp(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
 
 
 def stamp(at: datetime) -> str:
-    """A time as it is kept with what is in the recycle bin: whole seconds in UTC, so that texts sort like times."""
+    """A moment as the recycle bin stores it: whole seconds in UTC, so that texts sort like times."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def retention(given: float | None, account: Mapping[str, Any] | None, usual: float) -> float:
-    """Seconds in the recycle bin: as said now, or as the account has it, or as usual."""
+    """Seconds in the recycle bin: as requested, or as the account says, or the default."""
     days = given if given is not None else (account or {}).get("retention_days", usual)
     return float(days) * DAY
 

@@ -1,4 +1,4 @@
-"""What people send with an action."""
+"""The specs of the machine family's actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
 
 
 def _machine(text: str) -> str:
-    """`dev/db`: a machine of the same account."""
+    """Check the form `cloudspace/machine`, such as `dev/db`."""
     names = text.split("/")
     if len(names) != 2:
         raise ValueError("a machine is written cloudspace/machine, such as dev/db")
@@ -27,19 +27,19 @@ Days = Annotated[float, Field(ge=0, le=3650)]
 
 
 class NewObjectSpec(Model):
-    """What a new object is given. It is kept whole, with what was not said."""
+    """Base of the specs of new objects. They are stored whole, with their defaults."""
 
     description: str = Field("", max_length=500, description="What it is for.")
 
 
 class NewAccount(NewObjectSpec):
-    """A new account, and how long what is deleted in it can be restored."""
+    """A new account, and the retention of its recycle bin."""
 
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
 
 class DeployableSpec(NewObjectSpec):
-    """What can be kept as a record alone, until it is deployed."""
+    """Base of the specs of objects that can exist as a record only, until they are deployed."""
 
     virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
 
@@ -49,7 +49,7 @@ class NewCloudspace(DeployableSpec):
 
 
 class NewMachine(DeployableSpec):
-    """A new machine: its image, its memory, and where it should run."""
+    """A new machine: its image, its memory, and its node."""
 
     image: Name = Field(description="The image that it starts from.")
     memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
@@ -57,72 +57,72 @@ class NewMachine(DeployableSpec):
 
 
 class NewDisk(DeployableSpec):
-    """A new disk, by its size."""
+    """A new disk and its size."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class NewImage(DeployableSpec):
-    """A new image for machines to start from, by its size."""
+    """A new image and its size."""
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
 class NewNode(NewObjectSpec):
-    """A new node, and how much memory it has for machines."""
+    """A new node, and its memory for machines."""
 
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class Delete(Model):
-    """Into the recycle bin, and for how long."""
+    """Move to the recycle bin, and for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
 class DeleteAll(Delete):
-    """Into the recycle bin; with `cascade`, what lives in it as well."""
+    """Move to the recycle bin; with `cascade`, together with its contents."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Destroy(Model):
-    """For good; with `bin`, only what still lies in the recycle bin under that number."""
+    """Destroy for good; with `bin`, only if it is still in the recycle bin by that deletion."""
 
     bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
 
 
 class DestroyAll(Destroy):
-    """For good; with `cascade`, what lives in it as well."""
+    """Destroy for good; with `cascade`, together with its contents."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Migrate(Model):
-    """To another node: the one that is named, or where there is most room."""
+    """Move to another node: the named one, or the one with the most room."""
 
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
 class DiskChoice(Model):
-    """Which disk a machine gets or gives up."""
+    """The disk that a machine attaches or detaches."""
 
     disk: Name = Field(description="A disk of the same account.")
 
 
 class AddDisk(DiskChoice):
-    """A disk that is made and attached at once."""
+    """A disk to create and attach."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class MachineChoice(Model):
-    """Which machine a disk is attached to."""
+    """The machine that a disk is attached to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
 class Maintain(Model):
-    """What becomes of a node's machines."""
+    """Whether a node's machines are moved or stopped."""
 
     mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")

@@ -1,7 +1,7 @@
-"""The six state tables, as the source document prints them, with the rows that it lacks.
+"""The six state tables of the machine family, as the source document prints them, with the rows that it lacks.
 
-Rows of the Group are never asked of the object itself: they are taken along by an action on what it belongs to. Where
-nothing is said after *then*, a failure leads back to the status that the object came from.
+Rows of the actor Group are never requested of the object itself: an action on its parent takes it along. A row without
+*else* leads back, after a failure, to the status that the object came from.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MachineStatus(StrEnum):
 
 
 def row(action: str, source: str, during: str | None, then: str, otherwise: str = SAME, **more: Any) -> Row:
-    """A row whose failure leads back to where the object came from, if nothing else is said."""
+    """A row whose failure leads back to where the object came from, unless `otherwise` says more."""
     return Row(action, source, during, then, otherwise, **more)
 
 
@@ -70,12 +70,12 @@ _DISK_ACTIONS = {
 }
 
 # fmt: off
-# Asked of what is gone: a success that does nothing.
+# Requested of a destroyed object: a success that does nothing.
 _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
 
 
 def _modelled_only(status: MachineStatus) -> tuple[Row, ...]:
-    """Of a record alone, as a failed create leaves it, there is nothing to keep in the recycle bin."""
+    """Delete and destroy of a record without a real object, as a failed create leaves it: there is nothing to keep."""
     gone = tuple(row(action, status, during, S.DESTROYED)
                  for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
     return gone + _NOTHING_LEFT
@@ -189,7 +189,7 @@ GONE = (S.DESTROYED, S.DECOMMISSIONED)
 
 
 def validate_transition(object_type: str, init_state: str, desired_state: str) -> bool:
-    """Does one row lead there? A chain of rows does not count, nor what only happens as part of something else."""
+    """Does one row that a user can request lead there? Chains of rows and creations do not count."""
     if object_type not in TABLES:
         raise Refused(Category.INVALID, f"unknown object type {object_type[:40]!r}", f"types are: {', '.join(TABLES)}")
     return any(

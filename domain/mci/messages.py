@@ -311,8 +311,9 @@ class MciStore(Protocol):
         ...
 
     async def record_resource(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
-        """Record a shared resource: ordered or being removed (empty id), made (its id), or removed (None). False: the
-        hold was lost.
+        """Record a shared resource.
+
+        An empty id: it was ordered, or is being removed. None: it was removed. Returns False if the hold was lost.
         """
         ...
 
@@ -335,13 +336,11 @@ class MciStore(Protocol):
         ...
 
     async def enrol(self, order: Enrol) -> Enrolled:
-        """Add VMs to a running action. A repeated call gets the same answer."""
+        """Add VMs to a running action. Repeatable."""
         ...
 
     async def adopt(self, adoption: Adoption) -> str:
-        """Write that the record's VM is this orphan, and return the record's status. A repeated call gets the same
-        answer.
-        """
+        """Write that the record's VM is this orphan, and return the record's status. Repeatable."""
         ...
 
     async def plan_survey(self, survey: Survey) -> SurveyPlan:

@@ -1,4 +1,4 @@
-"""Systems: trees of services, changed by deploys and teardowns under locks on their paths."""
+"""The system family: trees of services, changed by deploys and teardowns under locks on their paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain.systems.tables import DEPLOY, PART, SYSTEM, TEARDOWN, derive
 
 
 class TearDownSpec(Model):
-    """What `system teardown` and `system delete` take."""
+    """The spec of `system teardown` and `system delete`."""
 
     deadline: float = Field(600.0, gt=0, le=86_400, description="Seconds until every service must be gone.")
 

@@ -1,4 +1,4 @@
-"""What systems ask of a backend, and what crosses the wire between their workflows and activities."""
+"""Protocols of a backend and of the store, and the messages between the system family's workflows and activities."""
 
 from __future__ import annotations
 
@@ -28,62 +28,62 @@ SETTLE_REMOVAL = "settle_removal"
 
 
 def backend_queue(backend: str) -> str:
-    """The task queue on which one backend is reached."""
+    """The task queue of one backend."""
     return f"backend-{backend}"
 
 
 class SystemWork(Model):
-    """An action on a system, for the activities that carry it out."""
+    """An action on a system, as its activities get it."""
 
     path: str
     epoch: int
     backend: str
-    record: str = ""  # the path of the deploy's or the teardown's own record
-    undo: bool = False  # the former definition is put back
-    born: bool = False  # the part at the path itself is new: on the way back it goes
+    record: str = ""  # the path of the deploy's or teardown's own object
+    undo: bool = False  # restore the former definition
+    born: bool = False  # the part at the path itself is new: an undo removes it
 
     def loses(self, path: str) -> bool:
-        """Is that the new part which goes on the way back?"""
+        """Is this the new part that is removed when the deploy is undone?"""
         return self.undo and self.born and path == self.path
 
     def generation(self) -> int:
-        """Orders of a later action, and of the way back, replace those of an earlier one; never the other way."""
+        """The generation of this work's orders: higher for a later action, and for an undo. It only rises."""
         return 2 * self.epoch + self.undo
 
 
 class AcceptDeploy(Model):
-    """A deploy, its definition included: what is done to the inventory before a backend hears of it."""
+    """A deploy and its definition, to write into the inventory before the backend is asked."""
 
     work: SystemWork
-    definition: dict[str, Any]  # as it was written: that is shorter
+    definition: dict[str, Any]  # as the user wrote it: shorter than with defaults
     at: datetime
 
 
 class RevertDeploy(Model):
-    """A deploy to be taken back."""
+    """A deploy to undo in the inventory, or a removal to begin."""
 
     work: SystemWork
     at: datetime
 
 
 class RollOutResult(Model):
-    """How a roll-out came out."""
+    """The result of a roll-out."""
 
     ok: bool
     reason: str = ""
     services: int = 0
-    own: str = ""  # where the part at the path itself belongs, if it is a service
+    own: str = ""  # the final status of the part at the path itself, if it is a service
 
 
 class ServicesView(Model):
-    """What backends say of services, as readers get it."""
+    """Services as their backends report them."""
 
     services: list[ServiceFacts]
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOrder:
-    """A service as it should be from now on."""
+    """The desired definition of a service."""
 
     path: str
     generation: int
@@ -91,20 +91,20 @@ class ServiceOrder:
 
 
 class ChangeListener(Protocol):
-    """Hears of changes."""
+    """Waits for changes of services."""
 
     async def news(self) -> None:
-        """Return when something may have changed since the last time."""
+        """Return when something may have changed since the last call."""
         ...
 
     def close(self) -> None: ...
 
 
 class Backend(Protocol):
-    """What runs services. Everything may be said twice; an older generation never replaces a newer one.
+    """Runs services. Orders are repeatable; an older generation never replaces a newer one.
 
-    Each order names the generation of its action (`Work.generation`). Whoever has seen a higher one there, or above,
-    refuses as Superseded: a worker that was frozen may give its order when a later action is done.
+    Each order names the generation of its action (`SystemWork.generation`). A backend that has seen a higher one at
+    that path, or above, refuses it as Superseded: a worker that was frozen may order after a later action is done.
     """
 
     name: str
@@ -114,43 +114,43 @@ class Backend(Protocol):
         ...
 
     async def apply(self, orders: Sequence[ServiceOrder]) -> None:
-        """Want these services; returns at once. Instances are replaced one by one."""
+        """Set the desired definitions of these services and return at once. Instances are replaced one by one."""
         ...
 
     async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
-        """Want nothing any more at and below a path, except what is to be kept; returns at once."""
+        """Want no services at and below a path, except those in `keep`; return at once."""
         ...
 
     async def facts(self, prefix: str = "") -> list[ServiceFacts]:
-        """What is known of the services at and below a path. One that is gone is not listed."""
+        """The services at and below a path. A removed service is not listed."""
         ...
 
     def listen(self, prefix: str) -> ChangeListener:
-        """Hear of changes at and below a path from now on."""
+        """Listen for changes at and below a path from now on."""
         ...
 
     async def dispose(self, system: str, generation: int) -> None:
-        """Forget everything about a system that has no services any more."""
+        """Forget a system that has no services left."""
         ...
 
 
 class SystemStore(Protocol):
-    """What systems ask of the inventory besides the kernel's own writes. Every method is one transaction."""
+    """What the system family stores besides the kernel's own writes. Every method is one transaction."""
 
     async def accept(self, acceptance: AcceptDeploy) -> Stepped:
-        """Write the new definition below the path; the record is accepted."""
+        """Write the new definition below the path, and mark the deploy's record accepted."""
         ...
 
     async def accept_removal(self, asked: RevertDeploy) -> Stepped:
-        """Mark everything below the path for removal; the record, if there is one, is accepted."""
+        """Mark everything below the path for removal, and its record, if any, accepted."""
         ...
 
     async def revert(self, asked: RevertDeploy) -> Stepped:
-        """Write the former definition of everything that the deploy touched."""
+        """Write back the former definition of every part that the deploy changed."""
         ...
 
     async def touched(self, work: SystemWork) -> list[StoredPart]:
-        """The parts at and below the path that belong to this action and are not at rest."""
+        """The parts at and below the path that this action has changed and that are not at rest."""
         ...
 
     async def services(self, prefix: str) -> list[StoredPart]:
@@ -158,5 +158,5 @@ class SystemStore(Protocol):
         ...
 
     async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
-        """Services at rest change as the backend says. Returns how many did."""
+        """Write the backend's state of services at rest. Returns how many changed."""
         ...

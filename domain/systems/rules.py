@@ -1,6 +1,6 @@
-"""The decisions about services: which instances to start and stop, what a service is, and in which order they come up.
+"""Decisions about services: which instances to start and stop, a service's status, and the order of a roll-out.
 
-Pure: the backends bring the facts and do what is said here, so that all of them roll out alike.
+Pure: the backends supply the facts and carry out the decisions, so that all of them roll out alike.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from domain.statetable import NONE
 from domain.systems.specs import Node, flatten, is_service, stored_spec
 from domain.systems.tables import BACKEND, PART, PartState
 
-CRASHES = 4  # as often in a row an instance may end by itself before its service counts as degraded
+CRASHES = 4  # in a row, before a service counts as degraded
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
 _NOT_OF_AN_INSTANCE = {"name", "parts", "jobs", "instances", "after", "maxUnavailable", "maxSurge"}
-FORMER = "former"  # in a part's info: what it was before the last deploy that changed it
+FORMER = "former"  # the key in a part's info of its spec before the last deploy that changed it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RunningInstance:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSteps:
-    """What to do next for a service: start so many as now wanted, stop these."""
+    """The next steps for a service: how many new instances to start, and which ones to stop."""
 
     start: int = 0
     stop: tuple[str, ...] = ()
@@ -44,8 +44,10 @@ class InstanceSteps:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
-    """What a backend says about one service. `generation`: of the order that it has seen; `current`: healthy
-    instances of the definition that was ordered."""
+    """A backend's report on one service.
+
+    `generation` is that of the last order it has seen; `current` counts healthy instances of the ordered definition.
+    """
 
     path: str
     generation: int
@@ -53,42 +55,46 @@ class ServiceFacts:
     alive: int = 0
     healthy: int = 0
     current: int = 0
-    crashes: int = 0  # of the instance of that definition that crashed most often in a row
+    crashes: int = 0  # in a row, of the current instance that crashed most often
     message: str = ""
 
     def settled(self, generation: int = 0) -> bool:
-        """Is everything of this generation, or a later one, up, and nothing else left?"""
+        """Is every instance of this generation, or a later one, healthy, and none of an older one left?"""
         return self.generation >= generation and self.current == self.wanted == self.alive
 
     def failing(self, generation: int = 0) -> bool:
-        """Does what was ordered in this generation, or a later one, crash again and again?"""
+        """Does the definition of this generation, or a later one, crash repeatedly?"""
         return self.generation >= generation and self.crashes >= CRASHES
 
     def miscounted(self) -> bool:
-        """Are those that there are all well, none has failed, and only their number is not the one that is wanted?"""
+        """Is only the number of instances wrong, while all of them are healthy and current?"""
         well = self.generation >= 0 and self.alive == self.healthy == self.current
         return well and not self.crashes and self.alive != self.wanted
 
     def told(self) -> str:
+        """The healthy instances as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
 
     def left(self) -> str:
-        """What is still there of a service that was to go, and why."""
+        """How many instances of a removed service are left, as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
 
 
 def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
-    """The next steps of a rolling update or a scaling. Never fewer healthy than wanted less maxUnavailable,
-    as far as there were; never more alive than wanted and maxSurge, as far as there were not."""
+    """The next steps of a rolling update or a scaling.
+
+    They keep at least instances less maxUnavailable healthy, and at most instances plus maxSurge alive, as far as that
+    held before.
+    """
     want, now = node.instances, revision(node)
     new = [each for each in running if each.revision == now]
     old = [each for each in running if each.revision != now]
     start = max(0, min(want - len(new), want + node.maxSurge - len(running)))
     spare = sum(each.healthy for each in running) - max(want - node.maxUnavailable, 0)
     stop: list[str] = []
-    for each in sorted(old, key=lambda one: one.healthy):  # the unhealthy serve nobody: they go first
+    for each in sorted(old, key=lambda one: one.healthy):  # unhealthy instances serve nobody: stop them first
         if not each.healthy or spare > 0:
             stop.append(each.token)
             spare -= each.healthy
@@ -97,20 +103,20 @@ def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
 
 
 def revision(node: Node) -> str:
-    """What an instance is made of, in short. Two definitions that differ only in number make the same instances."""
+    """A hash of what an instance is made of: the same for definitions that differ only in the number of instances."""
     made_of = node.model_dump_json(exclude=_NOT_OF_AN_INSTANCE)
     return sha256(made_of.encode()).hexdigest()[:32]
 
 
 def backoff(crashes: int) -> float:
-    """How long to wait before an instance that ended by itself is started again."""
+    """Seconds to wait before restarting an instance that has exited."""
     return float(min(FIRST_BACKOFF * 2 ** min(crashes, 20), LONGEST_BACKOFF))
 
 
 def observed(status: str, facts: ServiceFacts) -> str:
-    """What a service without an action is, now that the backend has spoken: instances come and go by themselves."""
+    """The status of a service without an action, after a backend's report."""
     if status not in PART.stable:
-        return status  # an action is under way, and says it itself
+        return status  # an action is under way, and writes the status itself
     if facts.settled():
         return PartState.STABLE
     if status == PartState.FAILED:
@@ -119,14 +125,14 @@ def observed(status: str, facts: ServiceFacts) -> str:
 
 
 def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
-    """Where a service belongs whose deploy ends now."""
+    """The status of a service whose deploy ends now."""
     if facts and facts.settled(generation):
         return PartState.STABLE
     return PartState.FAILED if status == PartState.PENDING else PartState.DEGRADED
 
 
 def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
-    """Services by path, each after those that it waits for: a service beside it, or all those of a system."""
+    """Sort services so that each comes after those in its `after`: sibling services, or all in a sibling system."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path, spec in services.items():
         sorter.add(path, *(each for name in spec.get("after", ()) for each in _below(_beside(path, name), services)))
@@ -154,7 +160,7 @@ class StoredPart:
 
 
 def replacement(path: str, definition: Node, there: Mapping[str, StoredPart]) -> list[Move]:
-    """The moves by which the definition below a path becomes this one. What is alike and well is left alone."""
+    """The moves that replace the definition below a path. Unchanged and stable parts are left alone."""
     wanted = {at: stored_spec(node) for at, node in flatten(path, definition) if at != path}
     moves: list[Move] = []
     for at, spec in wanted.items():
@@ -171,7 +177,7 @@ def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Mo
     former = {FORMER: {"spec": part.spec if part else None}}
     to = PartState.UPDATING if part else PartState.PENDING
     moves = [Move(path=path, to=to, action="deploy", spec=spec, info=former)]
-    if not is_service(spec):  # a system has no instances of its own: nothing to wait for
+    if not is_service(spec):  # a system has no instances of its own: there is nothing to wait for
         moves.append(Move(path=path, to=PartState.STABLE, action="deploy"))
     elif part and only_rescaled(part.spec, spec):
         moves.append(Move(path=path, to=PartState.SCALING))
@@ -179,13 +185,13 @@ def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Mo
 
 
 def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Is the number of instances all that changes?"""
+    """Does only the number of instances change?"""
     same = revision(Node.model_validate(before)) == revision(Node.model_validate(after))
     return same and before.get("instances") != after.get("instances")
 
 
 def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
-    """The moves that take a deploy back, from the parts that it touched and what they were before."""
+    """The moves that undo a deploy, from the parts that it changed and their former specs."""
     moves: list[Move] = []
     for part, former in parts:
         if former["spec"] is None:
@@ -194,7 +200,7 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
         elif part.status == PartState.DELETING:
             moves.append(Move(path=part.path, to=part.came_from))
         elif part.spec == former["spec"]:
-            continue  # it was taken back already
+            continue  # it was reverted already
         elif is_service(former["spec"]):
             to = part.status if part.status == PartState.SCALING and part.under_way else PartState.UPDATING
             moves.append(Move(path=part.path, to=to, action="deploy", spec=former["spec"]))
@@ -204,12 +210,12 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
 
 
 def observation(path: str, to: str, facts: ServiceFacts) -> Move:
-    """What the backend says of a service at rest, as a move."""
+    """The move that applies a backend's report to a service at rest."""
     return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.told()[:500])
 
 
 def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
-    """May this definition be put at this path? Refused if not."""
+    """Refuse if this definition may not be deployed at this path."""
     if at_root and not definition.is_system:
         raise Refused(
             Category.INVALID,
@@ -241,23 +247,23 @@ def _images(path: str, definition: Node) -> list[str]:
 
 
 def removed_part(path: str) -> Move:
-    """A part that was removed has left nothing behind."""
+    """The move for a part that was removed completely."""
     return Move(path=path, to=NONE, action="remove")
 
 
 def still_there(path: str, facts: Sequence[ServiceFacts]) -> Move:
-    """A part that was to go, and of which services are left when the removal ends."""
+    """The move for a part that could not be removed completely."""
     own = next((each for each in facts if each.path == path), None)
     return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.left()[:500] if own else "")
 
 
 def is_at(path: str, prefix: str) -> bool:
-    """Is the path at or below the other?"""
+    """Is `path` at or below `prefix`?"""
     return f"{path}:".startswith(f"{prefix}:")
 
 
 def at(system: str, text: str) -> str:
-    """The path of a node, from the path of its system and the tree path as people write it: `/` or `/a/b/c`."""
+    """The path of a node, from its system's path and the tree path that people write: `/` or `/a/b/c`."""
     if not text.startswith("/"):
         raise _bad_path(text, "it begins with a slash")
     if text == "/":
@@ -271,7 +277,7 @@ def at(system: str, text: str) -> str:
 
 
 def tree_path(path: str) -> str:
-    """The tree path of a node: `/a/b` of system:shop:a:b, and of what hangs on it."""
+    """The tree path of a node, `/a/b` for system:shop:a:b; also of a deploy or teardown at that node."""
     return "/" + "/".join(path.partition("::")[0].split(":")[2:])
 
 

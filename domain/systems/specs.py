@@ -1,4 +1,4 @@
-"""What a user writes: a tree of systems and services. Checked as a whole before anything is made from it."""
+"""The specs of the system family's actions: a definition is a tree of systems and services, checked as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 5
 BackendName = Literal["simulated", "process"]
 DefinitionWord = Annotated[str, StringConstraints(min_length=1, max_length=4_096)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # an instance gets these from us
+RESERVED = ("PORT", "RATCHET_INSTANCE", "RATCHET_SERVICE")  # the backend sets these for every instance
 
 
 def _variable(text: str) -> str:
@@ -47,7 +47,7 @@ Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Health(Model):
-    """How to tell whether an instance is well: one of http, tcp, command. Without any it is well while it runs."""
+    """How to check whether an instance is healthy: by http, tcp or command. Without a check it is while it runs."""
 
     http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
     tcp: bool = False
@@ -64,15 +64,14 @@ class Health(Model):
 
 
 class Resources(Model):
-    """What one instance may use at most."""
+    """The most that one instance may use."""
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
     files: int | None = Field(None, ge=16, le=100_000, description="open files")
 
 
 class Job(Model):
-    """Something that a system can do, and that ends. It is kept with the definition and has no instances: what a
-    system is does not depend on its jobs."""
+    """A task of a system that runs and ends. It is stored with the definition, and does not affect the status."""
 
     name: Name
     command: CommandWords | None = None
@@ -89,7 +88,7 @@ class Job(Model):
 
 
 class Node(Model):
-    """A system, if it has parts, or a service, if it has a command or an image."""
+    """A system, if it has parts; a service, if it has a command or an image."""
 
     name: Name | None = None
     jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="what a system can do besides its services")
@@ -142,7 +141,7 @@ class Node(Model):
 
 
 class Part(Node):
-    """A node below another one: it must have a name."""
+    """A node inside another one: it must have a name."""
 
     name: Name
 
@@ -151,14 +150,14 @@ Node.model_rebuild()
 
 
 class SystemSpec(Model):
-    """What `system create` takes."""
+    """The spec of `system create`."""
 
     backend: BackendName = Field("simulated", description="What runs the services: simulated or process.")
     description: str = Field("", max_length=500, description="What it is for.")
 
 
 class DeploySpec(Model):
-    """What `system deploy` takes: the definition that replaces the one at the path."""
+    """The spec of `system deploy`: the definition that replaces the one at the path."""
 
     definition: Node
     deadline: float = Field(300.0, gt=0, le=86_400, description="Seconds until all services must be stable.")
@@ -178,23 +177,23 @@ class DeploySpec(Model):
 
 
 def flatten(path: str, node: Node) -> Iterator[tuple[str, Node]]:
-    """The node and everything below it, each with its path."""
+    """The node and every node below it, each with its path."""
     yield path, node
     for part in node.parts or ():
         yield from flatten(f"{path}:{part.name}", part)
 
 
 def stored_spec(node: Node) -> dict[str, Any]:
-    """What is kept of one node: its own definition; its parts are kept as objects of their own."""
+    """The stored definition of one node, without its parts: those are objects of their own."""
     own = node.model_dump(mode="json", exclude_defaults=True, exclude={"name", "parts"})
     return own | ({"parts": []} if node.is_system else {})
 
 
 def jobs_of(spec: dict[str, Any]) -> dict[str, Any]:
-    """The jobs that are kept of a system, as they are written."""
+    """The stored jobs of a system, as the user wrote them."""
     return {"jobs": spec["jobs"]} if spec.get("jobs") else {}
 
 
 def is_service(spec: dict[str, Any]) -> bool:
-    """Is that which is kept of a node a service?"""
+    """Is this stored spec a service's?"""
     return "command" in spec or "image" in spec

@@ -1,7 +1,7 @@
-"""The tables of systems, of their parts, and of the deploys and teardowns that change them.
+"""The state tables of systems, of their parts, and of the deploys and teardowns that change them.
 
-A part is a service, or a system inside the system. What a system, or a part with parts of its own, is shown as comes
-from the services below it; what is stored of it is only whether they may speak for it.
+A part is a service, or a system inside the system. The status shown of a system, or of a part with parts, is computed
+from the services below it; the stored status is only its phase.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from domain.statetable import NONE, SAME, Actor, Row, StateTable
 
-BACKEND = "Backend"  # the actor: what runs the services says how they are
+BACKEND = "Backend"  # the actor: a backend that reports the state of services
 
 
 class PartState(StrEnum):
@@ -27,7 +27,7 @@ class PartState(StrEnum):
 
 
 class DeployStage(StrEnum):
-    """How far a deploy or a teardown is."""
+    """The statuses of a deploy or a teardown."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -65,7 +65,7 @@ PART = StateTable("part", "Part", (
 SYSTEM = StateTable("system", "System", (
     #   action      from         while        then       else
     Row("create",   NONE,        S.PENDING,   S.STABLE,  S.FAILED),
-    Row("deploy",   S.STABLE,    S.UPDATING,  S.STABLE,  SAME),       # stable here means: its services speak for it
+    Row("deploy",   S.STABLE,    S.UPDATING,  S.STABLE,  SAME),       # stable: its status is computed from its services
     Row("teardown", S.STABLE,    S.UPDATING,  S.STABLE,  SAME),
     Row("delete",   S.STABLE,    S.DELETING,  NONE,      S.FAILED),
     Row("delete",   S.FAILED,    S.DELETING,  NONE,      S.FAILED),
@@ -90,14 +90,14 @@ DEPLOY = _stages("deploy", "Deploy")
 TEARDOWN = _stages("teardown", "Teardown")
 # fmt: on
 
-# How a name of a deploy or a teardown begins: d1, t2.
+# The first letter in the name of a deploy or a teardown: d1, t2.
 LETTERS = {"deploy": "d", "teardown": "t"}
 
 
 def derive(phase: str, counts: Mapping[str, int]) -> str:
-    """The state of a system, or of a part with parts: that of its services, in the order of the source document.
+    """The status of a system, or of a part with parts, from its services', in the order of the source document.
 
-    A service that is new, or about to go, has a definition that was not observed yet: it counts as updating.
+    A service that is new, or being removed, has a definition that was not observed yet: it counts as updating.
     """
     if phase in (S.PENDING, S.FAILED, S.DELETING) or not any(counts.values()):
         return phase

@@ -50,7 +50,7 @@ PROBE_PATIENCE = timedelta(seconds=15)
 
 
 async def send(to: CrmAddress, *requests: CrmRequest) -> None:
-    """Requests to a CRM. By queue that is as quick as a write; a webhook may take its time, and fail for good."""
+    """Send requests to a CRM. By queue that is as quick as a write; a webhook may be slow, or fail for good."""
     first = requests[0]
     post = CrmPost(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
@@ -68,14 +68,14 @@ async def send(to: CrmAddress, *requests: CrmRequest) -> None:
 
 
 async def probe(to: CrmAddress, verb: CrmVerb) -> str:
-    """Is a CRM without a session there? Returns why not, if not."""
+    """Ping or acknowledge a CRM without a session. Returns why it did not answer; empty if it did."""
     post = CrmPost(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
     try:
         return await workflow.execute_activity_method(
             EdgeActivities.crm_probe,
             post,
             start_to_close_timeout=PROBE_PATIENCE,
-            schedule_to_close_timeout=2 * PROBE_PATIENCE,  # a worker that is away says nothing about the CRM
+            schedule_to_close_timeout=2 * PROBE_PATIENCE,  # an absent worker tells nothing about the CRM
             retry_policy=RetryPolicy(maximum_attempts=1),
             summary=f"{verb} {to.version} of {to.cloudlet}",
         )
@@ -84,7 +84,7 @@ async def probe(to: CrmAddress, verb: CrmVerb) -> str:
 
 
 async def hand_in(workflow_id: str, letter: Letter) -> str:
-    """Bring a letter to an action that may hear no more signals. Returns why it was not taken, if so."""
+    """Deliver a message to an action that has reached its signal limit. Returns why it was refused; empty if not."""
     try:
         return await workflow.execute_activity_method(
             Letters.crm_hand_in,
@@ -99,7 +99,7 @@ async def hand_in(workflow_id: str, letter: Letter) -> str:
 
 
 async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
-    """All data to a CRM that is Ready; on behalf of an action, or of nobody."""
+    """Send all data to a CRM that is Ready; on behalf of an action, or of none."""
     right = {"path": grant.path, "epoch": grant.epoch} if grant else {}
     return await workflow.execute_activity_method(
         EdgeActivities.crm_everything,
@@ -113,13 +113,12 @@ async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
 
 
 async def ignore(*messages: IgnoredMessage) -> None:
-    """Keep messages that changed nothing."""
-    kept = IgnoredMessages(messages=list(messages), at=workflow.now())
-    await run_local(EdgeActivities.crm_ignored, kept)
+    """Record messages that changed nothing."""
+    await run_local(EdgeActivities.crm_ignored, IgnoredMessages(messages=list(messages), at=workflow.now()))
 
 
 async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> Connected:
-    """A CRM has connected: the inventory accepts or refuses it."""
+    """Report a CRM's connection to the inventory, which accepts or refuses it."""
     instances = {path: seen for page in pages for path, seen in page.instances.items()}
     said = pages[0].model_copy(update={"instances": {}})
     fact = ConnectFact(said=said, instances=instances, **_fact(wire.CRM_CONNECT, cloudlet, kept, *pages))
@@ -127,13 +126,13 @@ async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -
 
 
 async def answered(cloudlet: str, said: CrmResponse, kept: bool = True) -> CloudletAnswer:
-    """A CRM speaks of the cloudlet itself: the inventory judges it, or names the action whose business it is."""
+    """Report a CRM's message about its cloudlet to the inventory, which applies it or names the owning action."""
     fact = AnswerFact(said=said, **_fact(wire.CRM_RESPONSE, cloudlet, kept, said))
     return await run_local(EdgeActivities.crm_answered, fact)
 
 
 async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> CloudletAnswer:
-    """A goodbye came from outside as it is; what we noticed ourselves did not come at all."""
+    """Report a lost connection. A CRM's own disconnect has a raw message; a loss that the link noticed has none."""
     fact = LostFact(said=said, noticed=not said.raw, **_fact(wire.CRM_DISCONNECT, cloudlet, kept, said))
     return await run_local(EdgeActivities.crm_lost, fact)
 
@@ -144,21 +143,21 @@ def _fact(signal: str, cloudlet: str, kept: bool, *said: CrmConnect | CrmRespons
 
 
 async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
-    """The connection that we were told of, as the inventory knows it; None if it does not."""
+    """Confirm a reported reconnection with the inventory; None if it has no such connection."""
     found = await run_local(EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=told.address.notify_id))
     return found.news
 
 
 async def refuges(cloudlet: str) -> Refuges:
-    """For each Ready app of a cloudlet: where else it can run, if anywhere."""
+    """For each Ready app of a cloudlet, where else it can run."""
     return await run_local(EdgeActivities.failover_plan, cloudlet)
 
 
 async def policy_kept(path: str) -> KeptPolicy:
-    """A policy as it is in the inventory."""
+    """A policy as it is stored."""
     return await run_local(EdgeActivities.policy_kept, path)
 
 
 async def facts(asked: PolicyQuestion) -> PolicyFacts:
-    """What the inventory knows about a policy's question."""
+    """The facts that a policy decides on."""
     return await run_local(EdgeActivities.policy_facts, asked)

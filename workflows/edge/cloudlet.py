@@ -1,4 +1,4 @@
-"""Cloudlets: bring-up (create and repair), maintenance with failover, delete."""
+"""Actions on cloudlets: bring-up (create and repair), maintenance with failover, rekey, delete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 class OnCloudlet(CrmInbox):
-    """What the actions on a cloudlet have in common: who is connected, and what it says."""
+    """Base of the actions on a cloudlet: which CRM is connected, and what it answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class OnCloudlet(CrmInbox):
         await calls.send(self._address, order(grant, self._address, verb, **spec))
 
     async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
-        """The next message, or the end of the action's patience."""
+        """The next message; Failed if none comes in time."""
         said = await self.read(grant.path, until, what)
         if said is None:
             raise Failed(f"{what}: nothing came in time")
@@ -64,13 +64,13 @@ class OnCloudlet(CrmInbox):
         self.show(phase=to)
 
     async def on_late_answer(self, path: str, said: CrmResponse) -> None:
-        """What a CRM says of its cloudlet after the action is the link's business, once the action has ended."""
+        """Hand an answer about the cloudlet that came too late to the link, once the action has ended."""
         await workflow.wait_condition(lambda: self._ended)
         if not await self.hand_over(said):
             await super().on_late_answer(path, said)
 
     async def hand_over(self, said: CrmResponse) -> bool:
-        """To the link, which brings it back while we hold the cloudlet, and afterwards does what it says."""
+        """Forward an answer to the link: it returns the answer while the action runs, and applies it afterwards."""
         link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
         try:
             await link.signal(wire.CRM_RESPONSE, said.raw or said)
@@ -79,7 +79,7 @@ class OnCloudlet(CrmInbox):
         return True
 
     async def _request_and_wait(self, grant: Grant, verb: CrmVerb, words: tuple[str, ...], what: str) -> CrmResponse:
-        """Ask the CRM and wait for one of these words; ask again if it connects anew."""
+        """Ask the CRM and wait for one of these states; ask again after a reconnection."""
         until = workflow.now() + timedelta(seconds=self._terms.patience.update)
         await self._tell_crm(grant, verb)
         while True:
@@ -96,31 +96,30 @@ class OnCloudlet(CrmInbox):
 
 
 def order(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
-    """A request about the cloudlet itself."""
-    told = {**to.connection(), "epoch": grant.epoch, "reply_to": grant.path}
-    return CrmRequest(path=grant.path, verb=verb, spec=spec, **told)
+    """A request to a CRM about the cloudlet itself."""
+    return CrmRequest(path=grant.path, verb=verb, spec=spec, epoch=grant.epoch, reply_to=grant.path, **to.connection())
 
 
 def undo_upgrade(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
-    """To CRMv1: clean up whatever there is of the CRM of this version."""
+    """A request to CRMv1 to clean up whatever there is of the CRM of this version."""
     return order(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
 @workflow.defn(name=wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(OnCloudlet):
-    """Create and repair: a CRM connects, is acknowledged, gathers, and is Ready."""
+    """Create or repair a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        await self._begin(grant, unasked=True)  # it connects by itself, and says so
+        await self._begin(grant, unasked=True)  # the CRM connects unasked
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
         self.show(step=what)
-        if self._address:  # there is one already: it is asked to introduce itself again
-            if other := self._terms.next:  # and to clean up what is left of an upgrade
+        if self._address:  # a CRM is connected already: ask it to reconnect
+            if other := self._terms.next:  # and to clean up after a failed upgrade
                 await calls.send(self._address, undo_upgrade(grant, self._address, other.version))
             await self._tell_crm(grant, CrmVerb.RECONNECT)
             self._address = None
@@ -142,12 +141,12 @@ class BringUpCloudlet(OnCloudlet):
         return Done()
 
     async def _lost(self, grant: Grant, said: ConnectionLost) -> None:
-        """Offline at once; whoever connects next goes on from there."""
+        """The cloudlet goes Offline at once; the next CRM that connects continues from there."""
         if self._address and said.notify_id == self._address.notify_id:
             self._address = None
             await self._step(grant, S.OFFLINE, "Controller", "its CRM is gone")
         if (other := self._terms.next) and said.version != other.version:
-            await calls.send(other, order(grant, other, CrmVerb.RECONNECT))  # it took over in the meantime
+            await calls.send(other, order(grant, other, CrmVerb.RECONNECT))  # it has taken over meanwhile
 
     async def _acknowledge(self, grant: Grant, said: Reconnected) -> None:
         if self._status in (S.INIT_OK, S.OFFLINE):
@@ -168,7 +167,7 @@ class BringUpCloudlet(OnCloudlet):
 
 @workflow.defn(name=wire.MAINTAIN_CLOUDLET)
 class MaintainCloudlet(OnCloudlet):
-    """Into maintenance, with its apps created elsewhere first if asked; and back to normal."""
+    """Begin maintenance, creating the apps elsewhere first if requested; or end it."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -187,14 +186,14 @@ class MaintainCloudlet(OnCloudlet):
         return Done(message=note)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Back to where it was: the CRM is told, but not waited for."""
+        """Go back: the CRM is asked, but not waited for."""
         if self._address:
             await self._tell_crm(grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN)
         await self.close_inbox()
         return Done()
 
     async def _fail_over(self, grant: Grant) -> str:
-        """Every app that can be created elsewhere is; one that cannot keeps the cloudlet out of maintenance."""
+        """Create every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
         apps = (await calls.refuges(grant.path)).apps
         self.show(step="failing over", targets=len(apps), done=0)
         ends = await asyncio.gather(*(self._move_app(app) for app in apps))
@@ -203,7 +202,7 @@ class MaintainCloudlet(OnCloudlet):
         return f"failed over: {', '.join(short(app.to) for app in apps[:10])}" if apps else ""
 
     async def _move_app(self, app: Refuge) -> str:
-        """Returns why not, if not. The app is made by the same action that a user would ask for."""
+        """Create the app elsewhere, by the action that a user would request. Returns the error; empty if none."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name, and not the app"
         by = workflow.info().workflow_id
@@ -217,7 +216,7 @@ class MaintainCloudlet(OnCloudlet):
 
 
 async def act(request: Request) -> str:
-    """A normal action on an instance, as a user would ask for it. Returns why it failed, if it did."""
+    """A normal action on an instance, as a user would request it. Returns why it failed; empty if it did not."""
     try:
         await child(request)
     except WorkflowAlreadyStartedError:
@@ -229,7 +228,7 @@ async def act(request: Request) -> str:
 
 @workflow.defn(name=wire.REKEY_CLOUDLET)
 class RekeyCloudlet(OnCloudlet):
-    """Another token counts from now on: whoever is connected has to introduce itself again, and prove it."""
+    """Replace the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -253,7 +252,7 @@ class RekeyCloudlet(OnCloudlet):
 
 @workflow.defn(name=wire.DELETE_CLOUDLET)
 class DeleteCloudlet(OnCloudlet):
-    """The CRM is told to shut down; then the cloudlet is gone."""
+    """The CRM is asked to shut down; then the cloudlet is removed."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

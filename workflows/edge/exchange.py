@@ -1,4 +1,7 @@
-"""One object's talk with its CRM: the request, every answer by the table, silence, reconnection, and the undo."""
+"""One object's exchange with its CRM: the request, its answers, silence, reconnection, and the undo.
+
+The state table decides what each answer does; see `domain.edge.interpret`.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ with workflow.unsafe.imports_passed_through():
     from workflows.edge.inbox import CrmInbox
 
 _REQUESTED = (S.CREATE_REQUESTED, S.UPDATE_REQUESTED, S.DELETE_REQUESTED)
-_REFUSES = {CrmVerb.DELETE: S.DELETE_ERROR, CrmVerb.CREATE: S.CREATE_ERROR}  # the CRM cannot put it back
+_REFUSES = {CrmVerb.DELETE: S.DELETE_ERROR, CrmVerb.CREATE: S.CREATE_ERROR}  # the CRM's answer if it cannot undo
 
 
 class CrmFailed(Exception):
-    """The CRM said no, or nothing. `to` is the error status, `actor` who says so; missing: it has no such object."""
+    """The CRM reported an error or was silent. `to` is the error status, `missing` that it lacks the object."""
 
     def __init__(self, why: str, to: str, actor: str, missing: bool = False) -> None:
         super().__init__(why)
@@ -42,7 +45,7 @@ class CrmFailed(Exception):
 
 
 class CrmExchange:
-    """About one object of an action. `status` is where the object is, as far as the action has moved it."""
+    """The exchange about one object of an action. `status` is the object's, as far as the action has moved it."""
 
     def __init__(
         self, mail: CrmInbox, grant: Grant, path: str, status: str, terms: InstanceTerms, address: CrmAddress
@@ -58,7 +61,7 @@ class CrmExchange:
         self.on_progress: Callable[[str, CrmProgress | None], None] = lambda _status, _progress: None
 
     async def request_and_wait(self, verb: CrmVerb, patience: float) -> CrmResponse:
-        """Ask for it and see it through. Returns the CRM's last word; raises CrmFailed."""
+        """Send the request and follow it to its end. Returns the CRM's last answer; raises CrmFailed."""
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._send(verb, self._terms.spec)
         while True:
@@ -71,7 +74,7 @@ class CrmExchange:
                 return heard
 
     async def undo(self, verb: CrmVerb, wanted: str) -> str:
-        """Tell the CRM to put things back, and wait a while for its word that it has. Returns what is not sure."""
+        """Ask the CRM to undo, and wait a while for its confirmation. Returns what is uncertain, if anything."""
         try:
             if await self._undo(verb, wanted):
                 return ""
@@ -97,7 +100,7 @@ class CrmExchange:
         return False
 
     async def _apply_message(self, said: CrmResponse) -> bool:
-        """Do what the table says to this message. True: it was the last word."""
+        """Do what the state table says to this message. True: it was the last one."""
         heard = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).interpret(said)
         if said.notify_id == self.address.notify_id:
             self._heard, self._asked = workflow.now(), False
@@ -117,7 +120,7 @@ class CrmExchange:
         self.on_progress(to, said.progress)
 
     async def _next(self, patience: float, cap: datetime) -> object:
-        """The next message. Silence is judged: an error, or a question to the CRM."""
+        """The next message. Silence leads to an error, or to a progress request first."""
         while True:
             wait = self._terms.patience.answer if self._asked else patience
             until = min(self._heard + timedelta(seconds=wait), cap)
@@ -142,16 +145,16 @@ class CrmExchange:
         return CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER)
 
     async def _on_reconnect(self, news: Reconnected) -> CrmResponse | None:
-        """The CRM has connected again: is it still at it, is it done, or does it not know of the request?"""
+        """After a reconnection: wait, use the CRM's report as its answer, or send the request again."""
         self.address, self._heard, self._asked = news.address, workflow.now(), False
         there = news.reported.get(self.path)
-        found = resolve(self.status, there, digest(self._terms.spec))
-        if found is Resolution.RESEND:
+        resolution = resolve(self.status, there, digest(self._terms.spec))
+        if resolution is Resolution.RESEND:
             await self._send_again()
-        if found is Resolution.LOST:
+        if resolution is Resolution.LOST:
             why = "the CRM has connected again and does not have it any more"
             raise CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER, missing=True)
-        if found is not Resolution.HEAR:
+        if resolution is not Resolution.HEAR:
             return None
         return CrmResponse(state=there.state if there else "NotPresent", notify_id=self.address.notify_id)
 
@@ -161,7 +164,7 @@ class CrmExchange:
         await calls.send(self.address, self._order)
 
     async def _send_again(self) -> None:
-        """The same order, as another attempt, to the CRM that is there now."""
+        """Send the same order as another attempt, to the CRM that is connected now."""
         assert self._order
         again = {"attempt": self._order.attempt + 1, **self.address.connection()}
         self._order = self._order.model_copy(update=again)

@@ -1,7 +1,7 @@
-"""What every action of the edge hears: a CRM's answers and news of its connection, sorted by the object.
+"""The inbox of every edge action: a CRM's answers and news of its connection, sorted by object.
 
-Signals only put messages into the mail; they are judged one after the other by who reads it. What nobody is going to
-read is kept in the history as ignored.
+Signal handlers only append messages; the action reads and interprets them one by one. Messages that nobody will read
+are recorded in the history as ignored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ with workflow.unsafe.imports_passed_through():
 
 CrmNews = CrmResponse | Reconnected | ConnectionLost
 
-MOST_IGNORED = 50  # messages of one action that are kept as ignored; a flood is counted, not written down
+MOST_IGNORED = 50  # ignored messages that one action records; in a flood the rest are dropped
 OVER = "the action has ended"
 UNHEARD = "Unheard"
 
@@ -45,7 +45,7 @@ _NEWS: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_
 
 
 class CrmInbox(Action):
-    """An action that a CRM can write to."""
+    """An action that receives a CRM's messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class CrmInbox(Action):
         self._latest: CrmAddress | None = None
         self._ignored = 0
         self._over = False
-        self._key = ""  # with one, answers have to be proven
+        self._key = ""  # the CRM's public key; if set, answers must be signed
         self._epoch = 0
-        self._unasked = False  # may a CRM speak without being asked?
-        self._handed_in: dict[str, datetime] = {}  # what was let in besides signals, and when
+        self._unasked = False  # may a CRM send messages that answer no request?
+        self._handed_in: dict[str, datetime] = {}  # messages accepted by update, and when
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
@@ -98,12 +98,12 @@ class CrmInbox(Action):
 
     @hear.validator
     def _may_hear(self, letter: Letter) -> None:
-        """Temporal counts only what is let in: of a flood that is one of each kind now and then."""
+        """Refuse before Temporal counts the update: in a flood only one of each kind is let in now and then."""
         if why := self._unheard(letter):
             raise ApplicationError(why, type=UNHEARD, non_retryable=True)
 
     def _unheard(self, letter: Letter) -> str:
-        """Why a letter is not let in; empty if it is."""
+        """Why a message is not accepted; empty if it is."""
         if self._over or self._ended:
             return OVER
         last = self._handed_in.get(_said(letter))
@@ -121,7 +121,7 @@ class CrmInbox(Action):
         return ""
 
     async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
-        """From now on answers have to be proven, and be about this action. What came before is looked at once more."""
+        """From now on answers must be signed, and be about this action. Earlier messages are checked again."""
         if not key:
             return
         self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
@@ -135,7 +135,7 @@ class CrmInbox(Action):
                     self.inbox(path).append(true)
 
     async def _is_confirmed(self, told: Reconnected) -> Reconnected | None:
-        """Whoever can signal can say that a CRM is back: the inventory knows."""
+        """Ask the inventory whether the CRM has really reconnected, as anybody may send that signal."""
         own = workflow.info().workflow_id
         news = await calls.rejoined(own, told)
         if news is None:
@@ -143,7 +143,7 @@ class CrmInbox(Action):
         return news
 
     def _doubt(self, path: str, said: CrmResponse) -> str:
-        """Why an answer is not believed: it is not signed by the token's owner, or it belongs to another action."""
+        """Why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
         if not self._key:
             return ""
         if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, said.raw), said.proof):
@@ -153,15 +153,15 @@ class CrmInbox(Action):
         return f"it answers the request with epoch {said.epoch}, not {self._epoch}"
 
     def newest(self, granted: CrmAddress) -> CrmAddress:
-        """The CRM that is connected now, if that has changed since the action was granted."""
+        """The CRM that is connected now, which may have changed since the action was granted."""
         return self._latest or granted
 
     def inbox(self, path: str) -> deque[CrmNews]:
-        """The mail about one object."""
+        """The unread messages about one object."""
         return self._mail.setdefault(path, deque())
 
     async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
-        """The next message about an object, or None when the time is up."""
+        """The next message about an object; None when the time is up."""
         box = self.inbox(path)
         while True:
             if not box and (left := until - workflow.now()) > timedelta(0):
@@ -177,18 +177,18 @@ class CrmInbox(Action):
             await self.ignore(path, news.state, why)
 
     async def ignore(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
-        """Keep a message that changes nothing, unless too many were kept already."""
+        """Record a message that changes nothing, unless too many were recorded already."""
         self._ignored += 1
         if self._ignored <= MOST_IGNORED:
             last = "; further ones are not kept" if self._ignored == MOST_IGNORED else ""
             await calls.ignore(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
 
     async def on_late_answer(self, path: str, said: CrmResponse) -> None:
-        """An answer that came when nobody reads any more."""
+        """Handle an answer that came after the last read."""
         await self.ignore(path, said.state, OVER)
 
     async def close_inbox(self) -> None:
-        """Nobody reads any more: what is there, and what still comes, came too late."""
+        """Stop reading: unread and later messages are too late."""
         self._over = True
         for path, box in self._mail.items():
             while box:
@@ -198,6 +198,6 @@ class CrmInbox(Action):
 
 
 def _said(letter: Letter) -> str:
-    """What a letter comes to: of whom, and what; progress is another way to say the same."""
+    """What a message says, without its progress: two with the same text repeat each other."""
     about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
     return letter.signal + json.dumps(about, sort_keys=True, default=str)

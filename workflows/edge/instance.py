@@ -1,4 +1,7 @@
-"""ClusterInst and AppInst: create, update, delete, recreate. The user asks, the CRM answers, the table decides."""
+"""Actions on ClusterInst and AppInst: create, update, delete, recreate.
+
+The CRM does the work and answers; the state table decides what each answer does.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.edge.exchange import CrmExchange, CrmFailed
     from workflows.edge.inbox import CrmInbox
 
-# What the CRM is told, what it takes to undo that, and where the undo leads.
+# The CRM's order for each action, the order that undoes it, and the status after the undo.
 _ORDERS = {"create": CrmVerb.CREATE, "recreate": CrmVerb.CREATE, "update": CrmVerb.UPDATE, "delete": CrmVerb.DELETE}
 _UNDO = {
     CrmVerb.CREATE: (CrmVerb.DELETE, NONE),
@@ -32,7 +35,7 @@ MISSING = "its cloudlet does not have it: missing; recreate it or delete it"
 
 @workflow.defn(name=wire.CHANGE_INSTANCE)
 class ChangeInstance(CrmInbox):
-    """One change of one instance. A cluster that goes may take its apps along."""
+    """One change of one instance. Deleting a cluster may delete its apps first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +67,7 @@ class ChangeInstance(CrmInbox):
             raise Failed(str(failed)) from failed
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Undo: the CRM puts back what it did, and the object goes where its table says."""
+        """Undo: the CRM reverts what it did, and the object moves as its state table says."""
         await asyncio.gather(*(self._put_back(grant, app, exchange) for app, exchange in self._apps.items()))
         exchange = self._talk
         if exchange is None or exchange.status == S.DELETE_PREPARE:
@@ -74,7 +77,7 @@ class ChangeInstance(CrmInbox):
             exchange.status = error
             await move(grant, [Move(path=grant.path, to=error, message="cut off")])
         verb, wanted = _UNDO[_ORDERS[request.action]]
-        if self._missing:  # there is nothing to put back
+        if self._missing:  # there is nothing to undo
             await self.close_inbox()
             return Done(moves=[Move(path=grant.path, to=wanted, message=MISSING, info={"missing": True})])
         self.show(phase=exchange.status, step="undo: the CRM cleans up")
@@ -100,7 +103,7 @@ class ChangeInstance(CrmInbox):
         return Done(message="the CRM was not told", spec=terms.spec or None)
 
     async def _delete_apps(self, grant: Grant, terms: InstanceTerms) -> None:
-        """The apps of a cluster go first, side by side; one that stays keeps the cluster."""
+        """Delete the apps of a cluster first, in parallel; if one stays, so does the cluster."""
         if not terms.apps:
             return
         self.show(step=f"deleting {len(terms.apps)} apps first")
@@ -113,7 +116,7 @@ class ChangeInstance(CrmInbox):
             raise Failed(f"{len(errors)} of its apps could not be deleted: {join_errors(errors)}")
 
     async def _delete_app(self, grant: Grant, terms: InstanceTerms, app: str) -> str:
-        """Returns why not, if not."""
+        """Delete one app. Returns why it failed; empty if it did not."""
         assert terms.address
         own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
         self._apps[app] = exchange = CrmExchange(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
@@ -136,7 +139,7 @@ class ChangeInstance(CrmInbox):
         return ""
 
     async def _put_back(self, grant: Grant, app: str, exchange: CrmExchange, why: str = "cut off") -> None:
-        """An app whose delete failed, or was cut off, is Ready again."""
+        """Bring an app whose delete failed, or was cut off, back to Ready."""
         if exchange.status != S.DELETE_ERROR:
             exchange.status = S.DELETE_ERROR
             await move(grant, [Move(path=app, to=S.DELETE_ERROR, message=why)])
@@ -149,17 +152,17 @@ class ChangeInstance(CrmInbox):
 
 
 def _never_asked(grant: Grant) -> Done:
-    """Cut off before the CRM heard of it: what was not there is not there."""
+    """The end of an action that was cut off before the CRM was asked: a new object is removed again."""
     if grant.during != S.CREATE_REQUESTED:
         return Done()
     return Done(moves=[Move(path=grant.path, to=to, message="cut off") for to in (S.CREATE_ERROR, NONE)])
 
 
 def _landed(path: str, said: CrmResponse, terms: InstanceTerms) -> Move:
-    """The last move, by the CRM's word; with it the new spec is committed."""
+    """The last move, by the CRM's answer; with it the new spec is stored."""
     if said.status == NONE:
         return Move(path=path, to=NONE, actor=CrmActor.CRM)
     runtime = said.kept_runtime()
     last = said.progress.model_dump() if said.progress else None
-    known = {"missing": None, **({"runtime": runtime} if runtime else {}), **({"progress": last} if last else {})}
-    return Move(path=path, to=S.READY, actor=CrmActor.CRM, message=one_line(said.reason()), info=known, spec=terms.spec)
+    info = {"missing": None, **({"runtime": runtime} if runtime else {}), **({"progress": last} if last else {})}
+    return Move(path=path, to=S.READY, actor=CrmActor.CRM, message=one_line(said.reason()), info=info, spec=terms.spec)

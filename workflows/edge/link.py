@@ -1,7 +1,7 @@
-"""The link of a cloudlet: the one place where its CRM connects, and where answers go that no action awaits.
+"""The link of a cloudlet: the workflow to which its CRM connects, and that gets the answers no action awaits.
 
-It lives as long as a CRM is connected, and hears any number of messages: it begins anew before Temporal would let it
-hear no more, with the connections that are open and the mail that it has not read.
+It runs as long as a CRM is connected, and takes any number of messages: it continues as new before Temporal's signal
+limit, with its open connections and unread messages.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.edge.sessions import Sessions
     from workflows.guard import InitializedWorkflow
 
-MOST_MAIL = 1_000  # messages that wait; more of them are counted, not kept
-DEAF = "SignalCountLimitExceeded"  # Temporal's word: this run has heard as many signals as one may
-CARRIED = 1_000_000  # characters of unread mail that a link takes along when it begins anew
+MOST_MAIL = 1_000  # unread messages; further ones are counted, not queued
+DEAF = "SignalCountLimitExceeded"  # Temporal's error type: the run has reached its signal limit
+CARRIED = 1_000_000  # characters of unread messages that a link carries over when it continues as new
 
 CrmSignal = CrmConnect | CrmDisconnect | CrmResponse
 _KINDS: dict[str, type[CrmSignal]] = {
@@ -51,7 +51,7 @@ _KINDS: dict[str, type[CrmSignal]] = {
 
 
 class LinkState(Model):
-    """What the `state` query answers; and what a link that begins anew is told."""
+    """The answer of the `state` query; also the input of a link that continues as new."""
 
     cloudlet: str
     notify_id: int = 0
@@ -62,7 +62,7 @@ class LinkState(Model):
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
 class CloudletLink(InitializedWorkflow):
-    """The companion of a cloudlet: its CRM connects here, and answers that no action awaits go here."""
+    """The companion of a cloudlet: its CRM connects here, and answers that no action awaits come here."""
 
     @workflow.init
     def __init__(self, state: LinkState) -> None:
@@ -70,7 +70,7 @@ class CloudletLink(InitializedWorkflow):
         self._notify_id = state.notify_id
         self._mail: deque[Letter] = deque(state.mail)
         self._waiting = {_text(letter) for letter in state.mail}
-        self._pages: dict[int, CrmConnect] = {}  # of a connection whose other pages are still to come
+        self._pages: dict[int, CrmConnect] = {}  # of a connection that is not complete yet
         self._sessions = Sessions(state.cloudlet, self._notice)
         self._budget = state.budget
         self._junk: list[IgnoredMessage] = []
@@ -98,7 +98,7 @@ class CloudletLink(InitializedWorkflow):
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _begin_anew(self) -> None:
-        """Pages that are not complete are left: whoever is not acknowledged connects again."""
+        """Continue as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
         await self._record_ignored()
         await self._tell_more()
         state = self.state().model_copy(update={"mail": list(self._mail), "budget": self._budget})
@@ -106,7 +106,7 @@ class CloudletLink(InitializedWorkflow):
 
     @workflow.query
     def state(self) -> LinkState:
-        """Who is connected. A CRM picks a higher notify-id than this one."""
+        """The open connections. A CRM picks a higher notify-id than the one here."""
         return LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=self._sessions.addresses)
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
@@ -122,10 +122,10 @@ class CloudletLink(InitializedWorkflow):
         self._enqueue(wire.CRM_RESPONSE, raw)
 
     def _enqueue(self, signal: str, raw: object) -> None:
-        """Only what is understood waits to be read, once; a flood of answers leaves room for connections."""
+        """Queue a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
         if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
-            self._spend()  # junk in a flood of it: not even looked at
+            self._spend()  # junk in a flood: not even parsed
             return
         said = parse_message(_KINDS[signal], raw)
         if isinstance(said, str):
@@ -183,7 +183,7 @@ class CloudletLink(InitializedWorkflow):
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
         found = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
-        self._notify_id = max(self._notify_id, found.current)  # a CRM that lost its memory learns from it
+        self._notify_id = max(self._notify_id, found.current)  # for a CRM that lost its state
         if found.standing is ConnectionStanding.REFUSED or found.address is None:
             self._spend()
             workflow.logger.info("connection %s refused: %s", said.notify_id, found.why)
@@ -192,7 +192,7 @@ class CloudletLink(InitializedWorkflow):
         self._sessions.open(found.address)
 
     async def _tell_actions(self, found: Connected, pages: list[CrmConnect]) -> None:
-        """Whoever waits for this CRM hears first that it is another connection now, and what it has of its objects."""
+        """Tell the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert found.address
         if found.standing is ConnectionStanding.OWNED:
             await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=found.address))
@@ -206,7 +206,7 @@ class CloudletLink(InitializedWorkflow):
         told = await calls.lost(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
         if told.ignored:
             self._spend()
-        if told.refused:  # a goodbye that nobody has proven
+        if told.refused:  # an unproven disconnect
             return
         self._sessions.close(said.notify_id)
         if told.owner:
@@ -218,7 +218,7 @@ class CloudletLink(InitializedWorkflow):
     async def _answer(self, said: CrmResponse) -> None:
         told = await calls.answered(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
         if told.owner and not await self._signal(told.owner, wire.CRM_RESPONSE, said):
-            told = await calls.answered(self._cloudlet, said)  # it has ended meanwhile: now it is our business
+            told = await calls.answered(self._cloudlet, said)  # it has ended: apply it
         if told.ignored:
             self._spend()
         if told.everything:
@@ -228,7 +228,7 @@ class CloudletLink(InitializedWorkflow):
                 workflow.logger.warning("all data could not be sent: %s", error.cause)
 
     async def _forward_answer(self, said: CrmResponse) -> None:
-        """An answer about an instance that came here: to its action if one runs, else into the history."""
+        """Send an answer about an instance to its action if one runs, else record it in the history."""
         path = str(said.path)
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
@@ -237,14 +237,15 @@ class CloudletLink(InitializedWorkflow):
             self._ignore(IgnoredMessage(path=path, state=said.state, reason="no action is running on it"))
 
     async def _to_cluster(self, path: str, said: CrmResponse) -> bool:
-        """An app may be on its way with its cluster: then that one's action waits."""
+        """Send an answer about an app to its cluster's action, which may be deleting the app."""
         above = str(parent_of(path))
         return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, said)
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
-        """Never starts anything: to who is not there it is not delivered. An answer goes on as it came.
+        """Signal a running workflow; False if there is none. A CRM's answer is forwarded as it was received.
 
-        An action that Temporal lets hear no more signals gets it another way."""
+        An action that has reached Temporal's signal limit gets the message by an update.
+        """
         as_it_came = (message.raw if isinstance(message, CrmResponse) else None) or message.model_dump(mode="json")
         try:
             await workflow.get_external_workflow_handle(workflow_id).signal(name, as_it_came)
@@ -261,7 +262,7 @@ def _fact(letter: Letter) -> CrmSignal:
     if not letter.signal:
         return CrmDisconnect.model_validate(letter.message)
     said = parse_message(_KINDS[letter.signal], letter.message)
-    assert not isinstance(said, str)  # it was understood when it came
+    assert not isinstance(said, str)  # it was parsed when it arrived
     return said
 
 
@@ -274,7 +275,7 @@ def _size(letter: Letter) -> int:
 
 
 def _check_cloudlet(cloudlet: str) -> None:
-    """A link that is none ends at once, instead of waiting for ever."""
+    """Fail a link at once whose workflow ID is not that of a cloudlet, instead of letting it wait for ever."""
     try:
         registry.kind_at(cloudlet)
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""Policies: an object that a user keeps, and beside it a workflow that follows demand and acts by normal actions."""
+"""Policies: the actions on a policy object, and its companion, which follows demand by normal actions."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ with workflow.unsafe.imports_passed_through():
 
 
 class LoopState(Model):
-    """What a policy's workflow is about; carried over when its history grows long."""
+    """The input of a policy's companion; carried over when it continues as new."""
 
     policy: str
     spec: PolicySpec
     memory: PolicyMemory = PolicyMemory()
-    until: datetime | None = None  # when the interval ends in which a run began anew
+    until: datetime | None = None  # the end of the interval in which the last run continued as new
     budget: IgnoredBudget = IgnoredBudget()
 
 
 @workflow.defn(name=wire.KEEP_POLICY)
 class KeepPolicy(Action):
-    """Create, update and delete a policy. The work is done by the workflow beside it."""
+    """Create, update and delete a policy. Its companion does the work."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -62,7 +62,7 @@ class KeepPolicy(Action):
         return Done(spec=spec.model_dump(mode="json", exclude_none=True))
 
     async def announce(self, request: Request, outcome: Outcome) -> None:
-        """The loop asks the inventory what the policy is now, so it hears of a change that is written."""
+        """Wake the companion, or start it, after the change is stored: it reads the policy from the inventory."""
         if outcome.result is not Result.SUCCEEDED or await self._tell(request.path) or request.action == "delete":
             return
         await self._start(request.path, PolicySpec.model_validate(request.spec or {}))
@@ -84,13 +84,13 @@ class KeepPolicy(Action):
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 static_summary=f"follows demand for {short(path)}",
             )
-        except WorkflowAlreadyStartedError:  # by a sweep, a moment ago
+        except WorkflowAlreadyStartedError:  # a sweep has just started it
             await self._tell(path)
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
 class FollowDemand(InitializedWorkflow):
-    """Hears demand, and every interval does what the policy says about it."""
+    """The companion of a policy: it collects demand, and at every interval does what the policy decides."""
 
     @workflow.init
     def __init__(self, state: LoopState) -> None:
@@ -98,7 +98,7 @@ class FollowDemand(InitializedWorkflow):
         self._spec: PolicySpec | None = state.spec
         self._memory = state.memory
         self._until = state.until
-        self._told = state.until is None  # may the policy be another one than we know?
+        self._told = state.until is None  # may the policy have changed?
         self._changed = False
         self._budget = state.budget
         self._junk: list[IgnoredMessage] = []
@@ -116,21 +116,22 @@ class FollowDemand(InitializedWorkflow):
             self._until, self._told = None, True
 
     async def _followed(self) -> PolicySpec | None:
-        """The policy as the inventory has it; None if it is over. Asked whenever it may have changed.
+        """The stored policy; None if it is gone. It is read again whenever it may have changed.
 
-        Whoever can signal can say that it has: nothing is done by that word alone."""
+        Anybody can send the signal that it has, so the signal alone changes nothing.
+        """
         await self._keep_junk()
         while self._told:
             self._told = False
             kept = await calls.policy_kept(self._path)
-            if kept.changing:  # whoever changes it tells us when that is written
+            if kept.changing:  # the changing action signals when its change is stored
                 break
             self._changed = self._changed or kept.spec != self._spec
             self._spec = kept.spec
         return self._spec
 
     async def _look(self, spec: PolicySpec) -> None:
-        """What it does may take long, and demand goes on: a run that is full leaves the rest to its actions."""
+        """Act on the policy. That may take long while demand goes on: a full run leaves the rest to its actions."""
         look = asyncio.ensure_future(self._tick(spec))
         while not look.done():
             await workflow.wait_condition(
@@ -141,7 +142,7 @@ class FollowDemand(InitializedWorkflow):
         look.result()
 
     async def _wait(self) -> bool:
-        """Until the interval ends, or the policy changes. True: it has ended."""
+        """Wait until the interval ends or the policy changes. True: the interval has ended."""
         while self._until and not self._changed:
             left = self._until - workflow.now()
             if left <= timedelta(0):
@@ -162,7 +163,7 @@ class FollowDemand(InitializedWorkflow):
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _unless_full(self) -> None:
-        """Begin anew before Temporal would let this run hear no more; the interval goes on where it is."""
+        """Continue as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._is_full() or not self._spec:
             return
         if more := self._budget.summary():
@@ -208,7 +209,7 @@ class FollowDemand(InitializedWorkflow):
 
     @workflow.query
     def memory(self) -> PolicyMemory:
-        """What the policy has seen so far."""
+        """What the policy remembers so far."""
         return self._memory
 
     def _sites(self) -> list[str]:
@@ -226,7 +227,7 @@ class FollowDemand(InitializedWorkflow):
             await self._scale(spec.auto_scale)
 
     async def _provision(self, policy: AutoProvision) -> None:
-        """First take away, then deploy: what is over the maximum makes room. After a failure the next site is tried."""
+        """First undeploy, then deploy, so that sites over the maximum make room. Failed sites are replaced."""
         while True:
             before = self._memory.failed
             plan = provision(policy, self._memory, await self._facts(auto_provision=policy))
@@ -236,7 +237,7 @@ class FollowDemand(InitializedWorkflow):
                 return
 
     async def _place(self, policy: AutoProvision, place: PolicySite, action: str) -> None:
-        """Still meant? The world may have changed since the plan was made."""
+        """Deploy or undeploy at one site, if a new plan still says so."""
         if not self._spec or self._spec.auto_provision != policy:
             return
         now = provision(policy, self._memory, await self._facts(auto_provision=policy))
@@ -252,7 +253,7 @@ class FollowDemand(InitializedWorkflow):
     async def _scale(self, policy: AutoScale) -> None:
         facts = await self._facts(auto_scale=policy)
         if facts.cluster != S.READY:
-            return  # not there, or something else is happening to it: look again next time
+            return  # missing or in transition: check again at the next interval
         nodes, self._memory = scale(policy, facts.nodes, self._memory, workflow.now().timestamp())
         if nodes == facts.nodes:
             return

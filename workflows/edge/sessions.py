@@ -1,7 +1,7 @@
-"""The open connections of a cloudlet's CRMs, each watched by a task of its own.
+"""The open connections of a cloudlet's CRMs, each watched by its own task.
 
-A CRM on a queue has a session: an activity on its own queue that goes on as long as it does. That it began is the
-controller's ack, that it stops beating is the disconnect. A webhook CRM is acknowledged and then asked now and then.
+A CRM on a queue has a session: an activity on its own queue that runs as long as the CRM does. Its start is the
+controller's ack, its missed heartbeat the disconnect. A webhook CRM is acknowledged, and then pinged periodically.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import one_line
     from workflows.edge import calls
 
-BEAT = timedelta(seconds=10)  # a CRM that has not been heard of for so long is gone
-TAKE_UP = timedelta(seconds=30)  # for the CRM to take up its session
+BEAT = timedelta(seconds=10)  # the heartbeat timeout of a session
+TAKE_UP = timedelta(seconds=30)  # for the CRM to start its session
 FOR_EVER = timedelta(days=3650)
-PROBES = 3  # without an answer, one after the other: the CRM is gone
+PROBES = 3  # failures in a row after which the connection is lost
 
 
 class Sessions:
-    """Who is connected. `notice` is told when a connection is gone."""
+    """The open connections. `notice` is called when one is lost."""
 
     def __init__(self, cloudlet: str, notice: Callable[[CrmDisconnect], None]) -> None:
         self._cloudlet, self._notice = cloudlet, notice
@@ -45,7 +45,7 @@ class Sessions:
         return self._open.get(notify_id)
 
     def open(self, address: CrmAddress, acked: bool = False) -> None:
-        """Watch a connection. An older one of the same version is closed: the CRM was started again."""
+        """Watch a connection. An older one of the same version is closed, as the CRM was restarted."""
         for old in self.addresses:
             if old.version == address.version and old.notify_id < address.notify_id:
                 self.close(old.notify_id)
@@ -81,7 +81,7 @@ class Sessions:
         return reason
 
     async def _probes(self, address: CrmAddress, acked: bool) -> str:
-        """Acknowledge it, then ask it now and then; several failures on end and it is gone."""
+        """Acknowledge the CRM, then ping it; after several failures in a row its connection is lost."""
         failures = 0
         while True:
             why = await calls.probe(address, CrmVerb.PING if acked else CrmVerb.ACK)

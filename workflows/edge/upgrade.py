@@ -28,7 +28,7 @@ _BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
 @workflow.defn(name=wire.UPGRADE_CLOUDLET)
 class UpgradeCloudlet(OnCloudlet):
-    """A second CRM is started, takes over, and ends the first."""
+    """Upgrade a cloudlet's CRM: a second CRM (CRMv2) is started, takes over, and ends the first (CRMv1)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class UpgradeCloudlet(OnCloudlet):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        await self._begin(grant, unasked=True)  # CRMv2 says by itself that it is Ready
+        await self._begin(grant, unasked=True)  # CRMv2 reports Ready unasked
         self._target = str((request.spec or {})["version"])
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
@@ -57,33 +57,33 @@ class UpgradeCloudlet(OnCloudlet):
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.V2, spec=spec)])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """CRMv1 is told to clean up whatever there is of CRMv2; the state says that an admin is needed."""
+        """Ask CRMv1 to clean up whatever there is of CRMv2; UpdateError says that an admin is needed."""
         if self._status and self._status != S.UPDATE_ERROR:
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
             try:
                 await calls.send(self._address, undo_upgrade(grant, self._address, self._target))
-            except FailureError as error:  # also: the end was written before, by a step that was taken back
+            except FailureError as error:  # or the end was stored before, by a task that was replayed differently
                 workflow.logger.warning("CRMv1 could not be told to clean up: %s", error)
-        self._over = True  # what comes from now on goes to the link, once we have ended
+        self._over = True  # later messages go to the link, after the action has ended
         await self._drain_messages(grant)
         await self.close_inbox()
-        return Done()  # what is left of CRMv2 is told by its connection
+        return Done()  # the connection record says what is left of CRMv2
 
     async def _drain_messages(self, grant: Grant) -> None:
-        """CRMv1 says that it is Ready again: it serves on, but that mends nothing."""
+        """Handle unread messages. CRMv1 may report Ready: it keeps serving, but the upgrade has still failed."""
         box = self.inbox(grant.path)
         while box:
             said = box.popleft()
             if isinstance(said, CrmResponse):
                 actor, _ = self._actor_of(said)
                 if actor == CrmActor.V1 and said.status == S.READY:
-                    await self.hand_over(said)  # all data is sent to it once more, as soon as we have ended
+                    await self.hand_over(said)  # the link sends it all data again, after the action has ended
                 else:
                     await self.ignore(grant.path, said.state, f"under {self._status}", actor)
 
     async def _hear(self, grant: Grant, cap: datetime) -> object:
-        """The next message of either CRM; each one gives them more time, up to the cap."""
+        """The next message of either CRM; each one extends the wait, up to the cap."""
         until = min(workflow.now() + timedelta(seconds=self._terms.patience.update), cap)
         said = await self.read(grant.path, until, "the CRMs hand over")
         if said is None:
@@ -91,7 +91,7 @@ class UpgradeCloudlet(OnCloudlet):
         return said
 
     async def _connected(self, grant: Grant, said: Reconnected) -> None:
-        if said.address.version != self._target:  # CRMv1 was restarted: it may not know of the upgrade
+        if said.address.version != self._target:  # CRMv1 was restarted: it may have lost the request
             self._address = said.address
             if self._status in _BEFORE_V2 and self._next is None:
                 await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
@@ -101,7 +101,7 @@ class UpgradeCloudlet(OnCloudlet):
             await self._step(grant, S.INIT_OK, "Controller", f"{self._target} has notify-id {self._next.notify_id}")
 
     async def _take(self, grant: Grant, said: CrmResponse) -> bool:
-        """By which CRM's row? Its notify-id tells. True: CRMv2 is Ready."""
+        """Apply an answer by the rows of the CRM that sent it, known by its notify-id. True: CRMv2 is Ready."""
         actor, notify_id = self._actor_of(said)
         heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret(said)
         if heard.effect is Effect.IGNORED:

@@ -1,7 +1,7 @@
 """The actions on leases, their events and their hosts: what each does between begin and finish.
 
-What is legal, what is booked and what moves along was decided in the transaction of begin; what an action leaves is
-written in the transaction of finish. In between there is only work on the world.
+The transaction of begin decided what is legal, booked and moved along; the transaction of finish stores what an action
+leaves. In between there are only calls to providers.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ IN_ERROR = Done(to=LeaseStatus.ERROR)
 
 
 class _OnLease(Action):
-    """Actions on a lease. `self._known` is what became of each reservation so far."""
+    """Base of the actions on a lease. `self._known` maps each finished reservation to its error; empty if none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._known: ReservationErrors = {}
 
     def _check(self, grant: Grant) -> None:
-        """A lease whose parts contradict it goes to ERROR, never silently on."""
+        """Fail a lease whose parts contradict it: it goes to ERROR."""
         if wrong := ends.contradictions(grant):
             raise Failed(f"its parts cannot be reconciled: {wrong}", IN_ERROR)
 
     def _errors(self, work: list[ReservationWork]) -> ReservationErrors:
-        """What went wrong, as far as it is known; what is not known went wrong."""
-        found = {each["path"]: self._known.get(each["path"], CUT_OFF) for each in work}
-        return {path: error for path, error in found.items() if error}
+        """The errors by reservation; one whose result is unknown counts as an error."""
+        errors = {each["path"]: self._known.get(each["path"], CUT_OFF) for each in work}
+        return {path: error for path, error in errors.items() if error}
 
 
 @workflow.defn(name=names.CREATE_LEASE)
 class CreateLease(_OnLease):
-    """Book for the whole term, and let the clock know if it would sleep too long."""
+    """Book hosts for the whole term, and wake the clock if the lease starts before its next event."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -58,7 +58,7 @@ class CreateLease(_OnLease):
         return await self.settle(request, grant)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Its end comes even if it was cut off."""
+        """Wake the clock, even if the action was cut off."""
         if grant.details["wake"]:
             await calls.wake_clock(grant.details["pool"])
         return Done()
@@ -66,7 +66,7 @@ class CreateLease(_OnLease):
 
 @workflow.defn(name=names.UPDATE_LEASE)
 class UpdateLease(_OnLease):
-    """Change a lease: all of it at the end, or nothing. Hosts of a running lease join or leave before that."""
+    """Change a lease: all of it at the end, or nothing. Hosts of a running lease are added or returned before that."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -83,17 +83,17 @@ class UpdateLease(_OnLease):
         return Done(spec=grant.details["spec"], moves=moves)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Whoever has joined goes back. What cannot be given back must not look as if nothing were wrong."""
+        """Return the hosts that were added. If one cannot be returned, the lease goes to ERROR."""
         changing = grant.details.get("hand_over", [])
         try:
             errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
-        except FailureError as error:  # nobody answered for so long, or somebody else decides now
+        except FailureError as error:  # no answer for too long, or another action has taken over
             errors = dict.fromkeys(changing, summary.reason_of(error))
         return Done(to=LeaseStatus.ERROR, message=f"not as it was: {ends.join_errors(errors)}") if errors else Done()
 
 
 class _AtBoundary(_OnLease):
-    """A start or an end of all reservations. `every` does it, and keeps what becomes of each."""
+    """Start or end all reservations. `every` does it, and records the result of each."""
 
     boundary: ends.Boundary
     every: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]
@@ -117,7 +117,7 @@ class _AtBoundary(_OnLease):
 class StartLease(_AtBoundary):
     """Start every reservation. Those that start stay active, whatever becomes of the others.
 
-    If all of them are on hosts and are handed over at once, that is done in the step that admits the start.
+    If all of them are on hosts that are handed over quickly, that is done while the start is admitted.
     """
 
     boundary, every = ends.STARTS, staticmethod(start_all)
@@ -129,7 +129,7 @@ class StartLease(_AtBoundary):
 
 @workflow.defn(name=names.END_LEASE)
 class EndLease(_AtBoundary):
-    """End every reservation and give everything back. At once, in the same way as a start."""
+    """End every reservation and return everything. Quick ends are done while the end is admitted."""
 
     boundary, every = ends.ENDS, staticmethod(end_all)
 
@@ -140,7 +140,7 @@ class EndLease(_AtBoundary):
 
 @workflow.defn(name=names.DELETE_LEASE)
 class DeleteLease(_OnLease):
-    """Take everything back, whatever the lease was doing, and forget it. May be repeated until it succeeds."""
+    """Return everything, whatever the lease was doing, and remove it. It may be repeated until it succeeds."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -157,7 +157,7 @@ class DeleteLease(_OnLease):
 
 @workflow.defn(name=names.ANNOUNCE_END)
 class AnnounceEnd(Action):
-    """Tell that a lease will end: its history has it, and whoever follows this workflow's type hears of it."""
+    """Announce that a lease will end: in its history, and as a workflow of this type that others can follow."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -169,7 +169,7 @@ class AnnounceEnd(Action):
 
 @workflow.defn(name=names.CHANGE_HOST)
 class ChangeHost(Action):
-    """Add, fail, recover or remove a host. Whoever holds other hosts because of it gets them here."""
+    """Add, fail, recover or remove a host. Leases that get other hosts because of it are served here."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

@@ -1,4 +1,4 @@
-"""How the workflows of this family call its activities."""
+"""How the lease family's workflows call its activities."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ with workflow.unsafe.imports_passed_through():
 
 QUICK_PATIENCE = timedelta(seconds=3)
 ONCE = RetryPolicy(maximum_attempts=1)
-HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity is patient by itself; this bounds workers that die in it
+HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity has its own deadline; this bounds retries after dead workers
 
 
 async def hand_over(
     grant: Grant, reservations: list[str], want: HandOverGoal = HandOverGoal.ALL, tried: bool = False
 ) -> HandOverResult:
-    """Bring reservations to what they should hold: quickly if that can be, else with patience."""
+    """Bring reservations to what they should hold: by a quick local try first, then with retries."""
     order = HandOver(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
     first = HandOverResult(again=reservations) if tried else await _try(order)
     if not first.again:
@@ -53,17 +53,17 @@ async def _try(order: HandOver) -> HandOverResult:
 
 
 async def wake_clock(pool: str) -> None:
-    """Let the clock of the pool look again."""
+    """Make the clock of the pool read the due events again."""
     await wake(EventActivities.wake_clock, WakeClock(pool=pool), f"wake the clock of {pool}")
 
 
 async def due_events(query: DueQuery) -> DueList:
-    """What is due in a pool, and when the next thing is."""
+    """The due events of a pool, and when the next one is."""
     return await run_local(EventActivities.due_events, query)
 
 
 async def fire_events(events: DueList) -> FiringResult:
-    """Start the actions of these events and see them through for a moment. Returns the leases that are still busy."""
+    """Start the actions of these events and wait briefly for them. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
         EventActivities.fire_events,
         events,

@@ -1,7 +1,7 @@
-"""The clock of a pool: one durable timer for all its leases, set to whatever comes next.
+"""The clock of a pool: one durable timer for all its leases, set to the next event.
 
-The inventory knows what is due; the clock only knows when to look. So an update needs no timer to be moved, a late
-event runs as soon as a worker is back, and five thousand leases that wait cost one workflow.
+The inventory stores what is due; the clock only knows when to read it. So an update moves no timer, a late event fires
+as soon as a worker is back, and five thousand waiting leases cost one workflow.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import is_long
     from workflows.leases import calls
 
-CHUNK = 500  # events fired by one activity: each has to be dispatched first
+CHUNK = 500  # events fired by one activity
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
-LONGEST_SLEEP = timedelta(days=3650)  # a timer is set again on the way to the year 2199
+LONGEST_SLEEP = timedelta(days=3650)  # a longer timer is set in parts
 
 
 @workflow.defn(name=names.LEASE_CLOCK)
@@ -30,17 +30,17 @@ class LeaseClock:
     def __init__(self) -> None:
         self._look = True
         self._firing: dict[str, DueEvent] = {}
-        self._pause = FIRST_PAUSE  # for events that are due and cannot be fired at this moment
+        self._pause = FIRST_PAUSE  # before due events that could not be fired are tried again
         self._tasks: list[asyncio.Task[None]] = []
 
     @workflow.signal(name=names.LOOK_AGAIN)
     def look_again(self) -> None:
-        """Something may be due earlier than I believe."""
+        """An event may be due earlier than planned."""
         self._look = True
 
     @workflow.run
     async def run(self, wake: WakeClock) -> None:
-        """Fire what is due, sleep until the next, and end when nothing is left to come."""
+        """Fire what is due, sleep until the next event, and end when none is left."""
         while True:
             self._look = False
             query = DueQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
@@ -54,7 +54,7 @@ class LeaseClock:
             await self._wait(seen)
 
     def _fire(self, due: list[DueEvent]) -> None:
-        """In the background: one slow start must not make the others late."""
+        """Fire in the background: one slow start must not delay the others."""
         self._tasks = [task for task in self._tasks if not task.done()]
         for first in range(0, len(due), CHUNK):
             chunk = due[first : first + CHUNK]
@@ -62,7 +62,7 @@ class LeaseClock:
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 
     async def _fire_chunk(self, chunk: list[DueEvent]) -> None:
-        """What could not be fired is left alone for a moment that grows, and then looked at again."""
+        """Fire a chunk of events. Leases that are busy are tried again after a growing pause."""
         busy = (await calls.fire_events(DueList(due=chunk))).busy
         self._let_go([each.lease for each in chunk if each.lease not in busy])
         if busy:
@@ -78,9 +78,9 @@ class LeaseClock:
         self._look = self._look or bool(leases)
 
     async def _wait(self, seen: DueList) -> None:
-        """Until somebody calls, a firing ends, or the next event is due."""
+        """Wait until a signal comes, a firing ends, or the next event is due."""
         waits = [min(max(seen.next - workflow.now(), timedelta()), LONGEST_SLEEP)] if seen.next else []
-        if seen.waiting and not self._firing:  # for somebody whose end we do not fire ourselves
+        if seen.waiting and not self._firing:  # they wait for an action that this clock did not start
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             waits.append(self._pause)
         timeout = min(waits, default=None)

@@ -1,4 +1,4 @@
-"""What kinds of things can be reserved, and how each is started and ended. A new kind is a class and a line here."""
+"""The types of resources that can be reserved, and how each starts and ends. A new type is a class and a line here."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ BUSY_TRIES = 60
 
 
 class ReservationPlugin(Protocol):
-    """One kind of resource. Both may be asked for twice, and do nothing twice."""
+    """One type of resource. Both methods are repeatable."""
 
     async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Hand over to the tenant. Returns what could not be."""
+        """Hand the reservations over to the tenant. Returns the errors."""
         ...
 
     async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Take back. Returns what could not be."""
+        """Take the reservations back. Returns the errors."""
         ...
 
 
 class HostReservations:
-    """Whole hosts, and instances on hosts."""
+    """Reservations of whole hosts, and of instances on hosts."""
 
     async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await self._hand_over(grant, work, HandOverGoal.ALL)
@@ -57,7 +57,7 @@ class HostReservations:
 
 
 class MciReservations:
-    """MCIs, by their own actions as child workflows: whoever else wants the same MCI meanwhile gets 409."""
+    """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
 
     async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
         return await _each(work, self._start)
@@ -81,7 +81,7 @@ class MciReservations:
         if found is None or (each["on_end"] == "suspend" and not found.counts.get("Running")):
             return ""
         error = await _act(each, each["on_end"])
-        if error and each["on_end"] == "terminate":  # nothing there that could be terminated, such as failed VMs only
+        if error and each["on_end"] == "terminate":  # nothing could be terminated: for example only failed VMs are left
             return await _act(each, "delete")
         return error
 
@@ -91,12 +91,12 @@ PLUGINS: dict[str, ReservationPlugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS
 
 
 async def start_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
-    """Start reservations, kinds side by side. What became of each is put into `done` as soon as it is known."""
+    """Start reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
     await asyncio.gather(*(_group(plugin.start, grant, group, done) for plugin, group in _grouped(work)))
 
 
 async def end_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
-    """End reservations, in the same way."""
+    """End reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
     await asyncio.gather(*(_group(plugin.end, grant, group, done) for plugin, group in _grouped(work)))
 
 
@@ -125,7 +125,7 @@ async def _each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors
 
 
 async def _look(path: str) -> ObjectView | None:
-    """The MCI as the inventory has it, or None if there is none."""
+    """The MCI as the inventory has it; None if it does not exist."""
     try:
         found: ObjectView = await workflow.execute_activity(
             wire.READ_OBJECT,
@@ -143,7 +143,7 @@ async def _look(path: str) -> ObjectView | None:
 
 
 async def _act(each: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
-    """One action on the MCI, as anybody would ask for it. Returns what went wrong."""
+    """One normal action on the MCI. Returns the error; empty if there is none."""
     path = each["mci"]
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {each['path']}")
     for _ in range(BUSY_TRIES):

@@ -1,4 +1,4 @@
-"""Machines, cloudspaces, accounts, disks, images and nodes."""
+"""The workflows of the machine family: accounts, cloudspaces, machines, disks, images and nodes."""
 
 from workflows.machines.bin import EmptyBin
 from workflows.machines.nodes import WorkOnNode

@@ -1,7 +1,7 @@
-"""The clock of a recycle bin: one durable timer for all that a tenant has in it, set to whatever is due next.
+"""The clock of a recycle bin: one durable timer for everything in a tenant's bin, set to the next due entry.
 
-The inventory knows what is due; the clock only knows when to look. So a restore need not tell it anything,
-and thousands of objects in the bin cost one workflow. What is due is destroyed by a normal action.
+The inventory stores what is due; the clock only knows when to read it. So a restore need not tell it anything, and
+thousands of objects in the bin cost one workflow. A normal action destroys what is due.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import run_local
 
 AT_ONCE = 20  # objects that are destroyed side by side
-PUT_OFF = 500  # that could not be destroyed and are tried again later; more of them have to wait for those
-FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # for what is still on its way into the bin
-TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # what was busy, refused or failed
+PUT_OFF = 500  # objects that are postponed; further ones wait for these
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)  # while a due object enters the bin
+TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # for objects that were busy, refused or failed
 
 
 @workflow.defn(name=machines.BIN)
 class EmptyBin:
-    """The companion of a tenant: it destroys what was long enough in the recycle bin, and ends when that is empty."""
+    """The companion of a tenant: it destroys what is due in the recycle bin, and ends when the bin is empty."""
 
     def __init__(self) -> None:
         self._look = True
         self._busy: dict[str, asyncio.Task[None]] = {}
-        self._later: dict[str, datetime] = {}  # put off until then
+        self._later: dict[str, datetime] = {}  # path -> postponed until
         self._tries: dict[str, int] = {}
         self._pause = FIRST_PAUSE
 
     @workflow.signal(name=machines.LOOK_AGAIN)
     def look_again(self) -> None:
-        """Something may be due earlier than I believe."""
+        """An entry may be due earlier than planned."""
         self._look = True
 
     @workflow.run
     async def run(self, of: Bin) -> None:
-        """Destroy what is due, sleep until the next, and end when nothing is left to come."""
+        """Destroy what is due, sleep until the next entry, and end when none is left."""
         while True:
             self._look = False
             self._later = {path: at for path, at in self._later.items() if at > workflow.now()}
@@ -69,7 +69,7 @@ class EmptyBin:
         return await run_local(BinActivities.bin_due, query)
 
     async def _destroy(self, entry: BinEntry) -> None:
-        """What cannot be destroyed just now is put off, each time for longer."""
+        """Destroy an entry; if that fails, postpone it, each time for longer."""
         if await _destroyed(entry):
             self._tries.pop(entry.path, None)
         else:
@@ -79,7 +79,7 @@ class EmptyBin:
         self._look = True
 
     async def _wait(self, seen: BinList) -> None:
-        """Until somebody calls, an entry is done with, or the next one is due."""
+        """Wait until a signal comes, an entry is finished, or the next one is due."""
         moments = [*([seen.next] if seen.next else []), *self._later.values()]
         waits = [max(moment - workflow.now(), timedelta()) for moment in moments]
         if seen.waiting:
@@ -92,13 +92,13 @@ class EmptyBin:
 
 
 async def wake_bin(path: str) -> None:
-    """Let the clock of the bin that an object goes to look again."""
+    """Wake the clock of the bin that an object goes to."""
     tenant = tenant_of(path)
     await calls.wake(BinActivities.wake_bin, Bin(tenant=tenant), f"wake the recycle bin of {tenant}")
 
 
 async def _destroyed(entry: BinEntry) -> bool:
-    """Destroy it, if it still is in the bin by that number. False: not now."""
+    """Destroy an object, if it is still in the bin by this deletion. False: not now."""
     request = Request(
         path=entry.path,
         action="destroy",

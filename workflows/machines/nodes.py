@@ -1,4 +1,4 @@
-"""Nodes: maintenance, back into use, and out of use for good. Machines are moved or stopped by their own actions."""
+"""Actions on nodes: maintenance, enable, decommission. Machines are moved or stopped by their own actions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
 
 AT_ONCE = 10  # machines that are moved, stopped or started side by side
-ROUNDS = 3  # a machine may come to the node while we clear it, until the hypervisor knows that it must not
+ROUNDS = 3  # machines may arrive while the node is cleared, until the hypervisor has cordoned it
 BUSY_PAUSE = timedelta(seconds=1)
 BUSY_TRIES = 60
 
 
 @workflow.defn(name=machines.NODE_WORK)
 class WorkOnNode(Action):
-    """maintain, enable and decommission."""
+    """Maintain, enable or decommission a node."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -48,14 +48,14 @@ class WorkOnNode(Action):
         return Done(message=work.message)
 
     async def _maintain(self, grant: Grant) -> Done:
-        """First no machine may come any more, then those that run move, or stop if they cannot."""
+        """Cordon the node, then migrate its machines; stop those that cannot move."""
         await _order(grant, "maintain")
         stopped = await self._clear(grant, move=grant.details.get("mode") != "stop", stop=True)
-        told = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
-        return Done(message=told, info={"stopped": stopped})
+        note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
+        return Done(message=note, info={"stopped": stopped})
 
     async def _enable(self, grant: Grant) -> Done:
-        """Those that were stopped for the maintenance start again, unless somebody did something else with them."""
+        """Enable the node, and start the machines that were stopped for the maintenance, if still stopped."""
         await _order(grant, "enable")
         stopped = [str(path) for path in grant.details.get("stopped", [])]
         ends = await self._each(stopped, lambda path: _act(path, "start"))
@@ -69,12 +69,12 @@ class WorkOnNode(Action):
         return Done(info={"stopped": None})
 
     async def _clear(self, grant: Grant, move: bool, stop: bool) -> list[str]:
-        """Move machines away, or stop them. Returns those that were stopped; raises Failed if some can do neither."""
+        """Migrate or stop all machines. Returns the stopped ones; raises Failed if one can be neither."""
         stopped: list[str] = []
         left: dict[str, str] = {}
         for _ in range(ROUNDS):
-            found = (await _residents(grant.path)).machines
-            todo = [path for path, runs in found.items() if runs or not stop]
+            machines_here = (await _residents(grant.path)).machines
+            todo = [path for path, runs in machines_here.items() if runs or not stop]
             if not todo:
                 return stopped
             self.show(step=f"{len(todo)} machines to clear", targets=0)
@@ -90,7 +90,7 @@ class WorkOnNode(Action):
         return stopped
 
     async def _each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
-        """Act on each machine, some at once. What went wrong with each; empty if nothing did."""
+        """Act on each machine, some in parallel. Returns the error of each; empty if it went well."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(path: str) -> str:
@@ -118,7 +118,7 @@ async def _residents(node: str) -> Residents:
 
 
 async def _act(path: str, action: str) -> str:
-    """A normal action on a machine, as somebody else's would be. Returns what went wrong, if anything."""
+    """A normal action on a machine, retried while it is busy. Returns the error; empty if there is none."""
     spec = {"node": None} if action == "migrate" else None
     node = workflow.info().workflow_id
     request = Request(path=path, action=action, spec=spec, requested_by=node, reason=f"work on {node}")
@@ -138,7 +138,7 @@ async def _act(path: str, action: str) -> str:
 
 
 def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
-    """What went wrong, and whether it was only that somebody else was there."""
+    """The error, and whether it was only that the machine was busy."""
     if refusal := refusal_in(error.cause):
         return refusal.message, refusal.category is Category.CONFLICT
     return one_line(error.cause if isinstance(error.cause, FailureError) else error), False

@@ -1,4 +1,4 @@
-"""The one workflow of almost every action: what it does is in the rows and in the orders that belong to them."""
+"""The workflow of almost every action of the machine family: the state tables and `orders` say what it does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import run_remote
     from workflows.machines.bin import wake_bin
 
-OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity is patient with each order by itself
+OPERATE_PATIENCE = timedelta(hours=6)  # a cascade may be long; the activity has its own deadline for each order
 SETTLE_PATIENCE = timedelta(minutes=30)
 
 OnHypervisor = Callable[[Any, ObjectTask], Awaitable[ObjectResult]]
@@ -31,14 +31,14 @@ async def on_hypervisor(activity: OnHypervisor, task: ObjectTask, patience: time
 
 @workflow.defn(name=machines.OPERATE)
 class OperateObject(Action):
-    """Orders to the hypervisor, for the object and for those that go along; what is deleted wakes its bin's clock."""
+    """Orders to the hypervisor, for the object and those it takes along. A delete also wakes its bin's clock."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        if "until" in grant.details:  # before it shows in the recycle bin: whatever dies here, its clock is awake
+        if "until" in grant.details:  # first: its clock must run even if this workflow dies
             await wake_bin(grant.path)
         work = await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant), OPERATE_PATIENCE)
         return Done(message=work.message, to=work.to, info=work.info)

@@ -1,1 +1,1 @@
-"""MCI and VM: creating them, controlling them, removing them, changing their number, and looking at them."""
+"""The workflows of the MCI family: create, control, remove, scale and survey VMs."""

@@ -1,4 +1,4 @@
-"""How these workflows reach the places where VMs are."""
+"""How the MCI workflows call activities at the places where VMs are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 PlaceOrder = TypeVar("PlaceOrder")
 
 PREPARE_PATIENCE = timedelta(hours=1)
-VALIDATE_PATIENCE = timedelta(seconds=8)  # somebody waits for the answer to a request
+VALIDATE_PATIENCE = timedelta(seconds=8)  # a user waits for the answer
 
 
 async def on_cloud(
@@ -40,7 +40,7 @@ async def on_cloud(
 async def in_all_places(
     activity: Callable[[Any, PlaceVisit], Awaitable[Findings]], grant: Grant, wanted: Sequence[PlaceNeeds], what: str
 ) -> list[Findings]:
-    """All places side by side. One that fails does not hold the others, and nothing is in flight afterwards."""
+    """Run an activity for all places in parallel, and wait for all of them even if one fails."""
     visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=each) for each in wanted]
     ends = await asyncio.gather(
         *(on_cloud(activity, visit, visit.wants.place, what) for visit in visits), return_exceptions=True
@@ -55,7 +55,7 @@ async def in_all_places(
 
 
 async def validate_place(each: PlaceNeeds) -> Findings:
-    """Does the cloud of a place offer what is wanted there? If it does not answer in time, that is not clear."""
+    """Does a place's cloud offer what is wanted? If it does not answer in time, the answer is not `clear`."""
     try:
         return await on_cloud(PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE)
     except ActivityError as error:
@@ -65,5 +65,5 @@ async def validate_place(each: PlaceNeeds) -> Findings:
 
 
 def join_problems(problems: Sequence[str]) -> str:
-    """The first problems as one text, and how many more there are."""
+    """Join the first problems, and say how many more there are."""
     return join_first(problems, PROBLEMS_SHOWN)

@@ -1,4 +1,4 @@
-"""Creating an MCI: prepared, held if told to, made, and judged by its policy."""
+"""Creating an MCI: prepare its places, hold if requested, create its VMs, and apply its failure policy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=wire.CREATE_MCI)
 class CreateMci(OnVms):
-    """Create an MCI: prepare its places, hold if told to, then every cloud makes its VMs."""
+    """Create an MCI: prepare its places, hold if requested, then create its VMs in every cloud."""
 
     def __init__(self) -> None:
         super().__init__()
         self._grant: Grant | None = None
         self._holding = False
         self._decision = ""
-        self._decided_by = ""  # in words: who, and why
+        self._decided_by = ""  # as text: who, and why
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -62,7 +62,7 @@ class CreateMci(OnVms):
         self._must_hold(WITHDRAW)
 
     async def examine(self, request: Request) -> Request | Refusal:
-        """What is wrong in itself is refused, also if only a cloud can tell. Connections are looked up."""
+        """Refuse what is wrong with the spec, also if only a cloud can tell; resolve its connections."""
         found = await run_local(RecordActivities.examine_mci, request)
         if found.refusal:
             return found.refusal
@@ -87,7 +87,7 @@ class CreateMci(OnVms):
         return Done(message=join_problems(await self.release(grant)))
 
     async def _wait_for_decision(self, grant: Grant) -> str:
-        """Wait, for days if need be, for somebody to say what is to become of it."""
+        """Hold, for days if need be, until `continue` or `withdraw` comes."""
         await calls.advance(grant, MciPhase.PREPARED, Actor.CONTROLLER, "holding")
         self.show(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._set_phase(0)
@@ -103,7 +103,7 @@ class CreateMci(OnVms):
         return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
 
     async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
-        """What becomes of an MCI of which some VMs could not be made."""
+        """Apply the failure policy if some VMs could not be created."""
         if spec.policyOnPartialFailure == "continue":
             return Done()
         rollback = spec.policyOnPartialFailure == "rollback"
@@ -121,7 +121,7 @@ class CreateMci(OnVms):
         raise Failed(f"{why}: everything was rolled back", end)
 
     async def _decide(self, word: str, decision: Decision) -> str:
-        """The first word while it holds decides. Any other is kept in the history as ignored."""
+        """The first `continue` or `withdraw` received while holding wins. Others are recorded as ignored."""
         who = f"{word} by {decision.requested_by or 'nobody named'}"
         if self._holding and not self._decision:
             self._decision = word

@@ -1,4 +1,4 @@
-"""A VM that no record knows: its end, or the record that it is given."""
+"""Actions on orphans: remove a VM that has no record, or adopt it into the record of its path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = timedelta(hours=1)
 
 @workflow.defn(name=REMOVE_ORPHAN)
 class RemoveOrphan(Action):
-    """Terminate it in its cloud. Its record lives only as long as the action: what is left is found again outside."""
+    """Terminate an orphan in its cloud. Its object exists only during the action; a survey finds what is left."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -41,7 +41,7 @@ class RemoveOrphan(Action):
 
 @workflow.defn(name=ADOPT_ORPHAN)
 class AdoptOrphan(Action):
-    """Look at it in its cloud, and write it to the record of the path that it carries. The cloud is told nothing."""
+    """Read an orphan from its cloud, and write it to the record of its path. The cloud is not changed."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

@@ -1,4 +1,4 @@
-"""Looking at an MCI: its records held against what the clouds say."""
+"""Surveying an MCI: its records are compared with what the clouds report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=SURVEY_VMS)
 class SurveyVms:
-    """Hold the records of an MCI against the clouds. Not an action: it takes no lock, and any action wins over it."""
+    """Compare the records of an MCI with the clouds. Not an action: it takes no lock, and any action overrides it."""
 
     @workflow.run
     async def run(self, survey: Survey) -> SurveyReport:

@@ -1,4 +1,4 @@
-"""Orders to the clouds for many VMs: control, removal, and a change of their number."""
+"""Actions on many VMs: control, removal, and scaling."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ with workflow.unsafe.imports_passed_through():
     from workflows.calls import run_local
     from workflows.mci.calls import in_all_places, join_problems
 
-OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity is patient with each VM by itself
+OPERATE_PATIENCE = timedelta(hours=2)  # for a chunk; the activity has its own deadline for each VM
 SETTLE_PATIENCE = timedelta(minutes=2)
 
 
 class OnVms(Action):
-    """Actions whose work is orders to the clouds for many VMs."""
+    """Base of the actions that give orders to clouds for many VMs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._acting: Grant | None = None  # on which VMs, if they came in later
-        self._left = False  # its places, for good
+        self._acting: Grant | None = None  # the grant with the VMs that were enrolled
+        self._left = False  # has left its places for good
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.operate(grant)
@@ -41,7 +41,7 @@ class OnVms(Action):
         return Done()
 
     async def operate(self, grant: Grant) -> None:
-        """Tell the clouds what to do, and wait until they have."""
+        """Give the clouds their orders, and wait until they are done."""
         self._acting = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
         await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
@@ -49,14 +49,14 @@ class OnVms(Action):
     async def enrol(
         self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
     ) -> tuple[Grant, Enrolled]:
-        """Bring VMs into this action: those that it makes, or some to be removed."""
+        """Add VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
         found = await run_local(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
 
     async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
-        """Where something is missing of what VMs share it is made: everywhere at once. Failed with every reason."""
+        """Make the missing shared resources in all places in parallel. Raises Failed with every reason."""
         todo = [each for each in wanted if each.place in grant.details.get("prepare", [])]
         if not todo:
             return
@@ -73,7 +73,7 @@ class OnVms(Action):
             raise Failed(f"the preparation failed: {join_problems([*problems, *left])}", kept)
 
     async def release(self, grant: Grant) -> list[str]:
-        """The MCI leaves its places; what nobody else uses there is removed. Returns what could not be."""
+        """The MCI leaves its places; shared resources that no other MCI uses are removed. Returns what could not be."""
         self._left = True
         wanted = [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
         found = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")
@@ -91,9 +91,9 @@ class ControlVms(OnVms):
 
 @workflow.defn(name=wire.REMOVE_VMS)
 class RemoveVms(OnVms):
-    """Terminate VMs and remove their records: those that failed, or all together with their MCI.
+    """Terminate VMs and remove their records: the failed ones, or all together with their MCI.
 
-    A record goes only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
+    A record is removed only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
     """
 
     @workflow.run
@@ -105,7 +105,7 @@ class RemoveVms(OnVms):
             return await self._forget(grant)
         await super().perform(request, grant)
         left = await self.release(grant)
-        if left and not self.progress().failed:  # else the VMs that are left say why
+        if left and not self.progress().failed:  # otherwise the remaining VMs' errors say why
             raise Failed(join_problems(left), Done())
         return Done()
 
@@ -119,7 +119,7 @@ class RemoveVms(OnVms):
 
 @workflow.defn(name=SCALE_GROUP)
 class ScaleGroup(OnVms):
-    """More VMs of a subgroup, numbered on from the highest number ever used; or fewer, the highest numbers first."""
+    """Add VMs to a subgroup, numbered on from the highest number ever used; or remove some, highest numbers first."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

@@ -1,1 +1,1 @@
-"""The workflows of systems."""
+"""The workflows of the system family."""

@@ -1,4 +1,4 @@
-"""Systems: creating them, deploying into them, tearing them down, deleting them."""
+"""The actions on systems: create, deploy, teardown, delete."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ OnBackend = Callable[[Any, SystemWork], Awaitable[T]]
 
 
 class _OnSystem(Action):
-    """Actions whose work is done by a backend."""
+    """Base of the actions whose work a backend does."""
 
     async def on_backend(self, activity: OnBackend[T], work: SystemWork, patience: timedelta, summary: str) -> T:
         """Run an activity on the backend's queue."""
         return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend), RETRY)
 
     async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
-        """A write to the inventory. One that is not made means that the action has lost its system."""
+        """Write to the inventory; Failed if the write is refused, which means that the action has lost its system."""
         stepped = await calls.run_local(activity, what)
         if not stepped.made:
             raise Failed("; ".join(stepped.refusals[:3]))
 
 
 def work_of(grant: Grant, undo: bool = False) -> SystemWork:
-    """A granted action as its activities are told of it; `undo` is its way back."""
+    """The SystemWork of a granted action; with `undo`, of its rollback."""
     details = grant.details
     backend, record = str(details["backend"]), str(details.get("record", ""))
     born = grant.came_from == NONE
@@ -54,14 +54,14 @@ def work_of(grant: Grant, undo: bool = False) -> SystemWork:
 
 
 def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
-    """The record of the deploy or the teardown comes to its end."""
+    """The moves that bring the record of the deploy or the teardown to its end."""
     record = work_of(grant).record
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
 
 @workflow.defn(name=wire.CREATE_SYSTEM)
 class CreateSystem(_OnSystem):
-    """Make a system: its backend makes what it needs before the first service."""
+    """Create a system: its backend makes what it needs before the first service."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -92,19 +92,19 @@ class DeployPart(_OnSystem):
         self.show(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")
         rolled = await self._roll_out(work, spec.deadline)
         if rolled.ok:
-            told = f"{name}: {rolled.services} services rolled out"
-            return Done(message=told, moves=_reached(grant, DeployStage.SUCCEEDED))
+            note = f"{name}: {rolled.services} services rolled out"
+            return Done(message=note, moves=_reached(grant, DeployStage.SUCCEEDED))
         raise Failed(f"{name}: {rolled.reason}", await self._give_up(spec, grant, rolled.reason, spec.rollback))
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Cut off: the way back if it was asked for, unless somebody takes over who will not need it."""
+        """Cut off: roll back if requested, unless another action takes over."""
         if self._given_up:
             return Done()
         spec = DeploySpec.model_validate(request.spec)
         return await self._give_up(spec, grant, "cut off", spec.rollback and self._successor is None)
 
     async def _give_up(self, spec: DeploySpec, grant: Grant, reason: str, rollback: bool) -> Done:
-        """The former definition put back, or everything left as it is and called what it is."""
+        """Roll back to the former definition, or leave everything as it is with its true status."""
         self._given_up = True
         moves = _reached(grant, DeployStage.FAILED, reason)
         if rollback and await self._roll_back(grant, spec.deadline):
@@ -122,7 +122,7 @@ class DeployPart(_OnSystem):
         return (await self._roll_out(work_of(grant, undo=True), deadline)).ok
 
     async def _roll_out(self, work: SystemWork, deadline: float) -> RollOutResult:
-        """The deadline is a timer of the server's: it passes whether or not a worker is there to notice."""
+        """Roll out until a deadline. It is a server-side timer: it passes even if no worker runs."""
         summary = "put the former definition back" if work.undo else "roll out"
         try:
             return await self.on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
@@ -134,7 +134,7 @@ class DeployPart(_OnSystem):
 
 
 class _Removal(_OnSystem):
-    """Everything below the system goes."""
+    """Base of teardown and delete: remove every service of the system."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ class _Removal(_OnSystem):
         return Done(message=f"{rolled.services} services removed", moves=_reached(grant, DeployStage.SUCCEEDED))
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Cut off: what is left is called what it is, unless somebody takes over who will remove it."""
+        """Cut off: write the true status of what is left, unless another action takes over."""
         left = RollOutResult(ok=True) if self._settled or self._successor else await self._settle_removal(grant)
         reason = f"cut off before every service was gone{f': {left.reason}' if left.reason else ''}"
         return Done(moves=_reached(grant, DeployStage.FAILED, reason))
@@ -179,7 +179,7 @@ class TearDownSystem(_Removal):
 
 @workflow.defn(name=wire.DELETE_SYSTEM)
 class DeleteSystem(_Removal):
-    """Tear the system down and forget it. It takes over from whatever runs there."""
+    """Tear the system down and remove it. It takes over from any running action."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
