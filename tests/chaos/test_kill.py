@@ -31,11 +31,13 @@ NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # worker could do its task: nobody waits so long here (tests/test_takeover.py). A teardown is settled only if it was cut
 # off or its time was over (tests/test_systems/test_deploys.py). A story of one with a deadline of 10 ms was tried: it
 # ends with an open fault, services that are called degraded and that the backend does not run (I3), so it is not told.
-APART = {"crm_probe", "make_way", "settle_removal"}
+# An answer is handed in by update only to an action that may hear no more signals (tests/test_edge/test_floods.py).
+APART = {"crm_probe", "crm_hand_in", "make_way", "settle_removal"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *(
         "mci orphan removed",
+        "mci orphan adopted",
         "machines machine expires",
         "mci rollback",
         "mci reconcile",

@@ -116,11 +116,20 @@ async def forgotten(world: World, path: str) -> Outcome:
 
 
 async def orphan_removed(world: World, path: str) -> Outcome:
-    """A VM that no record knows, as an order was on the way for long: it is ended by an action of its own."""
-    region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:late-1"
+    """A VM that no record knows, because its order was late: an action of its own terminates it."""
+    return await _orphan(world, path, "late-1", "remove")
+
+
+async def orphan_adopted(world: World, path: str) -> Outcome:
+    """A VM that no record knows, under a name of one of the subgroups: it gets a record."""
+    return await _orphan(world, path, f"{own_places(path)['subGroups'][0]['name']}-9", "adopt")
+
+
+async def _orphan(world: World, path: str, name: str, action: str) -> Outcome:
+    region, vm = own_places(path)["subGroups"][0]["region"], f"{path}:vm:{name}"
     (made,) = await world.cloud.perform("create", region, [VmOrder(vm, f"late {vm}", epoch=1)])
     assert isinstance(made, VmFacts)
-    return await world.do(f"{vm}:orphan:{made.cloud_id}", "remove", spec={"place": f"aws/{region}"})
+    return await world.do(f"{vm}:orphan:{made.cloud_id}", action, spec={"place": f"aws/{region}"})
 
 
 ENDING = ((ROOT, "delete", None), (f"{ROOT}-too", "delete", None))
@@ -148,5 +157,6 @@ STORIES = (
     story("scale-out", scale("scale-out"), (created,), effects=1, status="Running:8 (R:8/8)"),
     story("scale-in", scale("scale-in"), (created,), effects=2, status="Running:4 (R:4/4)"),
     story("orphan removed", orphan_removed, (created,), plain=False),
+    story("orphan adopted", orphan_adopted, (created,), plain=False),
     story("reconcile", reconciled, (created,), effects=1, status="Running:6 (R:6/6)"),
 )
