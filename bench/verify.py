@@ -33,6 +33,7 @@ from store.mci.inventory import SqlMciStore
 from store.migrate import migrate
 from store.queries import below
 from store.schema import actions, history, objects
+from workers.families import FAMILIES, hooks_of
 
 NS = "ns:bench"
 SIZE = 199  # VMs of an MCI; with the MCI 200 objects
@@ -48,7 +49,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         migrate(self.database)
-        self.inventory, self._book = SqlInventory(self.database), SqlMciStore(self.database)
+        self.inventory, self._book = SqlInventory(self.database, hooks_of(FAMILIES)), SqlMciStore(self.database)
 
     async def make(self, path: str, size: int) -> None:
         """An MCI that runs."""

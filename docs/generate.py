@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 from cyclopts import App, Parameter
 from pydantic.fields import FieldInfo
 
-import store.families  # noqa: F401  it knows the families' tables
+import workers.families  # noqa: F401  it knows the families' tables
 from client import admission as client_admission
 from client import queries, takeover
 from docs import refusals as in_code

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel
 
 from domain import registry
 from domain.errors import Category, Refused
@@ -17,7 +16,7 @@ from domain.requests import request_id_conflict, spec_digest
 from domain.statetable import NONE, Row, Ruling, StateTable
 from domain.wire import object_of
 from store.grants import AdmissionPlan, GrantWriter, stored_grant
-from store.hooks import HOOKS, Admitted
+from store.hooks import NO_HOOKS, Admitted, Hooks, HooksByKind
 from store.identity import check_incarnation
 from store.queries import hold_of, shown_status
 from store.recovery import CUT_OFF, abandon
@@ -68,11 +67,14 @@ def allow_everybody(_request: Request) -> None:
     """Whoever asks may do it."""
 
 
-def begin(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_everybody) -> Admission:
+def begin(
+    connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
+) -> Admission:
     """The whole of begin. A second begin of the same run returns the first one's grant."""
     request = claim.request
     try:
         kind = registry.kind_at(request.path)
+        hook = hooks.get(kind.name, NO_HOOKS)
         spec = registry.parse_spec(request)
         hidden = request.action in kind.table.hidden_actions
         _check_id(claim)
@@ -82,21 +84,21 @@ def begin(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_
             return earlier
         check_incarnation(connection, claim)
         allowed(request)  # not before: what was once granted stays granted
-        want = _with_hook_locks(connection, kind, request, want)
+        want = _with_hook_locks(connection, hook, kind, request, want)
         held = _held(connection, want)
         if later := _newer_runs(connection, claim, held):
             return Admission(refusal=_conflict(connection, later))
-        held = _conflicting_locks(connection, claim, held)
+        held = _conflicting_locks(connection, hooks, claim, held)
         if others := conflicts(want, held):
             return Admission(refusal=_conflict(connection, others))
-        if _locks_have_changed(connection, kind, request, want):
-            return begin(connection, claim, allowed)
+        if _locks_have_changed(connection, hook, kind, request, want):
+            return begin(connection, hooks, claim, allowed)
         found = _unless_gone(kind, request, _find(connection, request.path, _JUDGED))
         behind = _holders(queued_behind(want, held))
         plan = (
             _judge(connection, kind, request, found) if not (hidden and behind) else _judged_later(kind, request, found)
         )
-        extra = _run_admit_hook(connection, kind, claim, spec, found, plan)
+        extra = hook.admit(connection, claim, spec, found, plan.row) if hook.admit and plan.row else Admitted()
     except Refused as refused:
         return Admission(refusal=Refusal.of(refused))
     if plan.row is None:
@@ -106,7 +108,7 @@ def begin(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_
         grant = granting.create(kind.births(request.path, spec) if kind.births else (), want)
     else:
         grant = granting.change(found, want)
-    _apply_hook_moves(connection, grant, claim, extra)
+    _apply_hook_moves(connection, hooks, grant, claim, extra)
     return Admission(grant=grant)
 
 
@@ -117,11 +119,13 @@ def _check_id(claim: Claim) -> None:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
 
 
-def check(connection: sa.Connection, claim: Claim, allowed: AccessCheck = allow_everybody) -> Admission:
+def check(
+    connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
+) -> Admission:
     """What begin would answer to a new request: it is asked, and then taken back."""
     attempt = connection.begin_nested()
     try:
-        return _own_action(connection, claim) or begin(connection, claim, allowed)
+        return _own_action(connection, claim) or begin(connection, hooks, claim, allowed)
     finally:
         attempt.rollback()
 
@@ -134,11 +138,10 @@ def _own_action(connection: sa.Connection, claim: Claim) -> Admission | None:
 
 
 def _with_hook_locks(
-    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
 ) -> dict[str, Mode]:
     """The locks that the family wants besides, if any."""
-    rider = HOOKS.get(kind.name)
-    more = rider.locks(connection, request, _find(connection, request.path)) if rider and rider.locks else ()
+    more = hook.locks(connection, request, _find(connection, request.path)) if hook.locks else ()
     if more:
         want = locks_for([request.path, *more], request.action in kind.table.hidden_actions)
         serialise(connection, want)
@@ -146,31 +149,21 @@ def _with_hook_locks(
 
 
 def _locks_have_changed(
-    connection: sa.Connection, kind: registry.Kind, request: Request, want: dict[str, Mode]
+    connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
 ) -> bool:
     """On PostgreSQL an action can end between the reading of what else is to be locked and that of the locks. Then its
     locks are gone, and what it has joined or parted was not seen. Once no lock is in the way, nothing changes it."""
-    return connection.dialect.name == "postgresql" and _with_hook_locks(connection, kind, request, want) != want
+    return connection.dialect.name == "postgresql" and _with_hook_locks(connection, hook, kind, request, want) != want
 
 
-def _run_admit_hook(
-    connection: sa.Connection,
-    kind: registry.Kind,
-    claim: Claim,
-    spec: BaseModel | None,
-    found: FoundRow | None,
-    plan: AdmissionPlan,
-) -> Admitted:
-    """What the family says to an action that its tables allow. It may still refuse it."""
-    rider = HOOKS.get(kind.name)
-    return rider.admit(connection, claim, spec, found, plan.row) if rider and rider.admit and plan.row else Admitted()
-
-
-def _apply_hook_moves(connection: sa.Connection, grant: Grant, claim: Claim, extra: Admitted) -> None:
+def _apply_hook_moves(
+    connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: Claim, extra: Admitted
+) -> None:
     """The family's moves of parts: with the action's own status, or not at all."""
     if extra.moves:
-        taken = apply_step(connection, Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves)))
-        if not taken.made:  # the rider saw the same locked rows: a bug of the family, and nothing must be kept
+        step = Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves))
+        taken = apply_step(connection, hooks, step)
+        if not taken.made:  # the hook saw the same locked rows: a bug of the family, and nothing must be kept
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
@@ -212,11 +205,13 @@ def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -
     return [hold for hold in held if hold.run in later]
 
 
-def _conflicting_locks(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
+def _conflicting_locks(
+    connection: sa.Connection, hooks: HooksByKind, claim: Claim, held: list[HeldLock]
+) -> list[HeldLock]:
     """Locks of others on our paths. An older run of our own ID is dead, as Temporal runs one at a time."""
     owner = registry.owner_of(claim.request.path, claim.request.action)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
-        abandon(connection, owner, run, claim.at, CUT_OFF)
+        abandon(connection, hooks, owner, run, claim.at, CUT_OFF)
     return [hold for hold in held if hold.owner != owner]
 
 

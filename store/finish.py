@@ -15,7 +15,7 @@ from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store import waitqueue
 from store.grants import stored_grant
 from store.history import LINES, NO_ROW, history_line, merge_info
-from store.hooks import HOOKS, Hooks
+from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land
 from store.queries import shown_status
 from store.recovery import restore_objects
@@ -77,7 +77,7 @@ _GONE = sa.delete(objects).where(
 )
 
 
-def finish(connection: sa.Connection, ending: Ending) -> Outcome:
+def finish(connection: sa.Connection, hooks: HooksByKind, ending: Ending) -> Outcome:
     """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
     mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
     action = connection.execute(_ACTION, mine).mappings().one_or_none()
@@ -87,17 +87,18 @@ def finish(connection: sa.Connection, ending: Ending) -> Outcome:
         return Outcome.model_validate(action["outcome"])
     grant = stored_grant(action)
     if ending.moves:
-        apply_step(connection, Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves), action)
-    failed = _land_the_rest(connection, grant, ending)
+        step = Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves)
+        apply_step(connection, hooks, step, action)
+    failed = _land_the_rest(connection, hooks, grant, ending)
     outcome = _outcome(grant, ending, failed)
     shown = _end_object(connection, grant, ending, outcome)
-    rider = HOOKS.get(kind_of(grant.path), Hooks())
-    if rider.locks or registry.reaches_others(kind_of(grant.path)):
+    hook = hooks.get(kind_of(grant.path), NO_HOOKS)
+    if hook.locks or registry.reaches_others(kind_of(grant.path)):
         restore_objects(connection, action, ending.at, ending.message or LEFT)
         shown = ""
     outcome = outcome.model_copy(update={"status": shown or shown_status(connection, ending.path)})
-    if rider.ended:
-        rider.ended(connection, grant, outcome, ending.at)
+    if hook.ended:
+        hook.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
     owner, run = registry.owner_of(ending.path, grant.action), action["run"]
     followers = waitqueue.waiting_behind(connection, owner, run) if registry.meets_hidden(kind_of(ending.path)) else []
@@ -123,7 +124,7 @@ def _reason(result: Result, message: str) -> str:
     return one_line(f"{result}: {message}" if message else result.value)
 
 
-def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> list[TargetFailure]:
+def _land_the_rest(connection: sa.Connection, hooks: HooksByKind, grant: Grant, ending: Ending) -> list[TargetFailure]:
     """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
     troubles: list[TargetFailure] = []
     left: defaultdict[tuple[str, str], list[Landing]] = defaultdict(list)
@@ -137,7 +138,8 @@ def _land_the_rest(connection: sa.Connection, grant: Grant, ending: Ending) -> l
         troubles.append(TargetFailure(path=path, status=status, error=one_line(error, 200), at=ending.at))
     for (place, doing), landings in left.items():
         ends = {"first": landings[0].path, "last": landings[-1].path, "count": len(landings)}
-        land(connection, Chunk(epoch=grant.epoch, placement=place, action=doing, **ends), landings, ending.at)
+        chunk = Chunk(epoch=grant.epoch, placement=place, action=doing, **ends)
+        land(connection, hooks, chunk, landings, ending.at)
     return troubles
 
 

@@ -12,6 +12,7 @@ from domain.healing import FINDINGS_KEPT, HealReport, Leftover, Suspect
 from domain.model import Result
 from domain.paths import kind_of
 from domain.statetable import NONE, LineEffect
+from store.hooks import HooksByKind
 from store.recovery import abandon, restore_status
 from store.schema import OPEN, UNBORN, UNDER_WAY, actions, history, locks, objects
 from store.schema import heal_reports as reports
@@ -109,7 +110,7 @@ def _unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[Su
             )
 
 
-def heal(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> bool:
+def heal(connection: sa.Connection, hooks: HooksByKind, suspect: Suspect, at: datetime, message: str) -> bool:
     """Put right what a dead action left. False: nothing was left of it, as it came to rest by itself."""
     if not suspect.run:
         return _recover(connection, suspect, at, message) > 0
@@ -117,7 +118,7 @@ def heal(connection: sa.Connection, suspect: Suspect, at: datetime, message: str
         connection.execute(_LEFT_OPEN, {"dead": suspect.run}).first()
         or connection.execute(_LEFT_LOCKED, {"owner": suspect.owner, "dead": suspect.run}).first()
     )
-    abandon(connection, suspect.owner, suspect.run, at, message)
+    abandon(connection, hooks, suspect.owner, suspect.run, at, message)
     return left is not None
 
 

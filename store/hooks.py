@@ -1,7 +1,7 @@
-"""What a family adds to the kernel's own transactions: it rides along, and decides by its own rules.
+"""Functions of a family that the kernel calls inside its own transactions.
 
-A rider reads and writes inside the transaction that it is called in, and never commits. What is legal is decided by
-pure functions in `domain/`; a rider only brings them the facts.
+A hook reads and writes inside the transaction that it is called in, and never commits. Pure functions in `domain/`
+decide what is legal; a hook only brings them the facts.
 """
 
 from __future__ import annotations
@@ -47,4 +47,5 @@ class Hooks:
     gone: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 
-HOOKS: dict[str, Hooks] = {}  # by kind; `store/families.py` fills it
+HooksByKind = Mapping[str, Hooks]  # of all families; a kind may have none
+NO_HOOKS = Hooks()

@@ -11,6 +11,7 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.model import Claim
 from store.clock import now
+from store.hooks import HooksByKind
 from store.recovery import abandon
 from store.schema import actions, locks, store_identity
 
@@ -46,7 +47,7 @@ def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
         )
 
 
-def mark_restored(connection: sa.Connection) -> tuple[Identity, int]:
+def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identity, int]:
     """Raise the incarnation and end every action of the old one. Returns the new identity, and how many were open."""
     at, before = now(connection), identity(connection)
     after = Identity(before.id, before.incarnation + 1, at)
@@ -54,6 +55,6 @@ def mark_restored(connection: sa.Connection) -> tuple[Identity, int]:
     left = sa.select(actions.c.path, actions.c.action, actions.c.run).where(actions.c.ended_at.is_(None))
     opened = connection.execute(left.order_by(actions.c.epoch)).all()
     for path, action, run in opened:
-        abandon(connection, registry.owner_of(path, action), run, at, RESTORED)
+        abandon(connection, hooks, registry.owner_of(path, action), run, at, RESTORED)
     connection.execute(sa.delete(locks))  # whoever held them is of the old incarnation
     return after, len(opened)

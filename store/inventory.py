@@ -7,36 +7,35 @@ from functools import partial
 from domain.model import Admission, Claim
 from store import audit, begin, finish, healing, land, queries, recovery, retention, steps
 from store.engine import Database
-from store.families import FAMILIES
-from store.hooks import HOOKS
-from store.transaction import snapshot, transaction
+from store.hooks import HooksByKind
+from store.transaction import HookedStore, snapshot, transaction, with_hooks
 from store.waitqueue import SqlWaitQueue
 
-HOOKS.update(FAMILIES)
 
-
-class SqlInventory(SqlWaitQueue):
+class SqlInventory(HookedStore, SqlWaitQueue):
     """`domain.ports.Inventory` on SQLite or PostgreSQL."""
 
-    def __init__(self, database: Database, allowed: begin.AccessCheck = begin.allow_everybody) -> None:
-        super().__init__(database)
+    def __init__(
+        self, database: Database, hooks: HooksByKind, allowed: begin.AccessCheck = begin.allow_everybody
+    ) -> None:
+        super().__init__(database, hooks)
         self.allowed = allowed
 
     async def begin(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(begin.begin, claim=claim, allowed=self.allowed))
+        return await self.database.run(partial(begin.begin, hooks=self.hooks, claim=claim, allowed=self.allowed))
 
     async def check(self, claim: Claim) -> Admission:
-        return await self.database.run(partial(begin.check, claim=claim, allowed=self.allowed))
+        return await self.database.run(partial(begin.check, hooks=self.hooks, claim=claim, allowed=self.allowed))
 
-    advance = transaction(steps.apply_step)
+    advance = with_hooks(steps.apply_step)
     targets = transaction(land.targets)
-    land = transaction(land.land)
-    finish = transaction(finish.finish)
+    land = with_hooks(land.land)
+    finish = with_hooks(finish.finish)
     is_open = transaction(queries.is_open)
 
     suspects = transaction(healing.suspects)
-    heal = transaction(healing.heal)
-    abandon = transaction(recovery.abandon)
+    heal = with_hooks(healing.heal)
+    abandon = with_hooks(recovery.abandon)
     leftovers = transaction(healing.leftovers)
     prune = transaction(retention.prune)
     save_report = transaction(healing.keep_report)

@@ -15,7 +15,7 @@ from domain.model import Chunk, Landing, Target
 from domain.statetable import NONE, Actor, LineEffect
 from store.clock import written_at
 from store.history import LINES, NO_ROW, NOT_OURS, history_line, insert_lines_for
-from store.hooks import HOOKS, Hooks
+from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import objects
 
 _TARGETS = (
@@ -65,7 +65,7 @@ def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
     return [Target(*row) for row in connection.execute(_TARGETS, which)]
 
 
-def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
+def land(connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
     """Write where targets came out. Compare and set: the epoch must be ours, and a row must lead there."""
     at = written_at(connection, at)
     plain: defaultdict[str, list[str]] = defaultdict(list)
@@ -75,11 +75,13 @@ def land(connection: sa.Connection, chunk: Chunk, landings: Sequence[Landing], a
             telling.append(landing)
         else:
             plain[landing.status].append(landing.path)
-    landed = sum(_land_alike(connection, chunk, to, names, at) for to, names in plain.items())
+    landed = sum(_land_alike(connection, hooks, chunk, to, names, at) for to, names in plain.items())
     return landed + (_land_each(connection, chunk, telling, at) if telling else 0)
 
 
-def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[str], at: datetime) -> int:
+def _land_alike(
+    connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, to: str, names: list[str], at: datetime
+) -> int:
     """Targets that came out alike and tell nothing new: a few statements, however many they are."""
     table = registry.kind_at(chunk.first).table
     mine = {"names": names, "mine": chunk.epoch}
@@ -98,7 +100,7 @@ def _land_alike(connection: sa.Connection, chunk: Chunk, to: str, names: list[st
         connection.execute(_GROUP_LINES, here | told | why)
         if not legal:
             continue
-        if to == NONE and (gone := HOOKS.get(table.kind, Hooks()).gone):
+        if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).gone):
             gone(connection, here, at)
         change = (_GROUP_GONE, here) if to == NONE else (_GROUP, here | {"status": to} | _at_rest(at))
         changed = connection.execute(*change).rowcount

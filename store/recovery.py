@@ -16,7 +16,7 @@ from domain.wire import object_of
 from store.clock import written_at
 from store.grants import stored_grant
 from store.history import insert_lines_for
-from store.hooks import HOOKS
+from store.hooks import NO_HOOKS, HooksByKind
 from store.queries import below, shown_status
 from store.schema import actions, locks, objects
 
@@ -37,7 +37,7 @@ _HELD = sa.select(locks.c.path).where(
 CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
 
 
-def abandon(connection: sa.Connection, owner: str, run: str, at: datetime, message: str) -> int:
+def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:
     """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
     path, at = object_of(owner), written_at(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
@@ -51,8 +51,8 @@ def abandon(connection: sa.Connection, owner: str, run: str, at: datetime, messa
             status=shown_status(connection, path),
             message=f"abandoned: {message}",
         )
-        if (rider := HOOKS.get(kind_of(path))) and rider.ended:
-            rider.ended(connection, stored_grant(action), outcome, at)
+        if ended := hooks.get(kind_of(path), NO_HOOKS).ended:
+            ended(connection, stored_grant(action), outcome, at)
         connection.execute(
             sa.update(actions)
             .where(actions.c.epoch == action["epoch"])

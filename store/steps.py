@@ -16,7 +16,7 @@ from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store.clock import written_at
 from store.history import LINES, NO_ROW, NOT_OURS, history_line, merge_info
-from store.hooks import HOOKS
+from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import actions, locks, objects
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
@@ -108,7 +108,9 @@ class _StepWriter:
             thing.kept["spec"] = move.spec
 
 
-def apply_step(connection: sa.Connection, step: Step, action: sa.RowMapping | None = None) -> Stepped:
+def apply_step(
+    connection: sa.Connection, hooks: HooksByKind, step: Step, action: sa.RowMapping | None = None
+) -> Stepped:
     """Make the moves of a step, or record why not. A step that was taken before is found made.
 
     `action` is the action's own line, for whoever has it locked already."""
@@ -123,12 +125,12 @@ def apply_step(connection: sa.Connection, step: Step, action: sa.RowMapping | No
     if walk.refusals:
         _record_ignored(connection, step, walk)
         return Stepped(made=False, refusals=[f"{move.path} to {move.to}: {why}" for move, why in walk.refusals])
-    rider = HOOKS.get(kind_of(step.path))
+    moved = hooks.get(kind_of(step.path), NO_HOOKS).moved
     try:
-        with connection.begin_nested() if rider and rider.moved else nullcontext():
+        with connection.begin_nested() if moved else nullcontext():
             _write(connection, step, walk)
-            if rider and rider.moved:
-                rider.moved(connection, step)
+            if moved:
+                moved(connection, step)
     except Refused as refused:
         return Stepped(made=False, refusals=[refused.message])
     return Stepped(made=True)

@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import sqlalchemy as sa
 
 from store.engine import Database
+from store.hooks import HooksByKind
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -29,6 +30,26 @@ def transaction(
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store.database.run(lambda connection: work(connection, *args, **kwargs))
+
+    return run
+
+
+class HookedStore(Store):
+    """A store whose transactions call the hooks of families: `finish = with_hooks(finish)`."""
+
+    def __init__(self, database: Database, hooks: HooksByKind) -> None:
+        super().__init__(database)
+        self.hooks = hooks
+
+
+def with_hooks(
+    work: Callable[Concatenate[sa.Connection, HooksByKind, P], T],
+) -> Callable[Concatenate[HookedStore, P], Coroutine[Any, Any, T]]:
+    """A transaction of `work`, which takes the hooks second. The method has the parameters after them."""
+
+    @wraps(work)
+    async def run(store: HookedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.database.run(lambda connection: work(connection, store.hooks, *args, **kwargs))
 
     return run
 

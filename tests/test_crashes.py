@@ -25,6 +25,7 @@ from store.inventory import SqlInventory
 from tests.patience import PATIENCE
 from tests.user import spec
 from workers import embedded
+from workers.families import FAMILIES, hooks_of
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -70,7 +71,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     settings = Settings(home=tmp_path)
     database, clouds = Database(settings.store()), Database(settings.cloud())
     client = await connect_temporal(tmp_path, plugin())
-    found = Site(tmp_path, server, client, SqlInventory(database), SimulatedCloud("aws", clouds))
+    found = Site(tmp_path, server, client, SqlInventory(database, hooks_of(FAMILIES)), SimulatedCloud("aws", clouds))
     yield found
     database.close()
     clouds.close()

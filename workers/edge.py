@@ -16,7 +16,9 @@ from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.edge.transports import QueueTransport, WebhookTransport
 from store.edge.connected import connections
+from store.edge.hooks import HOOKS
 from store.edge.inventory import SqlEdge
+from store.hooks import HooksByKind
 from workers.family import ActivitiesByQueue, Family
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
@@ -35,6 +37,10 @@ class EdgeFamily(Family):
         KeepPolicy,
     )
     lasting = (CloudletLink, FollowDemand)
+
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        return HOOKS
 
     def activities(self) -> ActivitiesByQueue:
         client = self.context.client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from store.hooks import HooksByKind
 from workers.edge import EdgeFamily
 from workers.family import Family
 from workers.leases import LeaseFamily
@@ -25,6 +26,11 @@ FAMILIES: tuple[type[Family], ...] = (
 def workflows_of(families: Sequence[type[Family]]) -> list[type]:
     """The kernel's workflows and those of these families."""
     return [Heal, DrainQueue, *(workflow for family in families for workflow in (*family.workflows, *family.lasting))]
+
+
+def hooks_of(families: Sequence[type[Family]]) -> HooksByKind:
+    """The hooks of these families, for the store."""
+    return {kind: hooks for family in families for kind, hooks in family.hooks().items()}
 
 
 WORKFLOWS = workflows_of(FAMILIES)

@@ -14,6 +14,7 @@ from activities.verify import Audit
 from domain.companions import CompanionRow
 from domain.kinds import Kind
 from domain.ports import InlineWork
+from store.hooks import HooksByKind
 from workers.context import WorkerContext
 
 ActivitiesByQueue = Mapping[str, Sequence[Callable[..., Any]]]
@@ -33,6 +34,11 @@ class Family(ABC):
 
     def __init__(self, context: WorkerContext) -> None:
         self.context = context
+
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        """Functions that the store calls inside its transactions, by kind."""
+        return {}
 
     @abstractmethod
     def activities(self) -> ActivitiesByQueue:

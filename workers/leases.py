@@ -18,8 +18,9 @@ from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
 from domain.wire import ACTIONS_QUEUE
 from providers.leases.hosts import CSP, SimulatedHosts
+from store.hooks import HooksByKind
 from store.leases import LeaseReads, SqlLeases
-from store.leases.booking import LIMITS
+from store.leases.hooks import hooks
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.leases.actions import (
@@ -55,9 +56,12 @@ class LeaseFamily(Family):
     workflows = (CreateLease, UpdateLease, StartLease, EndLease, DeleteLease, AnnounceEnd, ChangeHost)
     lasting = (LeaseClock,)
 
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        return hooks(LeaseSettings().limits())
+
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
-        context.database.engine.update_execution_options(**{LIMITS: LeaseSettings().limits()})
         self.hosts = SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeases(context.database), LeaseReads(context.database)
         self._handover = HostHandover(self._store, self.hosts, context.fence, context.settings.patience)

@@ -18,6 +18,8 @@ from domain.machines.tables import TABLES
 from domain.wire import ACTIONS_QUEUE, companion
 from providers.machines import SimulatedHypervisor
 from providers.machines.hypervisor import NAME
+from store.hooks import HooksByKind
+from store.machines.hooks import HOOKS
 from store.machines.queries import SqlBin
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
@@ -32,6 +34,10 @@ class MachineFamily(Family):
     workflows = (OperateObject, WorkOnNode)
     lasting = (EmptyBin,)
     queues = (QUEUE,)
+
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        return HOOKS
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)

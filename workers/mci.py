@@ -22,6 +22,8 @@ from domain.faults import APART
 from domain.mci import KINDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
 from providers.simulated.vms import VERBS
+from store.hooks import HooksByKind
+from store.mci.hooks import HOOKS
 from store.mci.inventory import SqlMciStore
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
@@ -37,6 +39,10 @@ class MciFamily(Family):
     name = "mci"
     kinds = KINDS
     workflows = (CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, RemoveOrphan, AdoptOrphan)
+
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        return HOOKS
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from temporalio.client import Client, Plugin
@@ -20,6 +21,7 @@ from store.identity import identity, mark_restored
 from store.migrate import known_versions, migrate, newer, version
 from workers import embedded, logs, telemetry
 from workers.connections import check, load
+from workers.families import FAMILIES, hooks_of
 from workers.home import hold_folder
 from workers.plugin import plugin
 from workers.service import Service, all_queues
@@ -82,11 +84,9 @@ def migrate_store(settings: Settings) -> tuple[str, str]:
 
 def restored_store(settings: Settings) -> tuple[int, int]:
     """The store was restored from a backup: fence off older runs. Returns the incarnation, and how many were open."""
-    from store.inventory import SqlInventory  # with it come the families, which end their own actions
-
     database = Database(settings.store())
     try:
-        after, ended = SqlInventory(database).database.run_here(mark_restored)
+        after, ended = database.run_here(partial(mark_restored, hooks=hooks_of(FAMILIES)))
         return after.incarnation, ended
     finally:
         database.close()

@@ -48,7 +48,7 @@ from store.permits import SqlPermitStore
 from workers import policies
 from workers.connections import ConnectionInspection, ServedClouds, clouds_of, load, open_clouds
 from workers.context import WorkerContext
-from workers.families import FAMILIES, workflows_of
+from workers.families import FAMILIES, hooks_of, workflows_of
 from workers.family import Family
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
@@ -81,7 +81,7 @@ class Service:
         self._allowed = policies.load(settings.policy_file).check if settings.policy_file else allow_everybody
         self.database = Database(settings.store(), settings.store_pool)
         self.cloud_database = Database(settings.cloud(), settings.store_pool)
-        self.inventory = SqlInventory(self.database, self._allowed)
+        self.inventory = SqlInventory(self.database, hooks_of(families), self._allowed)
         self.simulated = {csp: self._simulated(csp) for csp in self.connections.clouds()}
         self.real = open_clouds(self.connections, settings.call_timeout)
         self.context = WorkerContext(

@@ -22,7 +22,8 @@ from providers.systems.runner import Runner
 from providers.systems.simulated import SimulatedRunner
 from providers.systems.state import BackendState, create_tables
 from providers.systems.supervisor import Supervisor
-from store.systems.hooks import SqlSystems
+from store.hooks import HooksByKind
+from store.systems.hooks import HOOKS, SqlSystems
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
@@ -38,6 +39,10 @@ class SystemFamily(Family):
     kinds = KINDS
     workflows = (CreateSystem, DeployPart, TearDownSystem, DeleteSystem)
     queues = tuple(map(backend_queue, BACKENDS))
+
+    @classmethod
+    def hooks(cls) -> HooksByKind:
+        return HOOKS
 
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)

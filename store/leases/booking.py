@@ -16,7 +16,6 @@ from store.leases.capacity import RoomRequest
 from store.leases.tables import allocations, bookings
 
 NOTHING = Size(0, 0, 0)
-LIMITS = "lease_limits"  # how a database is told of them: see the worker's own file
 
 _BOOK = sa.insert(bookings)
 _OTHERS = (bookings.c.project == sa.bindparam("of_project"), bookings.c.lease != sa.bindparam("but"))
@@ -34,12 +33,6 @@ _FREED = sa.delete(allocations).where(allocations.c.reservation.in_(sa.bindparam
 _FORGOTTEN = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
 
 ReservationSpecs = PhysicalHosts | Instances | MciLease
-
-
-def limits_of(connection: sa.Connection) -> LeaseLimits:
-    """What this database was told when it was opened."""
-    found = connection.get_execution_options().get(LIMITS)
-    return found if isinstance(found, LeaseLimits) else LeaseLimits()
 
 
 def book(connection: sa.Connection, new: Mapping[str, Any], wanted: ReservationSpecs, dates: LeaseTerm) -> None:

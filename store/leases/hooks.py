@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -14,7 +15,16 @@ from pydantic import BaseModel
 from domain.errors import Category, Refused
 from domain.leases.dates import stamp
 from domain.leases.names import event_path, reservation_path
-from domain.leases.specs import EventFiring, LeaseChange, LeaseSpec, LeaseTerm, PhysicalHosts, changed_term, term
+from domain.leases.specs import (
+    EventFiring,
+    LeaseChange,
+    LeaseLimits,
+    LeaseSpec,
+    LeaseTerm,
+    PhysicalHosts,
+    changed_term,
+    term,
+)
 from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
 from domain.paths import name_of, parent_of
@@ -28,12 +38,6 @@ from store.leases.tables import bookings
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING = ("create", "update")  # the others are refused, if at all, before they write
 SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
-
-
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
-    """May this happen, and what does it take? What a refused request had begun to take is given back."""
-    with connection.begin_nested() if row.action in _BOOKING else nullcontext():
-        return _ADMIT[row.action](connection, claim, spec, found)
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -72,9 +76,11 @@ def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: d
         parts.set_timers(connection, path, lease["spec"]["pool"], lease["status"], parts.read(connection, path))
 
 
-def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _create(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, limits: LeaseLimits
+) -> Admitted:
     assert isinstance(spec, LeaseSpec)
-    lease, limits = claim.request.path, booking.limits_of(connection)
+    lease = claim.request.path
     dates = term(spec, claim.at, limits)
     project = lease.split(":")[1]
     _lock_project_and_pool(connection, project, spec.pool)
@@ -95,7 +101,9 @@ def _create(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
     return Admitted(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
 
 
-def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _update(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, limits: LeaseLimits
+) -> Admitted:
     """Nothing that others see changes before the update has ended; what it needs is taken here."""
     assert found
     assert isinstance(spec, LeaseChange)
@@ -108,7 +116,6 @@ def _update(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
     if wrong := now.why_refused("update", found["status"]):
         return Admitted(details={"contradiction": wrong})
     started = now.events[START]["status"] != EventStatus.UNDONE
-    limits = booking.limits_of(connection)
     dates = changed_term(spec, now.term(), started, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], pool)
     before = next_due(connection, pool)
@@ -166,7 +173,6 @@ def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
 
 
 _Admit = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow], Admitted]
-_ADMIT: dict[str, _Admit] = {"create": _create, "update": _update, "start": _start, "end": _end, "delete": _delete}
 
 
 def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
@@ -224,8 +230,23 @@ def _remember_hosts(connection: sa.Connection, lease: str) -> None:
         connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
 
 
-HOOKS: dict[str, Hooks] = {
-    "lease": Hooks(admit=admit, ended=ended),
-    "event": Hooks(admit=admit_event, ended=ended_event),
-    "host": Hooks(admit=hosts.admit, ended=hosts.ended),
-}
+def hooks(limits: LeaseLimits) -> dict[str, Hooks]:
+    """The family's hooks, by kind. No lease exceeds these limits."""
+    by_action: dict[str, _Admit] = {
+        "create": partial(_create, limits=limits),
+        "update": partial(_update, limits=limits),
+        "start": _start,
+        "end": _end,
+        "delete": _delete,
+    }
+
+    def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+        """Decide and book. What a refused request had begun to book is given back."""
+        with connection.begin_nested() if row.action in _BOOKING else nullcontext():
+            return by_action[row.action](connection, claim, spec, found)
+
+    return {
+        "lease": Hooks(admit=admit, ended=ended),
+        "event": Hooks(admit=admit_event, ended=ended_event),
+        "host": Hooks(admit=hosts.admit, ended=hosts.ended),
+    }

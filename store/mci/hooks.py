@@ -106,6 +106,8 @@ _WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, MaybeRow], Admi
     "delete": _delete,
 }
 
-MCI_HOOKS: Hooks = Hooks(admit=admit, ended=ended)
-VM_HOOKS: Hooks = Hooks(admit=admit_vm, gone=keep)
-ORPHAN_HOOKS: Hooks = Hooks(admit=admit_orphan)
+HOOKS: dict[str, Hooks] = {
+    "mci": Hooks(admit=admit, ended=ended),
+    "vm": Hooks(admit=admit_vm, gone=keep),
+    "orphan": Hooks(admit=admit_orphan),
+}

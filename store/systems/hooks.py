@@ -123,7 +123,7 @@ def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
     if former and is_service(former) and is_service(own["spec"]) and only_rescaled(former, own["spec"]):
         moves.append(Move(path=work.path, to=PartState.SCALING))
     moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=acceptance.at, moves=moves))
 
 
 def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
@@ -135,7 +135,7 @@ def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
     ]
     if work.record and _status(connection, work.record) == DeployStage.PENDING:
         moves.append(Move(path=work.record, to=DeployStage.ACCEPTED))
-    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
 
 
 def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
@@ -146,7 +146,7 @@ def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
     moves = reversal((_part_from_row(row), row["info"][FORMER]) for row in touched)
     if former := own["info"].get(FORMER, {}).get("spec"):
         moves.append(Move(path=work.path, to=own["status"], spec=former))
-    return apply_step(connection, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
+    return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
 
 
 def _touched(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:

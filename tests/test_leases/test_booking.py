@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.leases.specs import LeaseLimits
-from store.leases.booking import LIMITS
+from store.leases.hooks import hooks
 from store.leases.tables import allocations
 from tests.test_leases.bookings import (
     ask,
@@ -128,7 +128,7 @@ async def test_a_name_changes_at_any_time_and_nothing_else_with_it(driver: Store
 
 
 async def test_a_project_has_no_more_leases_and_hosts_than_it_may(driver: StoreDriver) -> None:
-    driver.database.engine.update_execution_options(**{LIMITS: LeaseLimits(leases=3, hosts=2)})
+    driver.hooks.update(hooks(LeaseLimits(leases=3, hosts=2)))
     for name in ("h1", "h2", "h3", "h4"):
         await host(driver, name)
     await book(driver, "a", 1, 3)

@@ -15,7 +15,7 @@ from store import finish as endings
 from store.leases import schedule
 from store.leases.schedule import returned
 from tests.test_leases.bookings import at, book, finish, host, lease, move, refused, see, stamp, started, updated
-from tests.test_store.driver import NOON, StoreDriver, claim
+from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
 
 R1 = f"{lease('a')}:reservation:r1"
@@ -26,7 +26,7 @@ Pair = tuple[StoreDriver, StoreDriver]
 def ending(grant: Grant, result: Result = Result.SUCCEEDED, **left: Any) -> Callable[[sa.Connection], object]:
     moves = [Move.model_validate(each) for each in left.pop("moves", [])]
     end = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, moves=moves, **left)
-    return partial(endings.finish, ending=end)
+    return partial(endings.finish, hooks=HOOKS, ending=end)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from domain.model import Admission, Ending, Grant, Result
 from store import begin, finish
 from store.engine import Database
 from store.leases.tables import allocations
-from tests.test_store.driver import NOON, claim
+from tests.test_store.driver import HOOKS, NOON, claim
 
 HOURS = 12
 _pools = count(1)
@@ -145,7 +145,7 @@ class Site:
         return {"start": _hour(hours[0]).isoformat(), "end": _hour(hours[-1] + 1).isoformat()}
 
     def _begin(self, path: str, action: str, spec: dict[str, Any] | None) -> Admission:
-        return self.database.run_here(partial(begin.begin, claim=claim(path, action, spec=spec)))
+        return self.database.run_here(partial(begin.begin, hooks=HOOKS, claim=claim(path, action, spec=spec)))
 
     def _done(self, admission: Admission) -> None:
         assert admission.grant, admission.refusal
@@ -154,7 +154,7 @@ class Site:
     def _finish(self, grant: Grant, moves: list[dict[str, str]]) -> None:
         told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "result": Result.SUCCEEDED, "at": NOON}
         told["moves"] = moves
-        self.database.run_here(partial(finish.finish, ending=Ending.model_validate(told)))
+        self.database.run_here(partial(finish.finish, hooks=HOOKS, ending=Ending.model_validate(told)))
 
 
 def _hour(number: int) -> Any:

@@ -13,7 +13,7 @@ from domain.leases.messages import HandOverGoal
 from domain.leases.specs import LeaseLimits
 from domain.model import Grant, Result
 from store.leases import SqlLeases
-from store.leases.booking import LIMITS
+from store.leases.hooks import hooks
 from store.leases.tables import allocations, bookings, timers
 from store.schema import objects
 from tests.test_leases.bookings import (
@@ -236,7 +236,7 @@ async def test_a_lease_that_misses_a_host_shrinks_to_those_that_it_has(driver: S
 
 
 async def test_two_updates_that_grow_at_once_do_not_pass_a_quota_together(driver: StoreDriver) -> None:
-    driver.database.engine.update_execution_options(**{LIMITS: LeaseLimits(hosts=3)})
+    driver.hooks.update(hooks(LeaseLimits(hosts=3)))
     for n in range(6):
         await host(driver, f"h{n}")
     for name in ("a", "b"):

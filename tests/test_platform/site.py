@@ -23,6 +23,7 @@ from tests.patience import PATIENCE
 from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
+from workers.families import FAMILIES, hooks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +69,7 @@ class Site:
 
     @property
     def inventory(self) -> SqlInventory:
-        return SqlInventory(self.database)
+        return SqlInventory(self.database, hooks_of(FAMILIES))
 
     @property
     def cloud(self) -> SimulatedCloud:

@@ -25,6 +25,7 @@ from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site
 from tests.test_platform.test_payloads import NEW, OLD, write
 from tests.test_store.driver import dumped
+from workers.families import FAMILIES, hooks_of
 from workers.plugin import plugin
 from workers.settings import Settings
 
@@ -143,7 +144,7 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     assert (await site.asking.outcome(path, ticket.run)).status == "Active"
     theirs = write(site.home / "theirs.yaml", "new", new=NEW)
     stranger = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
-    loop, inventory = companion(path, LOOP), SqlInventory(site.database)
+    loop, inventory = companion(path, LOOP), SqlInventory(site.database, hooks_of(FAMILIES))
     await stranger.get_workflow_handle(loop).signal(DEMAND, {"cloudlet": "berlin", "clients": 9})
     async with asyncio.timeout(60):
         while not (ignored := [line.message for line in await inventory.history(path, 9) if line.actor == "Demand"]):

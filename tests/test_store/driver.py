@@ -15,11 +15,14 @@ from store.engine import Database
 from store.inventory import SqlInventory
 from store.mci.inventory import SqlMciStore
 from store.schema import metadata
+from workers.families import FAMILIES, hooks_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NS = "ns:default"
 WEB = f"{NS}:mci:web"
 FRONT_1, FRONT_2 = f"{WEB}:vm:front-1", f"{WEB}:vm:front-2"
+
+HOOKS = dict(hooks_of(FAMILIES))  # for tests that call the store's functions themselves
 
 Dump = dict[str, list[tuple[Any, ...]]]
 
@@ -41,7 +44,8 @@ def claim(
 class StoreDriver:
     def __init__(self, url: str) -> None:
         self.database = Database(url)
-        self.inventory = SqlInventory(self.database)
+        self.hooks = dict(HOOKS)
+        self.inventory = SqlInventory(self.database, self.hooks)
         self.book = SqlMciStore(self.database)
         self._ticks = count()
 

@@ -16,7 +16,7 @@ from domain.model import Ending, Grant, Move, Result
 from store import begin as claims
 from store import finish
 from store.edge import links
-from tests.test_store.driver import NOON, StoreDriver, claim
+from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
 
 T = TypeVar("T")
 Work = Callable[[sa.Connection], T]
@@ -68,7 +68,7 @@ def says(state: str, notify_id: int) -> Work[Any]:
 
 def ends(grant: Grant, result: Result = Result.SUCCEEDED, **more: Any) -> Work[Any]:
     ending = Ending(epoch=grant.epoch, run=grant.run, path=grant.path, result=result, at=NOON, **more)
-    return partial(finish.finish, ending=ending)
+    return partial(finish.finish, hooks=HOOKS, ending=ending)
 
 
 async def upgraded(driver: StoreDriver) -> Work[Any]:
@@ -147,14 +147,18 @@ async def test_an_answer_that_waited_for_the_end_is_not_handed_to_an_action_that
 
 async def test_a_begin_that_waited_for_a_goodbye_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
-    admission = await overtaken(pair, leaves(1), partial(claims.begin, claim=claim(CLUSTER, "create", spec={})))
+    admission = await overtaken(
+        pair, leaves(1), partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
+    )
     assert admission.refusal
     assert "it is Offline" in admission.refusal.message
 
 
 async def test_a_connection_that_waited_for_a_begin_tells_it(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
-    found = await overtaken(pair, partial(claims.begin, claim=claim(CLUSTER, "create", spec={})), connects(2))
+    found = await overtaken(
+        pair, partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={})), connects(2)
+    )
     assert found.running == [CLUSTER]
 
 
@@ -171,7 +175,7 @@ async def test_a_connection_that_waited_for_the_end_of_an_update_keeps_what_it_w
 
 async def test_a_delete_that_waited_for_a_cluster_is_refused(pair: tuple[StoreDriver, StoreDriver]) -> None:
     await site(pair[0])
-    begin = partial(claims.begin, claim=claim(CLUSTER, "create", spec={}))
-    admission = await overtaken(pair, begin, partial(claims.begin, claim=claim(BERLIN, "delete")))
+    begin = partial(claims.begin, hooks=HOOKS, claim=claim(CLUSTER, "create", spec={}))
+    admission = await overtaken(pair, begin, partial(claims.begin, hooks=HOOKS, claim=claim(BERLIN, "delete")))
     assert admission.refusal
     assert [holder.owner for holder in admission.refusal.holders] == [CLUSTER]

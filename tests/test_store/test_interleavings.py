@@ -22,7 +22,7 @@ from domain.mci.messages import Correction, SurveyedVm
 from domain.model import Done, Ending, Grant, Landing, Move, QueueCommand, Result, Step
 from store import begin, finish, healing, land, recovery, steps, waitqueue
 from store.mci import surveys
-from tests.test_store.driver import NOON, NS, StoreDriver, blocked, claim, group
+from tests.test_store.driver import HOOKS, NOON, NS, StoreDriver, blocked, claim, group
 
 Pair = tuple[StoreDriver, StoreDriver]
 Work = Callable[[sa.Connection], Any]
@@ -65,7 +65,9 @@ class Case:
         return [f"{self.path}:vm:front-{n + 1}" for n in range(SIZE)]
 
     def begin(self, action: str, path: str = "", run: str = "", **more: Any) -> Work:
-        return partial(begin.begin, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more))
+        return partial(
+            begin.begin, hooks=HOOKS, claim=claim(path or self.path, action, run=run or f"{self.path} {action}", **more)
+        )
 
     def correct(self, path: str, status: str = "Running", to: str = "Terminated") -> Work:
         """A cloud says something else of a VM at rest."""
@@ -81,15 +83,15 @@ class Case:
 
     def land(self, to: str, some: slice = slice(None)) -> Work:
         landed = [Landing(vm, to) for vm in self.vms[some]]
-        return partial(land.land, chunk=self.granted.chunks[0], landings=landed, at=NOON)
+        return partial(land.land, hooks=HOOKS, chunk=self.granted.chunks[0], landings=landed, at=NOON)
 
     def finish(self) -> Work:
         ending = Ending.of(self.granted, Result.SUCCEEDED, Done(), NOON)
-        return partial(finish.finish, ending=ending)
+        return partial(finish.finish, hooks=HOOKS, ending=ending)
 
     def abandon(self) -> Work:
         run = f"{self.path} {self.granted.action}"
-        return partial(recovery.abandon, owner=self.path, run=run, at=NOON, message="gone")
+        return partial(recovery.abandon, hooks=HOOKS, owner=self.path, run=run, at=NOON, message="gone")
 
 
 Prepare = Callable[[Case], Awaitable[tuple[Work, Work]]]
@@ -171,7 +173,7 @@ async def _step_and_burial(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     move = Move(path=case.vms[0], to="Suspended", action="suspend", actor="Cloud")
     step = Step(path=case.path, epoch=case.granted.epoch, at=NOON, moves=[move])
-    return partial(steps.apply_step, step=step), case.abandon()
+    return partial(steps.apply_step, hooks=HOOKS, step=step), case.abandon()
 
 
 async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
@@ -182,7 +184,9 @@ async def _recovery_and_landing(case: Case) -> tuple[Work, Work]:
     await case.driver.database.run(lambda connection: connection.execute(sa.text(wrong), told))
     path, epoch = case.vms[0], case.granted.epoch
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=epoch)
-    return partial(healing.heal, suspect=left, at=NOON, message="gone"), case.land("Suspended", slice(0, 1))
+    return partial(healing.heal, hooks=HOOKS, suspect=left, at=NOON, message="gone"), case.land(
+        "Suspended", slice(0, 1)
+    )
 
 
 CASES: list[Prepare] = [

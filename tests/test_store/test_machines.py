@@ -19,11 +19,11 @@ from providers.machines import state
 from providers.machines.tables import things
 from providers.simulated.tables import metadata as simulated
 from store import finish
-from store.hooks import HOOKS, MaybeRow
+from store.hooks import MaybeRow
 from store.machines import hooks as machines
 from store.machines import queries
 from store.schema import objects
-from tests.test_store.driver import NOON, StoreDriver, claim
+from tests.test_store.driver import HOOKS, NOON, StoreDriver, claim
 from tests.test_store.test_races import beginning, overtaken
 
 Pair = tuple[StoreDriver, StoreDriver]
@@ -35,7 +35,7 @@ IMAGE, FIRST, SECOND = "image:ubuntu", "node:n1", "node:n2"
 def ending(grant: Grant, **info: Any) -> Callable[[sa.Connection], object]:
     told = {"epoch": grant.epoch, "run": grant.run, "path": grant.path}
     end = Ending(**told, result=Result.SUCCEEDED, at=NOON, info=info or None)
-    return partial(finish.finish, ending=end)
+    return partial(finish.finish, hooks=HOOKS, ending=end)
 
 
 async def make(

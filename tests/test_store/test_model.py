@@ -24,7 +24,7 @@ from store import begin, finish, land, recovery
 from store.engine import Database
 from store.mci import enrolment
 from store.schema import history, locks, objects
-from tests.test_store.driver import NOON, dumped, group
+from tests.test_store.driver import HOOKS, NOON, dumped, group
 
 A, B = "ns:default:mci:a", "ns:default:mci:b"
 VMS = {A: [f"{A}:vm:front-1", f"{A}:vm:front-2"], B: [f"{B}:vm:front-1"]}
@@ -118,7 +118,7 @@ class Lives(RuleBasedStateMachine):
         return self.database.run_here(dumped)
 
     def ask(self, claim: Claim) -> Admission:
-        return self.database.run_here(partial(begin.begin, claim=claim))
+        return self.database.run_here(partial(begin.begin, hooks=HOOKS, claim=claim))
 
     @initialize()
     def create(self) -> None:
@@ -200,7 +200,9 @@ class Lives(RuleBasedStateMachine):
             return
         names = [path for path in deed.touched if path not in VMS][: which % 3 or None]
         told = [Landing(name, to, error=error) for name in names]
-        landed = self.database.run_here(partial(land.land, chunk=deed.grant.chunks[0], landings=told, at=NOON))
+        landed = self.database.run_here(
+            partial(land.land, hooks=HOOKS, chunk=deed.grant.chunks[0], landings=told, at=NOON)
+        )
         expected = 0
         for name in names:
             thing = self.world.things[name]
@@ -221,7 +223,7 @@ class Lives(RuleBasedStateMachine):
             return
         ending = Ending(epoch=deed.grant.epoch, run=deed.grant.run, path=deed.grant.path, result=result, at=NOON)
         before = self.dump()
-        outcome = self.database.run_here(partial(finish.finish, ending=ending))
+        outcome = self.database.run_here(partial(finish.finish, hooks=HOOKS, ending=ending))
         if deed.ended:
             assert deed.outcome in (None, outcome)
             assert self.dump() == before
@@ -248,7 +250,9 @@ class Lives(RuleBasedStateMachine):
         if not deed:
             return
         left = 0 if deed.ended else len(self.world.owned(deed))
-        work = partial(recovery.abandon, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone")
+        work = partial(
+            recovery.abandon, hooks=HOOKS, owner=deed.grant.path, run=deed.claim.run, at=NOON, message="gone"
+        )
         assert self.database.run_here(work) == left
         if not deed.ended:
             self.world.abandon(deed)

@@ -13,7 +13,7 @@ from domain.errors import StoreUnavailable
 from domain.model import Admission
 from store import begin, engine
 from store.engine import Database
-from tests.test_store.driver import FRONT_1, WEB, StoreDriver, claim
+from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def test_a_connection_that_dies_in_a_begin_leaves_nothing_of_it(
     asked = claim(FRONT_1, "suspend", run="r1")
 
     def dying(connection: sa.Connection) -> Admission:
-        admission = begin.begin(connection, asked)
+        admission = begin.begin(connection, HOOKS, asked)
         cut(doors)
         return admission
 

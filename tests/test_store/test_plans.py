@@ -23,7 +23,7 @@ from store import finish, healing, land, queries, recovery, retention, steps, wa
 from store.engine import Database
 from store.schema import pruned
 from tests.test_store.crowd import GROUPS, MEMBERS, Sent
-from tests.test_store.driver import NOON, NS, claim
+from tests.test_store.driver import HOOKS, NOON, NS, claim
 
 Work = Callable[[sa.Connection], Any]
 
@@ -41,7 +41,7 @@ def scans(database: Database, work: Work) -> tuple[list[str], Any]:
 
 
 def begin(path: str, action: str, run: str, **more: Any) -> Work:
-    return partial(claims.begin, claim=claim(path, action, run=run, started=NOON, **more))
+    return partial(claims.begin, hooks=HOOKS, claim=claim(path, action, run=run, started=NOON, **more))
 
 
 def reads() -> dict[str, Work]:
@@ -83,7 +83,7 @@ def test_a_request_id_is_found_by_an_index_on_an_object_of_many_actions(crowded:
     found, admission = scans(crowded, begin(mci(1), "suspend", "asks", request_id="q-nobody"))
     assert found == []
     assert admission.grant
-    crowded.run_here(partial(recovery.abandon, owner=mci(1), run="asks", at=NOON, message="over"))
+    crowded.run_here(partial(recovery.abandon, hooks=HOOKS, owner=mci(1), run="asks", at=NOON, message="over"))
 
 
 def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database) -> None:
@@ -105,7 +105,7 @@ def test_retention_uses_indexes_however_many_actions_must_stay(crowded: Database
 
 
 def finishing(grant: Grant) -> Work:
-    return partial(finish.finish, ending=Ending.of(grant, Result.SUCCEEDED, Done(), NOON))
+    return partial(finish.finish, hooks=HOOKS, ending=Ending.of(grant, Result.SUCCEEDED, Done(), NOON))
 
 
 @pytest.mark.parametrize("path", [mci(11), f"{mci(12)}:vm:front-1"], ids=["group", "member"])
@@ -118,9 +118,9 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
     one = [Landing(some[-1].path, "Suspended", error="told")]
     move = Move(path=path, to="Suspended", action="suspend", actor="Cloud")
     works: Sequence[Work] = (
-        partial(land.land, chunk=chunk, landings=some[:-1], at=NOON),
-        partial(land.land, chunk=chunk, landings=one, at=NOON),
-        partial(steps.apply_step, step=Step(path=path, epoch=grant.epoch, at=NOON, moves=[move])),
+        partial(land.land, hooks=HOOKS, chunk=chunk, landings=some[:-1], at=NOON),
+        partial(land.land, hooks=HOOKS, chunk=chunk, landings=one, at=NOON),
+        partial(steps.apply_step, hooks=HOOKS, step=Step(path=path, epoch=grant.epoch, at=NOON, moves=[move])),
         finishing(grant),
     )
     found += targets + [each for work in works for each in scans(crowded, work)[0]]
@@ -130,11 +130,16 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
 def test_burying_uses_indexes(crowded: Database) -> None:
     path = mci(13)
     crowded.run_here(begin(path, "suspend", path))
-    late = partial(claims.begin, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1)))
+    late = partial(
+        claims.begin, hooks=HOOKS, claim=claim(path, "reboot", run="later", started=NOON + timedelta(seconds=1))
+    )
     assert scans(crowded, late)[0] == []
-    assert scans(crowded, partial(recovery.abandon, owner=path, run="later", at=NOON, message="gone"))[0] == []
+    assert (
+        scans(crowded, partial(recovery.abandon, hooks=HOOKS, owner=path, run="later", at=NOON, message="gone"))[0]
+        == []
+    )
     left = Suspect(path=path, owner="", run="", action="suspend", since=NOON, status="Suspending", epoch=7)
-    assert scans(crowded, partial(healing.heal, suspect=left, at=NOON, message="gone"))[0] == []
+    assert scans(crowded, partial(healing.heal, hooks=HOOKS, suspect=left, at=NOON, message="gone"))[0] == []
     order = QueueCommand(path=path, run="drain", at=NOON)
     assert scans(crowded, partial(waitqueue.close_queue, order=order))[0] == []
     assert scans(crowded, partial(waitqueue.open_queue, order=order))[0] == []

@@ -22,7 +22,7 @@ from store import begin, finish, land, recovery, waitqueue
 from store.mci import connections, enrolment, surveys
 from store.migrate import migrate
 from store.schema import actions
-from tests.test_store.driver import FRONT_1, FRONT_2, NOON, WEB, StoreDriver, blocked, claim, group
+from tests.test_store.driver import FRONT_1, FRONT_2, HOOKS, NOON, WEB, StoreDriver, blocked, claim, group
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def together(scenes: list[StoreDriver], works: list[Callable[[sa.Connection], T]
 
 
 def beginning(asked: Claim) -> Callable[[sa.Connection], Admission]:
-    return partial(begin.begin, claim=asked)
+    return partial(begin.begin, hooks=HOOKS, claim=asked)
 
 
 def granted(admissions: list[Admission]) -> list[Grant]:
@@ -128,7 +128,7 @@ async def test_finishing_fifty_times_at_once_ends_the_action_once(driver: StoreD
         Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.FAILED, message=f"by {n}", at=NOON)
         for n in range(MANY)
     ]
-    outcomes = together([driver, rival], [partial(finish.finish, ending=ending) for ending in endings_])
+    outcomes = together([driver, rival], [partial(finish.finish, hooks=HOOKS, ending=ending) for ending in endings_])
     assert all(outcome == outcomes[0] for outcome in outcomes)
     assert len(await driver.told(FRONT_1)) == 4
 
@@ -137,7 +137,7 @@ async def test_landing_the_same_twenty_times_at_once_lands_it_once(driver: Store
     await driver.make()
     grant = await driver.grant(WEB, "suspend")
     alike = [Landing(FRONT_1, "Suspended"), Landing(FRONT_2, "Suspended")]
-    work = partial(land.land, chunk=grant.chunks[0], landings=alike, at=NOON)
+    work = partial(land.land, hooks=HOOKS, chunk=grant.chunks[0], landings=alike, at=NOON)
     assert sorted(together([driver, rival], [work] * 20)) == [0] * 19 + [2]
     assert len(await driver.told(FRONT_1)) == 4
 
@@ -149,8 +149,8 @@ async def test_ending_against_burying_gives_one_end(driver: StoreDriver, rival: 
         grant = await driver.grant(path, "suspend", run=f"r{n}")
         ending = Ending(epoch=grant.epoch, run=grant.run, path=path, result=Result.SUCCEEDED, at=NOON)
         works: list[Callable[[sa.Connection], Outcome | int]] = [
-            partial(finish.finish, ending=ending),
-            partial(recovery.abandon, owner=path, run=f"r{n}", at=NOON, message="gone"),
+            partial(finish.finish, hooks=HOOKS, ending=ending),
+            partial(recovery.abandon, hooks=HOOKS, owner=path, run=f"r{n}", at=NOON, message="gone"),
         ]
         outcome, healed = together([driver, rival], works)
         assert isinstance(outcome, Outcome)
@@ -195,7 +195,7 @@ async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[S
     landed = await overtaken(
         pair,
         beginning(claim(WEB, "reboot", run="r2")),
-        partial(land.land, chunk=old.chunks[0], landings=alike, at=NOON),
+        partial(land.land, hooks=HOOKS, chunk=old.chunks[0], landings=alike, at=NOON),
     )
     assert landed == 0
     assert await driver.statuses() == {"front-1": "Rebooting", "front-2": "Rebooting"}
@@ -216,8 +216,8 @@ async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[S
     ending = Ending(epoch=grant.epoch, run=grant.run, path=WEB, result=Result.SUCCEEDED, at=NOON)
     healed = await overtaken(
         pair,
-        partial(finish.finish, ending=ending),
-        partial(recovery.abandon, owner=WEB, run="r1", at=NOON, message="gone"),
+        partial(finish.finish, hooks=HOOKS, ending=ending),
+        partial(recovery.abandon, hooks=HOOKS, owner=WEB, run="r1", at=NOON, message="gone"),
     )
     assert healed == 0
     assert (await driver.finish(grant)).result is Result.SUCCEEDED

@@ -9,7 +9,7 @@ from domain.errors import Category, Refused
 from domain.model import Request
 from store.inventory import SqlInventory
 from store.schema import actions
-from tests.test_store.driver import WEB, StoreDriver, claim, group
+from tests.test_store.driver import HOOKS, WEB, StoreDriver, claim, group
 
 SPEC = {"subGroups": [group()]}
 
@@ -69,7 +69,7 @@ async def test_what_became_of_a_request_is_told_to_nobody_who_may_not_ask_for_it
     def nobody(_request: Request) -> None:
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
-    strict = SqlInventory(driver.database, nobody)
+    strict = SqlInventory(driver.database, HOOKS, nobody)
     admission = await strict.begin(claim(WEB, "suspend", request_id="q1", requested_by="eve"))
     assert admission.outcome is None
     assert admission.refusal
@@ -83,5 +83,5 @@ async def test_what_was_granted_to_a_run_stays_granted_to_it(driver: StoreDriver
     def nobody(_request: Request) -> None:
         raise Refused(Category.NOT_ALLOWED, "not for you")
 
-    strict = SqlInventory(driver.database, nobody)
+    strict = SqlInventory(driver.database, HOOKS, nobody)
     assert (await strict.begin(claim(WEB, "suspend", "r1", request_id="q1"))).grant == grant

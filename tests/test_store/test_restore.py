@@ -18,7 +18,7 @@ from store.engine import Database
 from store.finish import UNKNOWN
 from store.identity import RESTORED, Identity, identity, mark_restored
 from store.migrate import migrate
-from tests.test_store.driver import FRONT_1, WEB, StoreDriver, claim
+from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 
 WEB_2 = f"{WEB}-2"
 
@@ -96,7 +96,7 @@ async def test_a_restore_walked_from_the_copy_to_the_first_new_action(site: Site
     started = (await driver.inventory.get(WEB_2)).changed_at
     site.restore()
 
-    after, ended = await driver.database.run(mark_restored)
+    after, ended = await driver.database.run(partial(mark_restored, hooks=HOOKS))
     assert (after.id, after.incarnation, ended) == (before.id, before.incarnation + 1, 1)
     assert await driver.inventory.holds() == []
     assert set((await driver.statuses(WEB)).values()) == {"Running"}

@@ -15,7 +15,7 @@ from domain.errors import Category, Refused
 from domain.model import Claim, Ending, Grant, Move, NewObject, Outcome, Request, Result, Step, Stepped
 from domain.statetable import NONE, Row
 from store import audit
-from store.hooks import HOOKS, Admitted, Hooks, MaybeRow
+from store.hooks import Admitted, Hooks, MaybeRow
 from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, group
 
 GUEST = f"{WEB}:vm:guest"
@@ -211,16 +211,13 @@ async def test_an_end_that_no_row_allows_is_not_taken(driver: StoreDriver) -> No
     assert (line.source, line.to, line.effect) == ("Terminating", "Running", "abandoned")  # it ended all the same
 
 
-# Riders.
+# Hooks.
 
 
 @pytest.fixture
-def riding() -> Iterator[dict[str, Hooks]]:
-    """Riders of this test, gone after it."""
-    before = dict(HOOKS)
-    yield HOOKS
-    HOOKS.clear()
-    HOOKS.update(before)
+def hooks(driver: StoreDriver) -> dict[str, Hooks]:
+    """The hooks of this test's inventory."""
+    return driver.hooks
 
 
 def admit(found: list[MaybeRow]) -> Any:
@@ -233,19 +230,19 @@ def admit(found: list[MaybeRow]) -> Any:
     return decide
 
 
-async def test_a_rider_may_refuse_and_then_nothing_is_written(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+async def test_a_hook_may_refuse_and_then_nothing_is_written(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
     await driver.make()
-    riding["mci"] = Hooks(admit=admit([]))
+    hooks["mci"] = Hooks(admit=admit([]))
     before = await driver.dump()
     refusal = await driver.refusal(WEB, "suspend", reason="no")
     assert (refusal.category, refusal.message, refusal.hint) == (Category.QUOTA, "the family says no", "ask again")
     assert await driver.dump() == before
 
 
-async def test_a_rider_tells_the_workflow_and_keeps_facts(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+async def test_a_hook_tells_the_workflow_and_keeps_facts(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
     await driver.make()
     seen: list[MaybeRow] = []
-    riding["mci"] = Hooks(admit=admit(seen))
+    hooks["mci"] = Hooks(admit=admit(seen))
     grant = await driver.grant(WEB, "suspend", "the-run")
     assert grant.details == {"row": "suspend"}
     assert seen[0] is not None
@@ -254,15 +251,13 @@ async def test_a_rider_tells_the_workflow_and_keeps_facts(driver: StoreDriver, r
     assert (await driver.grant(WEB, "suspend", "the-run")).details == {"row": "suspend"}  # asked again: the same
 
 
-async def test_a_rider_may_lock_more_and_a_conflict_there_refuses(
-    driver: StoreDriver, riding: dict[str, Hooks]
-) -> None:
+async def test_a_hook_may_lock_more_and_a_conflict_there_refuses(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
     def locks(connection: sa.Connection, request: Request, thing: MaybeRow) -> Sequence[str]:
         return [OTHER]
 
     await driver.make()
     await driver.make(OTHER)
-    riding["vm"] = Hooks(locks=locks)
+    hooks["vm"] = Hooks(locks=locks)
     grant = await driver.grant(FRONT_1, "suspend")
     held = {(hold.path, hold.mode.value) for hold in await driver.inventory.holds("")}
     assert held == {("ns:default", "IX"), (WEB, "IX"), (FRONT_1, "X"), (OTHER, "X")}
@@ -276,11 +271,11 @@ async def test_a_rider_may_lock_more_and_a_conflict_there_refuses(
     assert await driver.status(f"{OTHER}:vm:front-1") == "Running"  # left under way: brought back
 
 
-async def test_a_rider_bears_objects_of_other_kinds(driver: StoreDriver, riding: dict[str, Hooks]) -> None:
+async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
     def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
         return Admitted(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
 
-    riding["mci"] = Hooks(admit=bear)
+    hooks["mci"] = Hooks(admit=bear)
     await driver.make()
     view = await driver.inventory.get(GUEST)
     assert view.spec == {"born": "with it"}
@@ -288,14 +283,14 @@ async def test_a_rider_bears_objects_of_other_kinds(driver: StoreDriver, riding:
 
 
 async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
-    driver: StoreDriver, riding: dict[str, Hooks]
+    driver: StoreDriver, hooks: dict[str, Hooks]
 ) -> None:
     """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
 
     def place(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
         return Admitted(placement="store/cellar", spec={})
 
-    riding["disk"] = Hooks(admit=place)
+    hooks["disk"] = Hooks(admit=place)
     for action, to in (("create", "CREATED"), ("delete", "DELETED")):
         grant = await driver.grant("account:acme:disk:d1", action)
         assert (grant.targets, grant.chunks) == (0, [])
@@ -304,8 +299,8 @@ async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
     assert (await driver.inventory.get("account:acme:disk:d1")).placement == "store/cellar"
 
 
-async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
-    driver: StoreDriver, riding: dict[str, Hooks]
+async def test_a_hook_hears_of_steps_and_of_the_end_in_the_same_transaction(
+    driver: StoreDriver, hooks: dict[str, Hooks]
 ) -> None:
     heard: list[str] = []
 
@@ -318,7 +313,7 @@ async def test_a_rider_hears_of_steps_and_of_the_end_in_the_same_transaction(
         heard.append(f"{grant.path} {outcome.result}")
 
     grant = await refining(driver, "first")
-    riding["mci"] = Hooks(moved=moved, ended=ended)
+    hooks["mci"] = Hooks(moved=moved, ended=ended)
     await take(driver, grant, suspending(FRONT_1))
     taken_back = await take(driver, grant, suspending(FRONT_2, message="bad"))
     assert taken_back == Stepped(made=False, refusals=["the parts do not fit"])

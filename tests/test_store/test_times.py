@@ -13,23 +13,23 @@ from domain.model import WHEN_WRITTEN, Grant, Landing, Move, Step
 from store import land, recovery, steps
 from store.clock import now
 from store.mci import surveys
-from tests.test_store.driver import FRONT_1, WEB, StoreDriver
+from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver
 
 Work = Callable[[sa.Connection], object]
 
 
 def landing(grant: Grant) -> Work:
     alike = [Landing(FRONT_1, "Suspended")]
-    return partial(land.land, chunk=grant.chunks[0], landings=alike, at=WHEN_WRITTEN)
+    return partial(land.land, hooks=HOOKS, chunk=grant.chunks[0], landings=alike, at=WHEN_WRITTEN)
 
 
 def step(grant: Grant) -> Work:
     move = Move(path=FRONT_1, to="Suspended", action="suspend", actor="Cloud")
-    return partial(steps.apply_step, step=Step(path=WEB, epoch=grant.epoch, at=WHEN_WRITTEN, moves=[move]))
+    return partial(steps.apply_step, hooks=HOOKS, step=Step(path=WEB, epoch=grant.epoch, at=WHEN_WRITTEN, moves=[move]))
 
 
 def burial(grant: Grant) -> Work:
-    return partial(recovery.abandon, owner=WEB, run=grant.run, at=WHEN_WRITTEN, message="gone")
+    return partial(recovery.abandon, hooks=HOOKS, owner=WEB, run=grant.run, at=WHEN_WRITTEN, message="gone")
 
 
 @pytest.mark.parametrize("work", [landing, step, burial], ids=lambda each: each.__name__)
