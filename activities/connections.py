@@ -6,7 +6,6 @@ from typing import Protocol
 
 from temporalio import activity
 
-from domain import wire
 from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 
 
@@ -24,7 +23,7 @@ class ConnectionReading:
     def __init__(self, inspector: ConnectionInspector) -> None:
         self._inspector = inspector
 
-    @activity.defn(name=wire.READ_CONNECTIONS)
+    @activity.defn
     async def read_connections(self, query: ConnectionsQuery) -> ConnectionsView:
         """All names; or one cloud's connections with what is found out about them. Never a secret."""
         if not query.csp:

@@ -32,7 +32,7 @@ class EvictActivities:
         self._client = client
         self._allowed = allowed
 
-    @activity.defn(name=wire.MAKE_WAY)
+    @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
         """Cancel the run and give it its minute, unless it had it; then terminate it. One that has ended is left."""
         return await refusal_as_answer(self._make_way(order))

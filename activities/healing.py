@@ -17,7 +17,7 @@ from activities.leftovers import FindLeftovers, LeftoverCleaner
 from activities.measuring import count
 from activities.retention import Retention
 from activities.runs import RunState, state_of
-from domain import metrics, wire
+from domain import metrics
 from domain.errors import RatchetError, one_line
 from domain.healing import (
     HealEntry,
@@ -65,7 +65,7 @@ class HealActivities:
         self._retention = retention
         self._leftovers = LeftoverCleaner(client, inventory, self._limits, searches, order_life)
 
-    @activity.defn(name=wire.HEAL_HOLDERS)
+    @activity.defn
     async def heal_holders(self, suspects: Holders) -> int:
         """Bury those of the holders whose run is closed. Returns how many those were.
 
@@ -82,7 +82,7 @@ class HealActivities:
         count(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
         return len(dead)
 
-    @activity.defn(name=wire.SWEEP)
+    @activity.defn
     async def sweep(self, order: Sweep) -> HealReport:
         """Look at everything that is under way. A second try finds what the first one left."""
         at = order.at or datetime.now(UTC)
@@ -103,7 +103,7 @@ class HealActivities:
         )
         return await self._inventory.save_report(report)
 
-    @activity.defn(name=wire.READ_REPORTS)
+    @activity.defn
     async def read_reports(self, query: ReportQuery) -> HealReports:
         """What earlier sweeps found, the newest first."""
         return HealReports(reports=await self._inventory.reports(query.limit))

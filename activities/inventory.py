@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio import activity
 
 from activities.measuring import timed
-from domain import metrics, wire
+from domain import metrics
 from domain.errors import Refused
 from domain.model import (
     Admission,
@@ -54,7 +54,7 @@ class ActionWrites:
         self._at_once = at_once or {}
         self._serves = serves  # the real places that this worker reaches
 
-    @activity.defn(name=wire.PERMIT)
+    @activity.defn
     async def permit(self, request: Request) -> Refusal | None:
         """Why whoever asks may not do this, whatever the object's status. begin looks at it too."""
         try:
@@ -62,7 +62,7 @@ class ActionWrites:
         except Refused as refused:
             return Refusal.of(refused)
 
-    @activity.defn(name=wire.BEGIN)
+    @activity.defn
     async def begin(self, claim: Claim) -> Admission:
         """Legal, and nobody in the way? A refusal is an answer, not an error."""
         began = time.monotonic()
@@ -89,19 +89,19 @@ class ActionWrites:
             _log.warning("%s of %s cannot be done at once", grant.action, grant.path, exc_info=True)
             return grant
 
-    @activity.defn(name=wire.ADVANCE)
+    @activity.defn
     async def advance(self, step: Step) -> Stepped:
         """Moves within the action: all or none."""
         with timed(metrics.STORE_LATENCY, operation="advance"):
             return await self._inventory.advance(step)
 
-    @activity.defn(name=wire.FINISH)
+    @activity.defn
     async def finish(self, ending: Ending) -> Outcome:
         """The end, and the locks released."""
         with timed(metrics.STORE_LATENCY, operation="finish"):
             return await self._inventory.finish(ending)
 
-    @activity.defn(name=wire.HAS_ENDED)
+    @activity.defn
     async def has_ended(self, query: Query) -> bool:
         """Has finish been here for this run? Its end may be kept without Temporal having heard of it."""
         try:
@@ -110,17 +110,17 @@ class ActionWrites:
             return False
         return True
 
-    @activity.defn(name=wire.STILL_HELD)
+    @activity.defn
     async def still_held(self, behind: Holders) -> Holders:
         """Those of the holders that have not released their locks yet."""
         return Holders(holders=await self._inventory.still_held(behind.holders))
 
-    @activity.defn(name=wire.CLOSE_LINE)
+    @activity.defn(name="close_line")
     async def close_queue(self, order: QueueCommand) -> Holders:
         """Nobody else may stand in line; those who do are returned."""
         return Holders(holders=await self._inventory.close_queue(order))
 
-    @activity.defn(name=wire.OPEN_LINE)
+    @activity.defn(name="open_line")
     async def open_queue(self, order: QueueCommand) -> None:
         """The line is gone."""
         await self._inventory.open_queue(order)

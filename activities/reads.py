@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities import refusals
-from domain import registry, wire
+from domain import registry
 from domain.errors import Refused, StoreUnavailable
 from domain.locks import LocksView, LockView
 from domain.model import (
@@ -56,34 +56,34 @@ class ReadActivities:
         self._examiners = examiners or {}
         self._serves = serves  # the real places that this worker reaches
 
-    @activity.defn(name=wire.READ_OBJECT)
+    @activity.defn
     async def read_object(self, query: Query) -> ObjectView:
         return _worded(await refusal_as_answer(self._inventory.get(query.path)))
 
-    @activity.defn(name=wire.READ_TREE)
+    @activity.defn
     async def read_tree(self, query: Query) -> TreeView:
         return await refusal_as_answer(self._inventory.tree(query.path, query.limit))
 
-    @activity.defn(name=wire.READ_OUTCOME)
+    @activity.defn
     async def read_outcome(self, query: Query) -> Outcome:
         return await refusal_as_answer(self._inventory.outcome(query.run))
 
-    @activity.defn(name=wire.READ_OBJECTS)
+    @activity.defn
     async def read_objects(self, query: Query) -> ObjectsView:
         found = await refusal_as_answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
         return ObjectsView(objects=[_worded(view) for view in found])
 
-    @activity.defn(name=wire.READ_HISTORY)
+    @activity.defn
     async def read_history(self, query: Query) -> HistoryView:
         lines = await refusal_as_answer(self._inventory.history(query.path, query.limit))
         return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
 
-    @activity.defn(name=wire.READ_LOCKS)
+    @activity.defn
     async def read_locks(self, query: Query) -> LocksView:
         holds = await refusal_as_answer(self._inventory.holds(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
-    @activity.defn(name=wire.READ_CHECK)
+    @activity.defn
     async def read_check(self, request: Request) -> Admission:
         """What the action would be answered now: by the policy, the examination, and begin. Changes nothing."""
         found = await refusal_as_answer(self._checked(request))
@@ -97,7 +97,7 @@ class ReadActivities:
         run = f"check-{activity.info().activity_id}"
         return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))
 
-    @activity.defn(name=wire.READ_STORE)
+    @activity.defn
     async def read_store(self, query: Query) -> StoreView:
         """Which store this is, and the version of its schema."""
         return await refusal_as_answer(self._describe_store())

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from activities.companions import Companions
 from activities.heartbeat import heartbeat
 from activities.runs import RunState, state_of
-from domain import registry, wire
+from domain import registry
 from domain.invariants import AuditSnapshot, accepted_is_finished, rest_is_stable
 from domain.model import BrokenPromise, Query, Verification
 from domain.ports import Inventory
@@ -37,7 +37,7 @@ class VerifyActivities:
         self._audits = audits
         self._companions = companions or Companions(client)
 
-    @activity.defn(name=wire.VERIFY)
+    @activity.defn
     async def verify(self, query: Query) -> Verification:
         """Look at everything at or below a path. What an open action is about is left out of the books."""
         async with heartbeat():

@@ -1,4 +1,6 @@
-"""Every name that crosses the wire: queues, workflow types, activities, updates, queries, search attributes.
+"""Every name that a caller spells: queues, workflow types, standalone activities, updates, queries, search attributes.
+
+Other activities are named after their methods.
 
 Recorded histories and running workflows contain these names, so changing one breaks them.
 """
@@ -25,41 +27,24 @@ REFUSED = "Refused"
 ACTION_FAILED = "ActionFailed"
 TOO_LARGE = "TooLarge"  # of a payload over Temporal's size limit
 
-# Local activities: the only writers of the inventory's actions.
-BEGIN = "begin"
-ADVANCE = "advance"
-FINISH = "finish"
-HAS_ENDED = "has_ended"
-PERMIT = "permit"  # does the access policy allow the request?
-
 # Terminates a run that does not make way for a request that takes over.
 MAKE_WAY = "make_way"
 
 # The wait queue: an action that ends signals those behind it.
 PASSED = "passed"
-STILL_HELD = "still_held"
-CLOSE_LINE = "close_line"
-OPEN_LINE = "open_line"
 DRAIN = "drain"
 DRAIN_LINE = "DrainLine"
-
-# Asks Temporal whether lock holders are alive, and abandons the dead ones.
-HEAL_HOLDERS = "heal_holders"
 
 # Self-healing: the sweep, its schedule, and the reports that are kept.
 HEAL = "Heal"
 HEAL_SCHEDULE = "self-healing"
 STORE_SCHEDULE = "store-identity"  # never runs: its memo says which store the namespace uses
-SWEEP = "sweep"
 READ_REPORTS = "read_reports"
 
-# Workflow types and the activities that call clouds.
+# Workflow types.
 CREATE_MCI = "CreateMci"
 CONTROL_VMS = "ControlVms"
 REMOVE_VMS = "RemoveVms"
-OPERATE_VMS = "operate_vms"
-SETTLE_VMS = "settle_vms"
-FORGET_VMS = "forget_vms"
 
 # Standalone activities: reads, and the simulated cloud's faults.
 READ_OBJECT = "read_object"

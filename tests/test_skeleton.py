@@ -88,7 +88,7 @@ class Inventory:
         self.may_permit, self.finished = asyncio.Event(), asyncio.Event()
         self.may_permit.set()
 
-    @activity.defn(name=wire.BEGIN)
+    @activity.defn
     async def begin(self, claim: Claim) -> Admission:
         request = claim.request
         if "refused" in request.reason:
@@ -97,17 +97,17 @@ class Inventory:
         grant = Grant(epoch=1, path=request.path, action=request.action, ruling=Ruling.GO, **same)
         return Admission(grant=grant)
 
-    @activity.defn(name=wire.FINISH)
+    @activity.defn
     async def finish(self, ending: Ending) -> Outcome:
         self.finished.set()
         told = {"path": ending.path, "action": "toy", "result": ending.result, "status": "Suspended"}
         return Outcome.model_validate({**told, "message": ending.message})
 
-    @activity.defn(name=wire.HAS_ENDED)
+    @activity.defn
     async def has_ended(self, query: Query) -> bool:
         return False
 
-    @activity.defn(name=wire.PERMIT)
+    @activity.defn
     async def permit(self, request: Request) -> Refusal | None:
         await self.may_permit.wait()
         return None

@@ -20,6 +20,7 @@ from store.edge.hooks import HOOKS
 from store.edge.inventory import SqlEdge
 from store.hooks import HooksByKind
 from workers.family import ActivitiesByQueue, Family
+from workers.offered import activities_of
 from workflows.edge.cloudlet import BringUpCloudlet, DeleteCloudlet, MaintainCloudlet, RekeyCloudlet
 from workflows.edge.instance import ChangeInstance
 from workflows.edge.link import CloudletLink, LinkState
@@ -46,13 +47,7 @@ class EdgeFamily(Family):
         client = self.context.client
         transports: dict[str, CrmTransport] = {"queue": QueueTransport(client), "webhook": WebhookTransport()}
         edge = EdgeActivities(SqlEdge(self.context.database), transports, self.context.fence)
-        return {
-            ACTIONS_QUEUE: [
-                *(edge.crm_send, edge.crm_everything, edge.crm_probe, Letters(client).crm_hand_in),
-                *(edge.crm_connected, edge.crm_answered, edge.crm_lost, edge.crm_rejoined, edge.crm_ignored),
-                *(edge.failover_plan, edge.policy_kept, edge.policy_facts),
-            ]
-        }
+        return {ACTIONS_QUEUE: activities_of(edge, Letters(client))}
 
     def companions(self) -> Sequence[CompanionRow]:
         """A loop for each policy that is Active, and a link for each cloudlet that a CRM is connected to."""

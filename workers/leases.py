@@ -23,6 +23,7 @@ from store.leases import LeaseReads, SqlLeases
 from store.leases.hooks import hooks
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
+from workers.offered import activities_of
 from workflows.leases.actions import (
     AnnounceEnd,
     ChangeHost,
@@ -69,13 +70,7 @@ class LeaseFamily(Family):
     def activities(self) -> ActivitiesByQueue:
         handover, firing = self._handover, EventActivities(self.context.client, self._store)
         reading = LeaseReading(self._reads)
-        return {
-            ACTIONS_QUEUE: [
-                *(handover.try_hand_over, handover.hand_over),
-                *(firing.due_events, firing.fire_events, firing.wake_clock),
-                *(reading.read_lease, reading.read_leases, reading.read_calendar),
-            ]
-        }
+        return {ACTIONS_QUEUE: activities_of(handover, firing, reading)}
 
     def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
         """Hosts are mostly handed over and taken back in no time."""

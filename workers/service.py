@@ -50,6 +50,7 @@ from workers.connections import ConnectionInspection, ServedClouds, clouds_of, l
 from workers.context import WorkerContext
 from workers.families import FAMILIES, hooks_of, workflows_of
 from workers.family import Family
+from workers.offered import activities_of
 from workers.schedule import keep_schedule, schedules
 from workers.settings import Settings, redacted
 from workflows.guard import DEFINITION
@@ -230,23 +231,8 @@ class Service:
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
         verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
-        return [
-            simulation.faults,
-            *(writes.permit, writes.begin, writes.advance, writes.finish, writes.has_ended),
-            EvictActivities(self.client, self._allowed).make_way,
-            *(writes.still_held, writes.close_queue, writes.open_queue),
-            *(healing.heal_holders, healing.sweep, healing.read_reports, verifying.verify),
-            *(
-                reading.read_object,
-                reading.read_objects,
-                reading.read_history,
-                reading.read_locks,
-                reading.read_check,
-                reading.read_tree,
-                reading.read_outcome,
-                reading.read_store,
-            ),
-        ]
+        eviction = EvictActivities(self.client, self._allowed)
+        return activities_of(simulation, writes, eviction, healing, verifying, reading)
 
     def activity_names(self) -> list[str]:
         """Every activity that this process offers, on whatever queue."""

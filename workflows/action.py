@@ -22,6 +22,7 @@ from temporalio.exceptions import (
 )
 
 with workflow.unsafe.imports_passed_through():
+    from activities.inventory import ActionWrites
     from activities.refusals import refused
     from domain import registry, wire
     from domain.errors import Category
@@ -114,7 +115,7 @@ class Action(ABC):
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
         """End the running action, let it clean up, then continue as this request under the same workflow ID."""
-        if refusal := await calls.permit(request):
+        if refusal := await calls.run_local(ActionWrites.permit, request):
             raise refused(refusal)
         self._refuse_a_second()
         self._successor = request

@@ -27,8 +27,6 @@ with workflow.unsafe.imports_passed_through():
         Move,
         Outcome,
         Query,
-        QueueCommand,
-        Refusal,
         Request,
         Result,
         Step,
@@ -130,11 +128,6 @@ async def begin(request: Request, digest: str) -> Admission:
     return await run_local(ActionWrites.begin, claim)
 
 
-async def permit(request: Request) -> Refusal | None:
-    """Why whoever asks may not do this, if so."""
-    return await run_local(ActionWrites.permit, request)
-
-
 async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
     """Move the object one step on within its action. False: no row of the actor leads there."""
     one = Move(path=grant.path, to=to, actor=actor, message=one_line(message))
@@ -145,23 +138,6 @@ async def move(grant: Grant, moves: list[Move]) -> Stepped:
     """Move objects that the action has locked, all or none: a row of each one's table must lead there."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
     return await run_local(ActionWrites.advance, step)
-
-
-async def still_held(behind: Holders) -> Holders:
-    """Those of the holders that have not released their locks yet."""
-    return await run_local(ActionWrites.still_held, behind)
-
-
-async def close_queue(path: str) -> Holders:
-    """Let nobody else stand in line at a path; those who do are returned."""
-    order = QueueCommand(path=path, run=own_run(), at=workflow.now())
-    return await run_local(ActionWrites.close_queue, order)
-
-
-async def open_queue(path: str) -> None:
-    """The line is gone, and the next request begins another."""
-    order = QueueCommand(path=path, run=own_run(), at=workflow.now())
-    await run_local(ActionWrites.open_queue, order)
 
 
 async def finish(grant: Grant, result: Result, done: Done) -> Outcome:

@@ -13,9 +13,10 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from activities.inventory import ActionWrites
     from domain import wire
     from domain.model import Holder, Holders, QueueCommand, QueuedWorkflow
-    from workflows import calls
+    from workflows.calls import heal, own_run, run_local
 
 FIRST_LOOK = 1.0  # seconds
 LONGEST_PAUSE = 10.0
@@ -33,7 +34,7 @@ class WaitQueue:
         self.waiting, pause = True, FIRST_LOOK
         while True:
             seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
-            left = await calls.still_held(Holders(holders=ahead))
+            left = await run_local(ActionWrites.still_held, Holders(holders=ahead))
             if not left.holders:
                 break
             try:
@@ -43,7 +44,7 @@ class WaitQueue:
                     timeout_summary="look whether those ahead have passed",
                 )
             except TimeoutError:
-                await calls.heal(left)
+                await heal(left)
                 pause = min(pause * 2, LONGEST_PAUSE)
         self.waiting = False
 
@@ -62,6 +63,10 @@ async def _notify(whom: str, me: QueuedWorkflow) -> None:
         workflow.logger.info("%s has ended already", whom)
 
 
+def _stamped(order: QueueCommand) -> QueueCommand:
+    return QueueCommand(path=order.path, run=own_run(), at=workflow.now())
+
+
 @workflow.defn(name=wire.DRAIN_LINE)
 class DrainQueue:
     """Close the wait queue at a path, wait until it is empty, and open it again."""
@@ -71,11 +76,11 @@ class DrainQueue:
 
     @workflow.run
     async def run(self, order: QueueCommand) -> Holders:
-        ahead = await calls.close_queue(order.path)
+        ahead = await run_local(ActionWrites.close_queue, _stamped(order))
         try:
             await self._line.wait(ahead.holders)
         finally:
-            await asyncio.shield(asyncio.ensure_future(calls.open_queue(order.path)))
+            await asyncio.shield(asyncio.ensure_future(run_local(ActionWrites.open_queue, _stamped(order))))
         return ahead
 
     @workflow.signal(name=wire.PASSED)

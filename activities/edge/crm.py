@@ -47,13 +47,13 @@ class EdgeActivities:
         self._ports = ports
         self._fence = fence
 
-    @activity.defn(name=wire.CRM_SEND)
+    @activity.defn
     async def crm_send(self, post: CrmPost) -> None:
         """Hand requests to a CRM. Sent twice they have one effect: a CRM knows a request by its key."""
         async with self._right(post) as prove:
             await self._send(post.to, post.requests, prove)
 
-    @activity.defn(name=wire.CRM_PROBE)
+    @activity.defn
     async def crm_probe(self, post: CrmPost) -> str:
         """Is a CRM without a session there? Returns why not, if not."""
         try:
@@ -80,7 +80,7 @@ class EdgeActivities:
         except Rejected as error:
             raise ApplicationError(str(error), type="Rejected", non_retryable=True) from error
 
-    @activity.defn(name=wire.CRM_EVERYTHING)
+    @activity.defn
     async def crm_everything(self, asked: AllData) -> int:
         """Tell a CRM all that should be on its cloudlet, so that one that has lost its memory knows it again."""
         async with self._right(asked) as prove:
@@ -100,37 +100,37 @@ class EdgeActivities:
             if not found.more:
                 return items
 
-    @activity.defn(name=wire.CRM_CONNECTED)
+    @activity.defn
     async def crm_connected(self, fact: ConnectFact) -> Connected:
         return await self._inventory.accept_connection(fact, _doubt(fact))
 
-    @activity.defn(name=wire.CRM_ANSWERED)
+    @activity.defn
     async def crm_answered(self, fact: AnswerFact) -> CloudletAnswer:
         return await self._inventory.record_answer(fact, _doubt(fact))
 
-    @activity.defn(name=wire.CRM_LOST)
+    @activity.defn
     async def crm_lost(self, fact: LostFact) -> CloudletAnswer:
         return await self._inventory.record_loss(fact, _noticed_here if fact.noticed else _doubt(fact))
 
-    @activity.defn(name=wire.CRM_REJOINED)
+    @activity.defn
     async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
         """The connection that an action was told of, as the inventory knows it."""
         return await self._inventory.find_connection(asked.path, asked.notify_id)
 
-    @activity.defn(name=wire.CRM_IGNORED)
+    @activity.defn
     async def crm_ignored(self, ignored: IgnoredMessages) -> int:
         """Keep messages that changed nothing in the history of the objects that they were about."""
         return await self._inventory.record_ignored(ignored.messages, ignored.at)
 
-    @activity.defn(name=wire.FAILOVER_PLAN)
+    @activity.defn
     async def failover_plan(self, cloudlet: str) -> Refuges:
         return await self._inventory.find_refuges(cloudlet)
 
-    @activity.defn(name=wire.POLICY_KEPT)
+    @activity.defn
     async def policy_kept(self, path: str) -> KeptPolicy:
         return await self._inventory.stored_policy(path)
 
-    @activity.defn(name=wire.POLICY_FACTS)
+    @activity.defn
     async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
         return await self._inventory.policy_facts(asked)
 
@@ -141,7 +141,7 @@ class Letters:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    @activity.defn(name=wire.CRM_HAND_IN)
+    @activity.defn
     async def crm_hand_in(self, order: HandIn) -> str:
         """Bring a letter to an action that Temporal lets hear no more signals. Returns why it was not taken, if so."""
         info = activity.info()

@@ -74,14 +74,14 @@ class HostHandover:
         self._fence = fence
         self._patience = patience
 
-    @activity.defn(name=names.HAND_OVER)
+    @activity.defn(name="lease_hand_over")
     async def hand_over(self, order: HandOver) -> HandOverResult:
         """Bring reservations to what they should hold. What each should hold is read before each try: never stale."""
         async with self._fence.right(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
             works = {each: together.create_task(self._hand_over_one(order, each, right)) for each in order.reservations}
         return HandOverResult(errors={each: error for each, work in works.items() if (error := work.result())})
 
-    @activity.defn(name=names.TRY_HAND_OVER)
+    @activity.defn(name="lease_try_hand_over")
     async def try_hand_over(self, order: HandOver) -> HandOverResult:
         """The same, once and quickly."""
         async with self._fence.right(order.path, order.epoch) as right:
@@ -174,11 +174,11 @@ class EventActivities:
         self._client = client
         self._schedule = schedule
 
-    @activity.defn(name=names.DUE_EVENTS)
+    @activity.defn(name="lease_due_events")
     async def due_events(self, query: DueQuery) -> DueList:
         return await self._schedule.due(query)
 
-    @activity.defn(name=names.FIRE_EVENTS)
+    @activity.defn(name="lease_fire_events")
     async def fire_events(self, events: DueList) -> FiringResult:
         """Fire all of them, so many at a time, and see them through for a while.
 
@@ -205,7 +205,7 @@ class EventActivities:
                     busy.append(lease)
         return FiringResult(busy=busy)
 
-    @activity.defn(name=names.WAKE_CLOCK)
+    @activity.defn(name="lease_wake_clock")
     async def wake_clock(self, wake: WakeClock) -> None:
         """The clock of a pool looks again; if there is none, it begins."""
         await self._client.start_workflow(
@@ -241,15 +241,15 @@ class LeaseReading:
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
 
-    @activity.defn(name=names.READ_LEASE)
+    @activity.defn
     async def read_lease(self, query: Query) -> LeaseView:
         return await refusal_as_answer(self._reads.lease(query.path))
 
-    @activity.defn(name=names.READ_LEASES)
+    @activity.defn
     async def read_leases(self, query: Query) -> LeasesView:
         return LeasesView(leases=await refusal_as_answer(self._reads.leases(query.path, query.after, query.limit)))
 
-    @activity.defn(name=names.READ_CALENDAR)
+    @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
         now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock, not ours
         return await refusal_as_answer(self._reads.calendar(query, now))

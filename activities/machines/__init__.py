@@ -12,7 +12,6 @@ from activities.fence import Fence
 from activities.machines.orders import PATIENCE, HypervisorCalls
 from activities.machines.runner import REFUSED_OUTSIDE, ObjectRunner
 from activities.retry import ProviderRetry
-from domain import machines
 from domain.errors import ProviderError, one_line
 from domain.machines.messages import ObjectResult, ObjectTask, Residents
 from domain.machines.ports import Hypervisor, expected
@@ -35,7 +34,7 @@ class MachineActivities:
         self._fence = fence
         self._patience = patience
 
-    @activity.defn(name=machines.OPERATE_OBJECT)
+    @activity.defn
     async def operate_object(self, task: ObjectTask) -> ObjectResult:
         """Carry an action out. Fails for good when the hypervisor refuses, or does not answer for too long."""
         async with self._runner(task.grant) as runner:
@@ -44,13 +43,13 @@ class MachineActivities:
             except ProviderError as error:
                 raise ApplicationError(one_line(error), type=REFUSED_OUTSIDE, non_retryable=True) from error
 
-    @activity.defn(name=machines.SETTLE_OBJECT)
+    @activity.defn
     async def settle_object(self, task: ObjectTask) -> ObjectResult:
         """The action failed or was cut off: bring the hypervisor back to what its objects were before."""
         async with self._runner(task.grant) as runner:
             return await runner.restore()
 
-    @activity.defn(name=machines.MACHINES_ON)
+    @activity.defn
     async def machines_on(self, query: Query) -> Residents:
         """The machines on a node, as the hypervisor knows them."""
         found = await self._hypervisor.machines_on(name_of(query.path))

@@ -17,11 +17,11 @@ class BinActivities:
         self._client = client
         self._bin = recycle_bin
 
-    @activity.defn(name=machines.BIN_DUE)
+    @activity.defn
     async def bin_due(self, query: BinQuery) -> BinList:
         return await self._bin.due(query)
 
-    @activity.defn(name=machines.WAKE_BIN)
+    @activity.defn
     async def wake_bin(self, of: Bin) -> None:
         """The clock of a tenant's bin looks again; if there is none, it begins."""
         await self._client.start_workflow(

@@ -23,9 +23,6 @@ from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, o
 from domain.limits import CHUNK_VMS
 from domain.mci import OBSERVED, VmStatus
 from domain.mci.messages import (
-    IDENTIFY_ORPHAN,
-    READ_ORPHANS,
-    TERMINATE_ORPHAN,
     Findings,
     Orphan,
     OrphanQuery,
@@ -59,7 +56,7 @@ class OrphanActivities:
         self._patience = patience
         self._places = places
 
-    @activity.defn(name=READ_ORPHANS)
+    @activity.defn
     async def read_orphans(self, query: OrphanQuery) -> Orphans:
         """A page: of the places from the one asked for on, those that fit. `after` is where the next page begins."""
         found: list[Orphan] = []
@@ -79,7 +76,7 @@ class OrphanActivities:
                     return Orphans(orphans=page, silent=silent, after=page[-1])
         return Orphans(orphans=found, silent=silent)
 
-    @activity.defn(name=TERMINATE_ORPHAN)
+    @activity.defn
     async def terminate_orphan(self, order: StrayOrder) -> Findings:
         """Terminate it wherever it is. Nothing there: done. The action's locks keep its path's own actions away."""
         places = [order.place] if order.place else sorted(set(await self._places()))
@@ -92,7 +89,7 @@ class OrphanActivities:
                     problems.append(f"{place}: {one_line(error)}")
         return Findings(problems=problems)
 
-    @activity.defn(name=IDENTIFY_ORPHAN)
+    @activity.defn
     async def identify_orphan(self, order: StrayOrder) -> Identified:
         """What it is, if its record may have it: it carries that path, it rests, and the record's own VM is gone."""
         csp, region = split_placement(order.place)

@@ -23,9 +23,6 @@ from activities.permits import Permits
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, StoreUnavailable, one_line
 from domain.mci.messages import (
-    PREPARE_PLACE,
-    RELEASE_PLACE,
-    VALIDATE_PLACE,
     ConnectionHold,
     Findings,
     HeldConnection,
@@ -63,7 +60,7 @@ class PlaceActivities:
         self._patience = patience or ProviderRetry()
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    @activity.defn(name=VALIDATE_PLACE)
+    @activity.defn
     async def validate_place(self, wants: PlaceNeeds) -> Findings:
         """Does the cloud offer this? If it cannot be asked now, that is no refusal."""
         try:
@@ -72,7 +69,7 @@ class PlaceActivities:
         except ProviderError as error:
             return Findings(problems=[f"{wants.place}: {one_line(error)}"], clear=False)
 
-    @activity.defn(name=PREPARE_PLACE)
+    @activity.defn
     async def prepare_place(self, visit: PlaceVisit) -> Findings:
         """Validate first, so that a typo builds no network; then make what is missing, each beside the ones before."""
         wants = visit.wants
@@ -88,7 +85,7 @@ class PlaceActivities:
             return Findings(problems=[f"{wants.place}: {one_line(error)}"])
         return Findings()
 
-    @activity.defn(name=RELEASE_PLACE)
+    @activity.defn
     async def release_place(self, visit: PlaceVisit) -> Findings:
         """The MCI leaves the place; the last one removes what was shared there."""
         place = visit.wants.place

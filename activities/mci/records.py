@@ -15,10 +15,6 @@ from domain.connections import check_served
 from domain.errors import Category, Refused, join_first
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
-    ADOPT_VM,
-    ENROL,
-    EXAMINE,
-    PLAN_SURVEY,
     ConnectionDirectory,
     Enrol,
     Enrolled,
@@ -43,7 +39,7 @@ class RecordActivities:
         self._most = most
         self._pollers = pollers
 
-    @activity.defn(name=EXAMINE)
+    @activity.defn
     async def examine_mci(self, request: Request) -> Examination:
         """Is the request wrong in itself? What can only be told by a cloud is named."""
         try:
@@ -63,7 +59,7 @@ class RecordActivities:
         real = {f"{group.csp}/{group.region}": group.provider for group in spec.subGroups if group.provider}
         return Examination(connections=found, providers=real, unknown=unknown)
 
-    @activity.defn(name=ENROL)
+    @activity.defn
     async def enrol_vms(self, order: Enrol) -> Enrolled:
         """Bring VMs into a running action."""
         try:
@@ -71,7 +67,7 @@ class RecordActivities:
         except Refused as refused:
             raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
 
-    @activity.defn(name=ADOPT_VM)
+    @activity.defn
     async def adopt_vm(self, adoption: Adoption) -> str:
         """Give an orphan to its record. Returns the record's status."""
         try:
@@ -79,7 +75,7 @@ class RecordActivities:
         except Refused as refused:
             raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
 
-    @activity.defn(name=PLAN_SURVEY)
+    @activity.defn
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
         """Whom a survey must ask about."""
         return await refusal_as_answer(self._planned(survey))

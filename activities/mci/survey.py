@@ -15,7 +15,7 @@ from activities.permits import Permits
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
 from domain.mci import OBSERVED, VM, VmStatus
-from domain.mci.messages import SURVEY_PLACE, Correction, MciStore, SurveyedVm, SurveyPlace, SurveyReport
+from domain.mci.messages import Correction, MciStore, SurveyedVm, SurveyPlace, SurveyReport
 from domain.mci.tables import ASKED, RECONCILED
 from domain.model import WHEN_WRITTEN, Chunk
 from domain.paths import short
@@ -37,7 +37,7 @@ class SurveyActivities:
         self._permits = permits
         self._patience = patience
 
-    @activity.defn(name=SURVEY_PLACE)
+    @activity.defn
     async def survey_place(self, look: SurveyPlace) -> SurveyReport:
         """Ask the cloud of one place, and put right what it knows better. Nothing is written in a dry run."""
         csp, region = split_placement(look.place)

@@ -54,7 +54,7 @@ class VmActivities:
         self._patience = patience or ProviderRetry()
         self._full: OrderedDict[tuple[int, str], str] = OrderedDict()  # action and place -> why there is no more room
 
-    @activity.defn(name=wire.OPERATE_VMS)
+    @activity.defn
     async def operate_vms(self, chunk: Chunk) -> Tally:
         """Carry the chunk's action out on every VM of it that is still to be done."""
         async with self._runner(chunk) as runner:
@@ -68,7 +68,7 @@ class VmActivities:
                     lanes.create_task(runner.run_lane(todo))
         return runner.logbook.tally
 
-    @activity.defn(name=wire.SETTLE_VMS)
+    @activity.defn
     async def settle_vms(self, chunk: Chunk) -> Tally:
         """After a cancel or a breakdown: what is each VM now? Nothing is ordered any more."""
         async with self._runner(chunk) as runner:
@@ -76,7 +76,7 @@ class VmActivities:
             await runner.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
         return runner.logbook.tally
 
-    @activity.defn(name=wire.FORGET_VMS)
+    @activity.defn
     async def forget_vms(self, chunk: Chunk) -> Tally:
         """Remove the records without asking the cloud."""
         async with heartbeat(), ResultBuffer(self._inventory, chunk) as logbook:

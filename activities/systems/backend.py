@@ -13,7 +13,6 @@ from domain.errors import Rejected, join_first, one_line
 from domain.model import WHEN_WRITTEN, BrokenPromise, Move, Query, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
-from domain.systems import ports as wire
 from domain.systems.ports import (
     AcceptDeploy,
     Backend,
@@ -37,15 +36,15 @@ class SystemWrites:
     def __init__(self, store: SystemStore) -> None:
         self._store = store
 
-    @activity.defn(name=wire.ACCEPT_DEPLOY)
+    @activity.defn
     async def accept_deploy(self, acceptance: AcceptDeploy) -> Stepped:
         return await self._store.accept(acceptance)
 
-    @activity.defn(name=wire.ACCEPT_REMOVAL)
+    @activity.defn
     async def accept_removal(self, reversal: RevertDeploy) -> Stepped:
         return await self._store.accept_removal(reversal)
 
-    @activity.defn(name=wire.REVERT_DEPLOY)
+    @activity.defn
     async def revert_deploy(self, reversal: RevertDeploy) -> Stepped:
         return await self._store.revert(reversal)
 
@@ -59,7 +58,7 @@ class BackendActivities:
         self._inventory = inventory
         self._fence = fence
 
-    @activity.defn(name=wire.PREPARE_SYSTEM)
+    @activity.defn
     async def prepare_system(self, work: SystemWork) -> None:
         """Make what the system needs before its first service."""
         try:
@@ -69,7 +68,7 @@ class BackendActivities:
         except Rejected as error:
             raise ApplicationError(one_line(error), type="Rejected", non_retryable=True) from error
 
-    @activity.defn(name=wire.ROLL_OUT)
+    @activity.defn
     async def roll_out(self, work: SystemWork) -> RollOutResult:
         """Bring every service that the action touched to its new definition, then remove what is not in it any more.
 
@@ -91,7 +90,7 @@ class BackendActivities:
                 await self._clear(work, parts, right)
             return RollOutResult(ok=True, services=len(services))
 
-    @activity.defn(name=wire.ASSESS_PARTS)
+    @activity.defn
     async def assess_parts(self, work: SystemWork) -> RollOutResult:
         """Which services are not stable yet, and why. Nothing is changed."""
         touched = await self._store.touched(work)
@@ -102,7 +101,7 @@ class BackendActivities:
             ok=not bad, reason=_unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
         )
 
-    @activity.defn(name=wire.SETTLE_PARTS)
+    @activity.defn
     async def settle_parts(self, work: SystemWork) -> RollOutResult:
         """The action ends now: what it touched becomes what it is. Nothing is waited for but what has to go."""
         async with self._fence.right(work.path, work.epoch) as right:
@@ -117,7 +116,7 @@ class BackendActivities:
                 own=ends.get(work.path, ""),
             )  # fmt: skip
 
-    @activity.defn(name=wire.REMOVE_PARTS)
+    @activity.defn
     async def remove_parts(self, work: SystemWork) -> RollOutResult:
         """Stop everything in the system, wait until it is gone, and remove its records."""
         async with self._fence.right(work.path, work.epoch) as right:
@@ -130,7 +129,7 @@ class BackendActivities:
                 await self._backend.dispose(work.path, work.generation())
             return RollOutResult(ok=True, services=sum(is_service(part.spec) for part in parts))
 
-    @activity.defn(name=wire.SETTLE_REMOVAL)
+    @activity.defn
     async def settle_removal(self, work: SystemWork) -> RollOutResult:
         """The removal ends now, and not everything is gone: what is left is degraded, with the backend's reason."""
         parts = await self._store.touched(work)
@@ -224,7 +223,7 @@ class BackendAudit:
         ]
         return orphans + ghosts, len(run)
 
-    @activity.defn(name=wire.READ_SERVICES)
+    @activity.defn
     async def read_services(self, query: Query) -> ServicesView:
         """What is known of the services at and below a path."""
         facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]

@@ -49,19 +49,8 @@ FULL = "limit for signal"  # part of Temporal's error for a signal to a run that
 LINK = "link"
 LOOP = "loop"
 
-# Activities of ours, and those that an agent runs on its cloudlet's queue.
-CRM_SEND = "crm_send"
+# Activities that are called by name: ours, and those that an agent runs on its cloudlet's queue.
 CRM_IGNORED = "crm_ignored"
-CRM_CONNECTED = "crm_connected"
-CRM_ANSWERED = "crm_answered"
-CRM_LOST = "crm_lost"
-CRM_REJOINED = "crm_rejoined"
-CRM_EVERYTHING = "crm_everything"
-CRM_PROBE = "crm_probe"
-CRM_HAND_IN = "crm_hand_in"
-FAILOVER_PLAN = "failover_plan"
-POLICY_FACTS = "policy_facts"
-POLICY_KEPT = "policy_kept"
 CRM_REQUESTS = "crm_requests"
 CRM_SESSION = "crm_session"
 

@@ -15,11 +15,6 @@ CHANGE_HOST = "ChangeHost"
 LEASE_CLOCK = "LeaseClock"
 
 # Activities.
-TRY_HAND_OVER = "lease_try_hand_over"
-HAND_OVER = "lease_hand_over"
-DUE_EVENTS = "lease_due_events"
-FIRE_EVENTS = "lease_fire_events"
-WAKE_CLOCK = "lease_wake_clock"
 READ_LEASE = "read_lease"
 READ_LEASES = "read_leases"
 READ_CALENDAR = "read_calendar"

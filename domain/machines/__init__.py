@@ -24,13 +24,8 @@ OPERATE = "OperateObject"
 NODE_WORK = "WorkOnNode"
 BIN = "EmptyBin"
 BIN_ROLE = "bin"
-BIN_DUE = "bin_due"
-WAKE_BIN = "wake_bin"
 LOOK_AGAIN = "look_again"
 QUEUE = "hypervisor"
-OPERATE_OBJECT = "operate_object"
-SETTLE_OBJECT = "settle_object"
-MACHINES_ON = "machines_on"
 
 BUSY = "Cannot execute action at this time"  # the source document's wording
 

@@ -23,20 +23,11 @@ HOLDING = "holding"  # the `step` of an MCI that waits for `continue` or `withdr
 CONTINUE = "continue"
 WITHDRAW = "withdraw"
 
-# Activities on the actions queue, and on the clouds' own.
-EXAMINE = "examine_mci"
-ENROL = "enrol_vms"
-PLAN_SURVEY = "plan_survey"
+# Activities that are called by name, and workflow types.
 VALIDATE_PLACE = "validate_place"
-PREPARE_PLACE = "prepare_place"
-RELEASE_PLACE = "release_place"
-SURVEY_PLACE = "survey_place"
 READ_ORPHANS = "read_orphans"
 REMOVE_ORPHAN = "RemoveOrphan"
-TERMINATE_ORPHAN = "terminate_orphan"
 ADOPT_ORPHAN = "AdoptOrphan"
-IDENTIFY_ORPHAN = "identify_orphan"
-ADOPT_VM = "adopt_vm"
 
 PROBLEMS_SHOWN = 5
 

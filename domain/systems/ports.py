@@ -15,16 +15,7 @@ CREATE_SYSTEM = "CreateSystem"
 DEPLOY_PART = "DeployPart"
 TEAR_DOWN_SYSTEM = "TearDownSystem"
 DELETE_SYSTEM = "DeleteSystem"
-ACCEPT_DEPLOY = "accept_deploy"
-REVERT_DEPLOY = "revert_deploy"
-ACCEPT_REMOVAL = "accept_removal"
 READ_SERVICES = "read_services"
-PREPARE_SYSTEM = "prepare_system"
-ROLL_OUT = "roll_out"
-ASSESS_PARTS = "assess_parts"
-SETTLE_PARTS = "settle_parts"
-REMOVE_PARTS = "remove_parts"
-SETTLE_REMOVAL = "settle_removal"
 
 
 def backend_queue(backend: str) -> str:

@@ -144,7 +144,7 @@ class Agent:
             )
             raise GatheringFailed(why)
 
-    @activity.defn(name=wire.CRM_SESSION)
+    @activity.defn
     async def crm_session(self, notify_id: int) -> str:
         """The connection: that it began is the controller's ack; it goes on as long as we do."""
         if notify_id != self.notify_id:
@@ -173,7 +173,7 @@ class Agent:
         self._side.add(task)
         task.add_done_callback(self._side.discard)
 
-    @activity.defn(name=wire.CRM_REQUESTS)
+    @activity.defn
     async def crm_requests(self, batch: CrmRequests) -> int:
         """Take requests. Those for a connection that is over are left: the controller asks again."""
         mine = [each for each in batch.requests if (each.notify_id, each.version) == (self.notify_id, self._version)]

@@ -17,10 +17,7 @@ with workflow.unsafe.imports_passed_through():
         CloudletAnswer,
         Connected,
         ConnectFact,
-        KeptPolicy,
         LostFact,
-        PolicyQuestion,
-        Refuges,
         RejoinQuery,
         SignedText,
     )
@@ -39,7 +36,6 @@ with workflow.unsafe.imports_passed_through():
         Letter,
         Reconnected,
     )
-    from domain.edge.policies import PolicyFacts
     from domain.edge.proofs import statement
     from domain.errors import one_line
     from domain.model import Grant
@@ -146,18 +142,3 @@ async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
     """Confirm a reported reconnection with the inventory; None if it has no such connection."""
     found = await run_local(EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=told.address.notify_id))
     return found.news
-
-
-async def refuges(cloudlet: str) -> Refuges:
-    """For each Ready app of a cloudlet, where else it can run."""
-    return await run_local(EdgeActivities.failover_plan, cloudlet)
-
-
-async def policy_kept(path: str) -> KeptPolicy:
-    """A policy as it is stored."""
-    return await run_local(EdgeActivities.policy_kept, path)
-
-
-async def facts(asked: PolicyQuestion) -> PolicyFacts:
-    """The facts that a policy decides on."""
-    return await run_local(EdgeActivities.policy_facts, asked)

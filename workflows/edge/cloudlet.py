@@ -9,6 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.edge.crm import EdgeActivities
     from domain.edge import messages as wire
     from domain.edge.facts import CloudletTerms, Refuge
     from domain.edge.interpret import CrmInterpreter, Effect
@@ -28,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.wire import companion
     from workflows.action import Failed
     from workflows.calls import act as child
-    from workflows.calls import advance
+    from workflows.calls import advance, run_local
     from workflows.edge import calls
     from workflows.edge.inbox import CrmInbox, CrmNews
 
@@ -194,7 +195,7 @@ class MaintainCloudlet(OnCloudlet):
 
     async def _fail_over(self, grant: Grant) -> str:
         """Create every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
-        apps = (await calls.refuges(grant.path)).apps
+        apps = (await run_local(EdgeActivities.failover_plan, grant.path)).apps
         self.show(step="failing over", targets=len(apps), done=0)
         ends = await asyncio.gather(*(self._move_app(app) for app in apps))
         if errors := [why for why in ends if why]:

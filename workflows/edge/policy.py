@@ -10,6 +10,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.edge.crm import EdgeActivities
     from domain.edge import messages as wire
     from domain.edge.facts import PolicyQuestion
     from domain.edge.floods import READING, SIGNALS, IgnoredBudget
@@ -32,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import name_of, parent_of, short
     from domain.wire import companion
     from workflows.action import Action
+    from workflows.calls import run_local
     from workflows.edge import calls
     from workflows.edge.cloudlet import act
     from workflows.guard import InitializedWorkflow
@@ -123,7 +125,7 @@ class FollowDemand(InitializedWorkflow):
         await self._keep_junk()
         while self._told:
             self._told = False
-            kept = await calls.policy_kept(self._path)
+            kept = await run_local(EdgeActivities.policy_kept, self._path)
             if kept.changing:  # the changing action signals when its change is stored
                 break
             self._changed = self._changed or kept.spec != self._spec
@@ -269,7 +271,7 @@ class FollowDemand(InitializedWorkflow):
         self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None
     ) -> PolicyFacts:
         asked = PolicyQuestion(policy=self._path, auto_provision=auto_provision, auto_scale=auto_scale)
-        return await calls.facts(asked)
+        return await run_local(EdgeActivities.policy_facts, asked)
 
     def _org(self) -> str:
         return str(parent_of(self._path))

@@ -12,7 +12,6 @@ with workflow.unsafe.imports_passed_through():
     from activities.leases import EventActivities, HostHandover
     from domain.leases.messages import (
         DueList,
-        DueQuery,
         FiringResult,
         HandOver,
         HandOverGoal,
@@ -20,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
         WakeClock,
     )
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, run_local, run_remote, wake
+    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, run_remote, wake
 
 QUICK_PATIENCE = timedelta(seconds=3)
 ONCE = RetryPolicy(maximum_attempts=1)
@@ -55,11 +54,6 @@ async def _try(order: HandOver) -> HandOverResult:
 async def wake_clock(pool: str) -> None:
     """Make the clock of the pool read the due events again."""
     await wake(EventActivities.wake_clock, WakeClock(pool=pool), f"wake the clock of {pool}")
-
-
-async def due_events(query: DueQuery) -> DueList:
-    """The due events of a pool, and when the next one is."""
-    return await run_local(EventActivities.due_events, query)
 
 
 async def fire_events(events: DueList) -> FiringResult:

@@ -13,9 +13,10 @@ from datetime import timedelta
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from activities.leases import EventActivities
     from domain.leases import names
     from domain.leases.messages import DueEvent, DueList, DueQuery, WakeClock
-    from workflows.calls import is_long
+    from workflows.calls import is_long, run_local
     from workflows.leases import calls
 
 CHUNK = 500  # events fired by one activity
@@ -44,7 +45,7 @@ class LeaseClock:
         while True:
             self._look = False
             query = DueQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
-            seen = await calls.due_events(query)
+            seen = await run_local(EventActivities.due_events, query)
             self._fire(seen.due)
             if not (self._firing or self._look or seen.waiting or seen.next):
                 return
