@@ -14,12 +14,13 @@ from domain.paths import kind_of
 from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store import waitqueue
 from store.grants import stored_grant
-from store.history import LINES, NO_ROW, history_line, merge_info
+from store.history import NO_ROW, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land
 from store.queries import shown_status
 from store.recovery import restore_objects
 from store.schema import actions, locks, objects
+from store.status import ObjectSet, record, set_details
 from store.steps import apply_step
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
@@ -64,13 +65,7 @@ _KEPT = (
     )
     .with_for_update()
 )
-_ITSELF = sa.update(objects).where(
-    objects.c.path == sa.bindparam("at_path"),
-    objects.c.epoch == sa.bindparam("mine"),
-    objects.c.target_action != NONE,
-)
-
-_GONE = sa.delete(objects).where(
+_ITSELF = ObjectSet(
     objects.c.path == sa.bindparam("at_path"),
     objects.c.epoch == sa.bindparam("mine"),
     objects.c.target_action != NONE,
@@ -112,7 +107,7 @@ def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
     """Trying again cannot help: the run ends with a failure that says why."""
     same = (NONE, NONE, ending.epoch, f"ignored: {UNKNOWN}", LineEffect.IGNORED)
     told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same)
-    connection.execute(LINES, told)
+    record(connection, [told])
     status = shown_status(connection, ending.path)
     return Outcome(path=ending.path, action=ending.action, result=Result.FAILED, status=status, message=UNKNOWN)
 
@@ -188,19 +183,19 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
     elif ending.to:
         to = ending.to
     rest = {"target_action": NONE, "target_status": NONE, "changed_at": ending.at}
-    told = _has_own_record(grant) | rest | {"status": to, "error": "" if good else reason}
+    told = rest | {"status": to, "error": "" if good else reason}
     if ending.info is not None:
         told["info"] = merge_info(kept.info, ending.info)
     if ending.spec is not None:
         told["spec"] = ending.spec
-    connection.execute(*((_GONE, _has_own_record(grant)) if to == NONE else (_ITSELF, told)))
+    _ITSELF.change(connection, _has_own_record(grant), told)
     shown = shown_status(connection, grant.path) if kind.aggregate and to != NONE else ""
     if shown not in ("", to):
         reason = one_line(f"{reason}; {kind.table.label} is {shown}")
     effect = LineEffect.APPLIED if good else LineEffect.ABANDONED
     change = (kept.status, to, grant.epoch, reason, effect)
     end = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *change)
-    connection.execute(LINES, end)
+    record(connection, [end])
     return shown
 
 
@@ -211,12 +206,11 @@ def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: Ending,
     if kept is None:
         return
     if ending.info is not None:
-        connection.execute(sa.update(objects).where(which).values(info=merge_info(kept.info, ending.info)))
+        set_details(connection, grant.path, info=merge_info(kept.info, ending.info))
     reason = _reason(outcome.result, ending.message)
     same = (kept.status, kept.status)
-    connection.execute(
-        LINES, history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason)
-    )
+    told = history_line(grant.path, ending.at, Actor.CONTROLLER, grant.action, *same, grant.epoch, reason)
+    record(connection, [told])
 
 
 def _may_end(grant: Grant, status: str, to: str) -> bool:

@@ -19,34 +19,27 @@ from domain.paths import parent_of
 from domain.requests import spec_digest
 from domain.statetable import NONE, Actor, Row, Ruling
 from store.epochs import add_action
-from store.history import LINES, history_line, insert_lines_for, merge_info
+from store.history import history_line, merge_info
 from store.hooks import Admitted
 from store.schema import locks, objects
+from store.status import ObjectSet, create, record
 
-_OBJECTS = sa.insert(objects)
 _LOCKS = sa.insert(locks)
 
-_GONE = sa.delete(objects).where(
+_GONE = ObjectSet(
     objects.c.path.in_(sa.bindparam("names", expanding=True)),
     objects.c.status.in_(sa.bindparam("vacant", expanding=True)),
 )
 
 # Compare and set: only what is still in the status that was judged.
-_ITSELF = sa.update(objects).where(
-    objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from")
-)
-_MEMBERS = sa.update(objects).where(
+_ITSELF = ObjectSet(objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from"))
+_MEMBERS = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
     objects.c.kind == sa.bindparam("member"),
     objects.c.status == sa.bindparam("came_from"),
     objects.c.epoch != sa.bindparam("mine"),  # not those that were just taken along out of another status
 )
-_MEMBER_LINES = insert_lines_for(
-    objects.c.parent == sa.bindparam("which"),
-    objects.c.epoch == sa.bindparam("mine"),
-    source=objects.c.previous_status,
-    to=objects.c.status,
-)
+_TAKEN = ObjectSet(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
 
 
 def _counted_ranges() -> sa.Select[Any]:
@@ -127,14 +120,11 @@ class GrantWriter:
             self._record(grant, many=False)
             self._lock(want)
             return grant
-        changed = self.connection.execute(
-            _ITSELF,
-            {"which": path, "came_from": self.plan.came_from}
-            | self._changes(self.row, self.plan.came_from, grant.epoch)
-            | self._new_info(found),
-        )
-        if changed.rowcount != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
-            raise RuntimeError(f"{path} is not {self.plan.came_from} any more")
+        came_from = self.plan.came_from
+        values = self._changes(self.row, came_from, grant.epoch) | self._new_info(found)
+        changed = _ITSELF.change(self.connection, {"which": path, "came_from": came_from}, values)
+        if changed != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
+            raise RuntimeError(f"{path} is not {came_from} any more")
         self._create_members(list(self.extra.births), grant)
         if members:
             self._take_members(which | {"mine": grant.epoch}, grant)
@@ -147,7 +137,7 @@ class GrantWriter:
         taken = 0
         for status, row in self.plan.members.items():
             changes = self._changes(row, status, grant.epoch)
-            taken += self.connection.execute(_MEMBERS, {**which, "came_from": status} | changes).rowcount
+            taken += _MEMBERS.change(self.connection, {**which, "came_from": status}, changes)
         if taken != grant.targets:  # they were locked when they were judged: a bug
             raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
 
@@ -208,26 +198,24 @@ class GrantWriter:
                 made = partial(
                     history_line, at=self.claim.at, actor=Actor.USER, action=grant.action, source=NONE, to=to
                 )
-                self.connection.execute(LINES, [made(path=each.path, epoch=grant.epoch) for each in loose])
+                record(self.connection, [made(path=each.path, epoch=grant.epoch) for each in loose])
 
     def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
         known = {"generation": epoch, **(info or {})}
         fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
         if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # what was there before lives on in the history
-            self.connection.execute(_GONE, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
-        self.connection.execute(_OBJECTS, [newborn | fresh for newborn in newborns])
+            _GONE.remove(self.connection, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
+        create(self.connection, [newborn | fresh for newborn in newborns])
 
     def _record(self, grant: Grant, many: bool) -> None:
         told = history_line(
             grant.path, self.claim.at, Actor.USER, grant.action, grant.came_from, grant.during, grant.epoch
         )
-        self.connection.execute(LINES, told)
+        record(self.connection, [told])
         if many:
             which = {"which": grant.path, "mine": grant.epoch}
-            self.connection.execute(
-                _MEMBER_LINES,
-                which | {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action, "message": ""},
-            )
+            line = {"at": self.claim.at, "actor": Actor.USER.value, "action": grant.action}
+            _TAKEN.record_arrivals(self.connection, which, line)
 
     def _lock(self, want: dict[str, Mode]) -> None:
         rest = {

@@ -1,38 +1,15 @@
-"""History lines: one at a time as data, or for many objects in one statement.
-
-Statements here and in the neighbours are built once, with parameters: building one costs more than running it.
-"""
+"""History lines as data, and what is merged into an object's info. `status.py` writes them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-import sqlalchemy as sa
-
 from domain.errors import one_line
 from domain.statetable import LineEffect
-from store.schema import history, objects
 
-LINES = sa.insert(history)
 NO_ROW = "ignored: no row leads there"
 NOT_OURS = "ignored: the action no longer owns the object"
-
-
-def insert_lines_for(*which: sa.ColumnElement[bool], source: Any = None, to: Any = None) -> sa.Insert:
-    """A statement that writes a line for each of these objects: by default from its status to the parameter `to`."""
-    told = {
-        "path": objects.c.path,
-        "at": sa.bindparam("at", type_=history.c.at.type),
-        "actor": sa.bindparam("actor", type_=sa.String),
-        "action": sa.bindparam("action", type_=sa.String),
-        "source": objects.c.status if source is None else source,
-        "to": sa.bindparam("to", type_=sa.String) if to is None else to,
-        "epoch": objects.c.epoch,
-        "message": sa.bindparam("message", type_=sa.String),
-        "effect": sa.bindparam("effect", type_=sa.String, value=LineEffect.APPLIED.value),
-    }
-    return sa.insert(history).from_select(list(told), sa.select(*told.values()).where(*which))
 
 
 def history_line(

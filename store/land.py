@@ -14,9 +14,10 @@ from domain.errors import one_line
 from domain.model import Chunk, Landing, Target
 from domain.statetable import NONE, Actor, LineEffect
 from store.clock import written_at
-from store.history import LINES, NO_ROW, NOT_OURS, history_line, insert_lines_for
+from store.history import NO_ROW, NOT_OURS, history_line
 from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import objects
+from store.status import ObjectSet, record
 
 _TARGETS = (
     sa.select(objects.c.path, objects.c.status, objects.c.previous_status, objects.c.spec, objects.c.info)
@@ -45,10 +46,8 @@ ALIKE = (  # targets of one action in one status
     objects.c.status == sa.bindparam("now"),
     objects.c.previous_status == sa.bindparam("came_from"),
 )
-_GROUP = sa.update(objects).where(*ALIKE)
-_GROUP_GONE = sa.delete(objects).where(*ALIKE)
-_GROUP_LINES = insert_lines_for(*ALIKE)
-_ONE = sa.update(objects).where(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
+_GROUP = ObjectSet(*ALIKE)
+_ONE = ObjectSet(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.bindparam("mine"))
 
 
 def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
@@ -96,14 +95,12 @@ def _land_alike(
         here = mine | {"now": status, "came_from": came_from}
         legal = table.may_land(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
-        why = {"message": "", "effect": "applied"} if legal else {"message": NO_ROW, "effect": "ignored"}
-        connection.execute(_GROUP_LINES, here | told | why)
         if not legal:
+            _GROUP.record_departures(connection, here, told | {"message": NO_ROW, "effect": LineEffect.IGNORED.value})
             continue
         if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).gone):
             gone(connection, here, at)
-        change = (_GROUP_GONE, here) if to == NONE else (_GROUP, here | {"status": to} | _at_rest(at))
-        changed = connection.execute(*change).rowcount
+        changed = _GROUP.move(connection, here, told, _at_rest(at))
         if changed != count:  # they were locked when they were counted: a bug
             raise RuntimeError(f"{changed} of {count} targets land on {to}")
         landed += count
@@ -126,20 +123,12 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
         same = (landing.path, at, Actor.CLOUD, chunk.action)
         lines.append(history_line(*same, status, landing.status, chunk.epoch, *why))
         if legal:
-            changes.append({"name": landing.path, "status": landing.status, "error": one_line(landing.error)})
+            news = {"status": landing.status, "error": one_line(landing.error)}
+            changes.append({"name": landing.path, "mine": chunk.epoch, **news, **_at_rest(at)})
             if landing.info is not None:
                 changes[-1]["info"] = landing.info
-    _update_each(connection, chunk.epoch, [change for change in changes if "info" in change], at)
-    _update_each(connection, chunk.epoch, [change for change in changes if "info" not in change], at)
-    if lines:
-        connection.execute(LINES, lines)
+    _ONE.change_each(connection, changes, lines)
     return len(changes)
-
-
-def _update_each(connection: sa.Connection, epoch: int, changes: list[dict[str, Any]], at: datetime) -> None:
-    if changes:
-        rest = _at_rest(at) | {"mine": epoch}
-        connection.execute(_ONE, [change | rest for change in changes])
 
 
 def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
@@ -158,8 +147,7 @@ def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Land
         )
         for landing in landings
     ]
-    if lines:
-        connection.execute(LINES, lines)
+    record(connection, lines)
 
 
 def _at_rest(at: datetime) -> dict[str, Any]:

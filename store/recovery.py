@@ -15,10 +15,10 @@ from domain.statetable import NONE, Actor, LineEffect
 from domain.wire import object_of
 from store.clock import written_at
 from store.grants import stored_grant
-from store.history import insert_lines_for
 from store.hooks import NO_HOOKS, HooksByKind
 from store.queries import below, shown_status
 from store.schema import actions, locks, objects
+from store.status import ObjectSet
 
 _SOMETHING_LEFT = (
     sa.select(objects.c.path)
@@ -84,10 +84,8 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
         to = registry.kind(kind).table.recovery_status(doing, came_from)
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "heal", "to": to, "message": message}
         told["effect"] = LineEffect.ABANDONED.value
-        connection.execute(insert_lines_for(here), told)
-        back = {"status": to, "target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
-        change = sa.delete(objects).where(here) if to == NONE else sa.update(objects).where(here).values(**back)
-        healed += connection.execute(change).rowcount
+        back = {"target_action": NONE, "target_status": NONE, "changed_at": at, "error": message}
+        healed += ObjectSet(here).move(connection, {}, told, back)
     return healed
 
 

@@ -14,10 +14,12 @@ from domain.locks import Mode
 from domain.model import Move, Step, Stepped
 from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
+from store import status
 from store.clock import written_at
-from store.history import LINES, NO_ROW, NOT_OURS, history_line, merge_info
+from store.history import NO_ROW, NOT_OURS, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
 from store.schema import actions, locks, objects
+from store.status import ObjectSet
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _HELD = sa.select(locks.c.path).where(
@@ -29,9 +31,7 @@ _FOUND = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
-_INSERT = sa.insert(objects)
-_REMOVE = sa.delete(objects).where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
+_NAMED = ObjectSet(objects.c.path.in_(sa.bindparam("names", expanding=True)))
 _KEPT = ("placement", "status", "previous_status", "target_action", "target_status", "spec", "info", "error")
 
 
@@ -180,14 +180,11 @@ def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
         else:
             born = {"path": thing.path, "kind": thing.table.kind, "parent": parent_of(thing.path) or ""}
             births.append({**born, **thing.kept, **stamp, "created_at": step.at})
-    if changes:
-        connection.execute(_CHANGE, changes)
+    lines = [_line(step, walk, move, source) for move, source in walk.lines]
     if gone:  # before the births: one of them may have the name
-        connection.execute(_REMOVE, {"names": gone})
-    if births:
-        connection.execute(_INSERT, births)
-    if walk.lines:
-        connection.execute(LINES, [_line(step, walk, move, source) for move, source in walk.lines])
+        _NAMED.remove(connection, {"names": gone})
+    status.create(connection, births)
+    status.ONE.change_each(connection, changes, lines)
 
 
 def _line(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, Any]:
@@ -215,4 +212,4 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
                 LineEffect.IGNORED,
             )
         )
-    connection.execute(LINES, told)
+    status.record(connection, told)

@@ -19,9 +19,10 @@ from domain.errors import Category, Refused, one_line
 from domain.model import Claim, Grant, Outcome, Result
 from domain.paths import ancestors, parent_of, short
 from domain.statetable import Actor, Row
-from store.history import LINES, history_line, merge_info
+from store.history import history_line, merge_info
 from store.hooks import Admitted, Hooks, MaybeRow
 from store.schema import objects
+from store.status import ONE, set_details
 
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
 _LOCKED = _OBJECT.with_for_update()
@@ -30,7 +31,6 @@ _INSIDE = (
     .where(objects.c.parent == sa.bindparam("at_path"))
     .order_by(objects.c.path)
 )
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("at_path"))
 
 StoredCrm = dict[str, Any] | None  # what is kept of a connection
 
@@ -248,9 +248,9 @@ def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at
         kept = grant.action in ("upgrade", "repair") and not repaired  # not with a new key: it would have to prove it
         crm, other = remaining_crms(crm, other) if kept else (crm, None)
         info = merge_info(found["info"], {"crm": crm, "next": other})
-        connection.execute(_CHANGE, {"at_path": grant.path, "info": info})
+        set_details(connection, grant.path, info=info)
     if repaired and crm:  # it may have brought up the other one
-        connection.execute(_CHANGE, {"at_path": grant.path, "spec": {**found["spec"], "version": crm["version"]}})
+        set_details(connection, grant.path, spec={**found["spec"], "version": crm["version"]})
 
 
 def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, outcome: Outcome) -> sa.RowMapping:
@@ -264,7 +264,7 @@ def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, 
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
-    connection.execute(_CHANGE, {"at_path": grant.path, "info": merge_info(found["info"], news)})
+    set_details(connection, grant.path, info=merge_info(found["info"], news))
     again = find(connection, grant.path)
     assert again
     return again
@@ -279,9 +279,8 @@ def remaining_crms(crm: StoredCrm, other: StoredCrm) -> tuple[StoredCrm, StoredC
 
 def _set_status(connection: sa.Connection, grant: Grant, at: datetime, action: str, to: S, why: str) -> None:
     change = {"status": to.value, "changed_at": at, **({"error": why} if to is S.UPDATE_ERROR else {})}
-    connection.execute(_CHANGE, {"at_path": grant.path, **change})
     told = history_line(grant.path, at, Actor.CONTROLLER, action, S.READY, to, grant.epoch, why)
-    connection.execute(LINES, told)
+    ONE.change(connection, {"name": grant.path}, change, [told])
 
 
 HOOKS: dict[str, Hooks] = {

@@ -31,14 +31,14 @@ from domain.locks import Mode, locks_for
 from domain.paths import check_path
 from domain.statetable import NONE, Actor, LineEffect, Ruling
 from store.edge.hooks import address_of, cloudlet_of, find, locked, remaining_crms
-from store.history import LINES, history_line, merge_info
+from store.history import history_line, merge_info
 from store.queries import below
 from store.schema import locks, objects
+from store.status import ONE, record
 from store.turns import serialise
 
 MAX_ORPHANS = 100
 
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 _BELOW = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
 
 
@@ -80,7 +80,7 @@ class _CloudletWriter:
     ) -> None:
         epoch = self.found["epoch"] if self.found else 0
         told = history_line(self.path, self.at, actor, action, source, to, epoch, message, effect)
-        self.connection.execute(LINES, told)
+        record(self.connection, [told])
 
     def ignore(self, action: str, to: str, why: str) -> None:
         """Keep a message that changes nothing, unless it is one of too many."""
@@ -88,12 +88,12 @@ class _CloudletWriter:
             self.tell(CrmActor.CRM, action, self.status, to, f"ignored: {why}", LineEffect.IGNORED)
 
     def write(self, info: dict[str, Any], status: str | None = None, error: str | None = None) -> None:
-        change: dict[str, Any] = {"name": self.path, "info": merge_info(self.info, info), "changed_at": self.at}
+        change: dict[str, Any] = {"info": merge_info(self.info, info), "changed_at": self.at}
         if status:
             change["status"] = status
         if error is not None:
             change["error"] = error
-        self.connection.execute(_CHANGE, change)
+        ONE.change(self.connection, {"name": self.path}, change)
         self.found = find(self.connection, self.path)
 
     def step(self, to: str, actor: str) -> bool:
@@ -115,10 +115,10 @@ def connected(connection: sa.Connection, fact: ConnectFact, doubt: CheckProof = 
         site.ignore("startup", S.INIT, why)
         return Connected(standing=ConnectionStanding.REFUSED, why=why, current=site.current())
     role = _role(site, said)
-    record = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
+    known = {"notify_id": said.notify_id, "version": said.version, "connected": True, "since": fact.at.isoformat()}
     if site.key:
-        record["reported"] = _of_running(site, fact.instances)
-    site.write({role: record, **({"next": None} if role == "crm" and _is_next(site, said) else {})})
+        known["reported"] = _of_running(site, fact.instances)
+    site.write({role: known, **({"next": None} if role == "crm" and _is_next(site, said) else {})})
     if not site.owner:
         _acknowledge(site)
     if role == "crm":
@@ -246,9 +246,9 @@ def _mark(
     for path in paths:
         row = rows[path]
         same = (row["status"], row["status"], row["epoch"], message, effect)
-        change = {"name": path, "info": merge_info(row["info"], {"missing": missing}), "changed_at": site.at}
-        site.connection.execute(_CHANGE, change)
-        site.connection.execute(LINES, history_line(path, site.at, CrmActor.CRM, "startup", *same))
+        change = {"info": merge_info(row["info"], {"missing": missing}), "changed_at": site.at}
+        told = history_line(path, site.at, CrmActor.CRM, "startup", *same)
+        ONE.change(site.connection, {"name": path}, change, [told])
 
 
 def answered(connection: sa.Connection, fact: AnswerFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
@@ -310,8 +310,7 @@ def ignore(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: da
         status, epoch = (found["status"], found["epoch"]) if found else (NONE, 0)
         change = (status, one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)
         lines.append(history_line(message.path, at, message.actor, "response", *change))
-    if lines:
-        connection.execute(LINES, lines)
+    record(connection, lines)
     return len(lines)
 
 

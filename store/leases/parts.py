@@ -22,9 +22,10 @@ from domain.leases.tables import (
 )
 from domain.paths import name_of
 from domain.statetable import NONE, Actor
-from store.history import LINES, history_line
+from store.history import history_line
 from store.leases.tables import timers
 from store.schema import objects
+from store.status import ONE
 
 _LEASE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
 _PARTS = (
@@ -84,11 +85,10 @@ def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: LeaseParts
         return status
     message = f"its parts cannot be reconciled: {wrong}"
     change = {"status": LeaseStatus.ERROR.value, "error": message, "changed_at": at}
-    connection.execute(sa.update(objects).where(objects.c.path == lease["path"]).values(**change))
     told = history_line(
         lease["path"], at, Actor.CONTROLLER, "reconcile", status, LeaseStatus.ERROR, lease["epoch"], message
     )
-    connection.execute(LINES, told)
+    ONE.change(connection, {"name": lease["path"]}, change, [told])
     return LeaseStatus.ERROR
 
 

@@ -18,6 +18,7 @@ from store.history import merge_info
 from store.hooks import Admitted, Hooks, MaybeRow
 from store.queries import inside
 from store.schema import MACHINES, actions, fact, history, objects
+from store.status import set_details
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
 _WITH_DISKS = ("delete", "restore", "destroy")
@@ -261,7 +262,7 @@ def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: dateti
     found = _object(connection, grant.path)
     if found and found["status"] not in IN_BIN and "until" in found["info"]:
         kept = merge_info(found["info"], {"until": None})
-        connection.execute(sa.update(objects).where(objects.c.path == grant.path).values(info=kept))
+        set_details(connection, grant.path, info=kept)
 
 
 def _stored_spec(spec: BaseModel | None) -> dict[str, Any] | None:

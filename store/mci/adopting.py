@@ -16,16 +16,15 @@ from domain.paths import name_of, parent_of, short
 from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling
 from store.grants import begin_values, new_row
-from store.history import LINES, history_line, merge_info
+from store.history import history_line, merge_info
 from store.mci.connections import use_places
 from store.mci.groups import index
 from store.mci.tables import unanswered
 from store.schema import actions, objects
+from store.status import ONE, create, set_details
 
 _ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _RECORD = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
-_INSERT = sa.insert(objects)
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 # A sweep removes late VMs that are on record as unanswered: this one has a record again.
 _ANSWERED = sa.delete(unanswered).where(
     unanswered.c.place == sa.bindparam("at_place"), unanswered.c.path == sa.bindparam("at_path")
@@ -76,12 +75,10 @@ def _update_record(
     if VM.judge_step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
         raise Refused(Category.NOT_ALLOWED, f"{record['path']} is {source}: no row leads to {status}")
     info = merge_info(record["info"], {**known, "failure": None, "stale": None})
-    news = {"name": record["path"], "status": status, "info": info, "changed_at": adoption.at, "error": ""}
-    connection.execute(_CHANGE, news)
+    news = {"status": status, "info": info, "changed_at": adoption.at, "error": ""}
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
-    connection.execute(
-        LINES, [history_line(record["path"], adoption.at, Actor.CLOUD, "observe", source, status, epoch, told)]
-    )
+    line = history_line(record["path"], adoption.at, Actor.CLOUD, "observe", source, status, epoch, told)
+    ONE.change(connection, {"name": record["path"]}, news, [line])
 
 
 def _create_record(
@@ -98,16 +95,15 @@ def _create_record(
         new_row(born) | begin_values(row, NONE, epoch, at) | {"created_at": at, "info": {"generation": epoch, **known}}
     )
     rest = {"status": status, "target_action": NONE, "target_status": NONE}
-    connection.execute(_INSERT, [fresh | rest])
     told = f"adopted {known['cloud_id']}, which is {adoption.seen.state}"
     lines = [
         history_line(vm, at, row.actor, row.action, NONE, row.during, epoch, told),
         history_line(vm, at, Actor.CLOUD, "observe", row.during, status, epoch),
     ]
-    connection.execute(LINES, lines)
+    create(connection, [fresh | rest], lines)
     highest: dict[str, int] = dict(mci["info"].get("highest", {}))
     highest[group.name] = max(number, highest.get(group.name, group.subGroupSize))
-    connection.execute(_CHANGE, {"name": mci["path"], "info": merge_info(mci["info"], {"highest": highest})})
+    set_details(connection, mci["path"], info=merge_info(mci["info"], {"highest": highest}))
     use_places(connection, mci["path"], [place])
 
 

@@ -18,21 +18,18 @@ from domain.mci.specs import new_vms
 from domain.model import Chunk, Grant, NewObject, TargetFailure
 from domain.statetable import Actor, Row, Ruling
 from store.grants import begin_values, cut_into_chunks, new_row, stored_grant
-from store.history import LINES, history_line, insert_lines_for, merge_info
+from store.history import history_line, merge_info
 from store.mci.groups import highest_ever, vms_of
 from store.schema import actions, objects
+from store.status import ONE, ObjectSet, create
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _GRANT = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _MCI = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
-_BIRTHS = sa.insert(objects)
-_BIRTH_LINES = insert_lines_for(
+_TAKEN = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
     objects.c.epoch == sa.bindparam("mine"),
     objects.c.target_action == sa.bindparam("doing"),
-    source=objects.c.previous_status,
-    to=objects.c.status,
 )
 
 
@@ -63,7 +60,7 @@ def _new_vms(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant:
     fresh = begin_values(row, row.source, order.epoch, order.at)
     fresh |= {"created_at": order.at, "info": {"generation": order.epoch}}
     _provision(connection, order, mci, {"highest": highest})
-    connection.execute(_BIRTHS, [new_row(each) | fresh for each in born])
+    create(connection, [new_row(each) | fresh for each in born])
     _tell(connection, order, row.actor)
     parts = [
         (group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut_into_chunks(born, CHUNK_VMS)
@@ -89,10 +86,8 @@ def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news
             status = to
     if status != VmStatus.CREATING:
         raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")
-    told = {"name": order.path, "status": status, "changed_at": order.at, "info": merge_info(mci["info"], news)}
-    connection.execute(_CHANGE, told)
-    if lines:
-        connection.execute(LINES, lines)
+    values = {"status": status, "changed_at": order.at, "info": merge_info(mci["info"], news)}
+    ONE.change(connection, {"name": order.path}, values, lines)
 
 
 def _scaled_in(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
@@ -138,7 +133,7 @@ def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -
         row = _row(order, each["status"])
         changes.append({"name": each["path"], **begin_values(row, each["status"], order.epoch, order.at)})
     if changes:
-        connection.execute(_CHANGE, changes)
+        ONE.change_each(connection, changes, [])  # their lines follow, all by one statement
         _tell(connection, order, Actor.GROUP)
     return _parts(order, found)
 
@@ -179,8 +174,8 @@ def _keep(connection: sa.Connection, order: Enrol, grant: Grant, chunks: list[Ch
 
 def _tell(connection: sa.Connection, order: Enrol, actor: str) -> None:
     which = {"which": order.path, "mine": order.epoch, "doing": order.action}
-    told = {"at": order.at, "actor": str(actor), "action": order.action, "message": ""}
-    connection.execute(_BIRTH_LINES, which | told)
+    line = {"at": order.at, "actor": str(actor), "action": order.action}
+    _TAKEN.record_arrivals(connection, which, line)
 
 
 def _trouble(row: sa.RowMapping, order: Enrol) -> TargetFailure:

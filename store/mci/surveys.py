@@ -18,10 +18,11 @@ from domain.paths import parent_of
 from domain.statetable import NONE, Actor
 from store.clock import written_at
 from store.grants import RANGES
-from store.history import LINES, history_line
+from store.history import history_line
 from store.mci.connections import places_of
 from store.mci.groups import count_vms
 from store.schema import objects
+from store.status import ONE
 
 _SEEN = (
     sa.select(objects.c.path, objects.c.status, objects.c.epoch, objects.c.target_action, objects.c.info)
@@ -50,7 +51,6 @@ _GROUPS_AT_REST = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_CHANGE = sa.update(objects).where(objects.c.path == sa.bindparam("name"))
 
 
 def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
@@ -95,11 +95,8 @@ def apply_corrections(connection: sa.Connection, corrections: Sequence[Correctio
     made = [each for each in corrections if now.get(each.known.path) == (each.known.status, each.known.epoch)]
     told = [{"name": each.known.path, "info": each.info} for each in made if each.status == each.known.status]
     moved = [each for each in made if each.status != each.known.status]
-    if told:
-        connection.execute(_CHANGE, told)
-    if moved:
-        connection.execute(_CHANGE, [_moved(each, at) for each in moved])
-        connection.execute(LINES, [_line(each, at) for each in moved])
+    changes = [*told, *(_moved(each, at) for each in moved)]
+    ONE.change_each(connection, changes, [_line(each, at) for each in moved])
     return made
 
 

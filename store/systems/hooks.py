@@ -28,9 +28,10 @@ from domain.systems.rules import (
 from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, jobs_of, stored_spec
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, DeployStage, PartState
 from store.clock import written_at
-from store.history import LINES, history_line, insert_lines_for
+from store.history import history_line
 from store.hooks import Admitted, Hooks, MaybeRow
 from store.schema import PathText, metadata, objects
+from store.status import ObjectSet
 from store.steps import apply_step
 from store.transaction import Store, transaction
 
@@ -65,7 +66,7 @@ _SEEN = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_OBSERVED = sa.update(objects).where(
+_OBSERVED = ObjectSet(
     objects.c.path == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"), objects.c.target_action == NONE
 )
 
@@ -103,8 +104,7 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
         below = (objects.c.path > f"{grant.path}:") & (objects.c.path < f"{grant.path};")
         records = below & objects.c.kind.in_(tuple(LETTERS))
         told = {"at": at, "actor": Actor.CONTROLLER.value, "action": "forget", "to": NONE, "message": "with its system"}
-        connection.execute(insert_lines_for(records), told)
-        connection.execute(sa.delete(objects).where(records))
+        ObjectSet(records).move(connection, {}, told, {})
         connection.execute(sa.delete(numbers).where(numbers.c.system == grant.path))
 
 
@@ -174,9 +174,7 @@ def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datet
         fresh = {"status": to, "previous_status": status, "changed_at": at, "error": move.error}
         changes.append({"which": path, "mine": epoch} | fresh)
         lines.append(history_line(path, at, move.actor, "observe", status, to, epoch, move.error))
-    if changes:
-        connection.execute(_OBSERVED, changes)
-        connection.execute(LINES, lines)
+    _OBSERVED.change_each(connection, changes, lines)
     return len(changes)
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 import store
 from store.engine import Database
 from store.schema import Moment
+from store.status import ObjectSet
 from tests.test_store.crowd import STORE, Sent
 from tests.test_store.driver import NOON, StoreDriver
 from tests.test_store.tour import STORIES
@@ -54,6 +55,10 @@ def constants() -> Iterator[tuple[str, sa.Executable]]:
     for module in pkgutil.walk_packages(store.__path__, "store."):
         if ".migrations" not in module.name:
             for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, ObjectSet):
+                    where = f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}"
+                    yield from ((where, each) for each in (value.update_rows, value.delete_rows))
+                    yield from ((where, each) for each in (value.departure_lines, value.arrival_lines))
                 reads = isinstance(value, BY_NAME) or (isinstance(value, sa.Insert) and value.select is not None)
                 if reads:
                     yield f"{module.name.removeprefix('store.').replace('.', '/')}.py {name}", value
