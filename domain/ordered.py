@@ -1,0 +1,70 @@
+"""The ordered action: one order for one object, and a description to learn what became of it.
+
+A family whose actions are all like that brings a provider and two pure functions: which order an action gives, and
+which status a description means. `activities/ordered.py` and `workflows/ordered.py` do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from domain.model import Grant, Model, ObjectView
+
+ORDER_OBJECT = "order_object"
+SETTLE_OBJECT = "settle_ordered"
+ABSENT = "absent"  # the state of an object that the provider does not have
+
+
+class OrderTask(Model):
+    """An action that was admitted, and the spec of its request."""
+
+    grant: Grant
+    spec: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class ObjectOrder:
+    """One order. The provider carries a token out once, and refuses an epoch below the highest of its object."""
+
+    path: str
+    kind: str
+    verb: str
+    token: str
+    epoch: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ObjectFacts:
+    """What the provider says of an object. `info` is kept with the record; None removes a key."""
+
+    path: str
+    state: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ObjectProvider(Protocol):
+    """Whoever carries the orders out."""
+
+    async def perform(self, order: ObjectOrder) -> ObjectFacts:
+        """Return when the order is done. Raises a ProviderError, or Superseded for a lower epoch."""
+        ...
+
+    async def describe(self, path: str) -> ObjectFacts:
+        """What the object is now; ABSENT if there is none."""
+        ...
+
+    async def below(self, prefix: str) -> list[ObjectFacts]:
+        """Everything that is there at or below a path."""
+        ...
+
+
+@dataclass(frozen=True)
+class OrderRules:
+    """The two pure functions of a family."""
+
+    order_for: Callable[[OrderTask, ObjectView], tuple[str, Mapping[str, Any]]]  # the verb, and what it is about
+    status_from: Callable[[ObjectFacts], str]  # the stable status that a description means
+    uncertain: tuple[str, ...] = ()  # stable statuses of objects that nobody could describe: verify expects nothing

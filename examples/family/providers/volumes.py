@@ -1,0 +1,60 @@
+"""Simulated storage: a ledger of volumes. One for real storage has the same three methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from domain.errors import Rejected
+from domain.ordered import ABSENT, ObjectFacts, ObjectOrder
+from domain.ports import Transactions
+from providers.simulated.ledger import Ledger, LedgerRow, ledger_tables
+from providers.simulated.ordered import SimulatedObjects
+from providers.simulated.provider import SimulatedProvider
+
+NAME = "storage"  # in the fault script
+# fmt: off
+MOVES = {  # asking for what is so already succeeds
+    "create": {ABSENT: "free", "free": "free"},
+    "attach": {"free": "attached"},
+    "detach": {"attached": "free", "free": "free"},
+    "resize": {"free": "free"},
+    "delete": {"free": ABSENT, ABSENT: ABSENT},
+}
+# fmt: on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume(LedgerRow):
+    size: int = 0
+    server: str = ""
+
+
+LEDGER = Ledger(
+    Volume,
+    *ledger_tables(
+        "sim_volumes",
+        "sim_volume_orders",
+        sa.Column("size", sa.Integer, nullable=False),
+        sa.Column("server", sa.String, nullable=False),
+    ),
+)
+
+
+def change(volume: Volume, order: ObjectOrder) -> Volume:
+    """What an order makes of a volume, or why it is rejected."""
+    state = MOVES[order.verb].get(volume.state)
+    if state is None:
+        raise Rejected(f"cannot {order.verb} {order.path}: it is {volume.state}")
+    size = int(order.about.get("size", volume.size))
+    server = str(order.about["server"]) if order.verb == "attach" else ""
+    return replace(volume, state=state, size=size, server=server)
+
+
+def facts(volume: Volume) -> ObjectFacts:
+    return ObjectFacts(volume.path, volume.state, {"size": volume.size, "server": volume.server or None})
+
+
+def simulated_storage(database: Transactions, latency: float, jitter: float) -> SimulatedObjects[Volume]:
+    return SimulatedObjects(SimulatedProvider(NAME, database, latency=latency, jitter=jitter), LEDGER, change, facts)

@@ -1,0 +1,58 @@
+"""A simulated provider for ordered actions: a ledger, and one function that says what an order changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, TypeVar
+
+import sqlalchemy as sa
+
+from domain.ordered import ObjectFacts, ObjectOrder
+from domain.paths import kind_of
+from providers.simulated.ledger import PAGE, Ledger, LedgerOrder, LedgerRow
+from providers.simulated.provider import SimulatedProvider
+
+Entry = TypeVar("Entry", bound=LedgerRow)
+
+
+class SimulatedObjects(Generic[Entry]):
+    """`domain.ordered.ObjectProvider`, kept in a database. In the fault script, the regions are kinds of objects."""
+
+    def __init__(
+        self,
+        provider: SimulatedProvider,
+        ledger: Ledger[Entry],
+        change: Callable[[Entry, ObjectOrder], Entry],  # or raises Rejected
+        facts: Callable[[Entry], ObjectFacts],
+    ) -> None:
+        self._provider = provider
+        self._ledger = ledger
+        self._change = change
+        self._facts = facts
+
+    async def perform(self, order: ObjectOrder) -> ObjectFacts:
+        work = partial(self._record, order=order)
+        return self._facts(await self._provider.call(order.verb, order.kind, [order.path], work))
+
+    async def describe(self, path: str) -> ObjectFacts:
+        kind = kind_of(path)
+        find = partial(self._ledger.find, path=path, kind=kind)
+        return self._facts(await self._provider.call("describe", kind, [path], find))
+
+    async def below(self, prefix: str) -> list[ObjectFacts]:
+        found: list[ObjectFacts] = []
+        while True:
+            after = found[-1].path if found else ""
+            page = await self._provider.run(partial(self._ledger.page, prefix=prefix, after=after))
+            found += map(self._facts, page)
+            if len(page) < PAGE:
+                return found
+
+    async def verbs(self, path: str) -> list[str]:
+        """The orders for an object that were carried out. For tests and auditors."""
+        return await self._provider.run(partial(self._ledger.verbs, path=path))
+
+    def _record(self, connection: sa.Connection, order: ObjectOrder) -> Entry:
+        entry = LedgerOrder(order.path, order.kind, order.verb, order.token, order.epoch)
+        return self._ledger.record(connection, entry, lambda old: self._change(old, order))

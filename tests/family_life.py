@@ -1,0 +1,95 @@
+"""The life of a volume, run in a copy of the tree that has the example family: `python -m tests.family_life HOME`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from client.actions import ActionClient
+from domain import wire
+from domain.faults import Fault, FaultKind
+from domain.model import ObjectView, Outcome, Query, Refusal, Request
+from providers.simulated.faults import FaultScriptStore
+from tests.stack import ActionStack, opened
+
+DATA = "project:acme:volume:data"
+
+
+class Life:
+    """Asks for actions on one volume, and says what became of them."""
+
+    def __init__(self, running: ActionStack) -> None:
+        self._asking = ActionClient(running.client)
+        self._script = FaultScriptStore(running.stack.cloud_database)
+        self.family: Any = next(family for family in running.stack.families if family.name == "volumes")
+
+    async def ask(self, action: str, **spec: Any) -> Outcome | Refusal:
+        ticket = await self._asking.ask(Request(path=DATA, action=action, spec=spec or None, requested_by="tester"))
+        return ticket.admission.refusal or await self._asking.outcome(DATA, ticket.run)
+
+    async def to(self, action: str, **spec: Any) -> str:
+        """The result and the status after an action that is admitted."""
+        outcome = await self.ask(action, **spec)
+        assert isinstance(outcome, Outcome), outcome
+        return f"{outcome.result} {outcome.status}"
+
+    async def refused(self, action: str, **spec: Any) -> str:
+        """Why an action is refused."""
+        refusal = await self.ask(action, **spec)
+        assert isinstance(refusal, Refusal), refusal
+        return refusal.message
+
+    async def fails(self, kind: FaultKind, verb: str, times: int | None = 1) -> None:
+        await self._script.replace([Fault(kind=kind, csp="storage", verb=verb, times=times)])
+
+    async def info(self) -> dict[str, Any]:
+        """What the record keeps of the provider's facts."""
+        info = (await self._asking.read(wire.READ_OBJECT, Query(path=DATA), ObjectView)).info
+        return {name: info[name] for name in ("size", "server") if name in info}
+
+    async def wrong(self) -> list[Any]:
+        """What the family's audit finds."""
+        (audit,) = self.family.audits()
+        return list((await audit(DATA))[0])
+
+
+async def live(life: Life) -> None:
+    assert await life.to("create", size=20) == "succeeded Available"
+    assert await life.to("attach", server="web-1") == "succeeded InUse"
+    assert await life.info() == {"size": 20, "server": "web-1"}
+    assert "InUse" in await life.refused("delete")
+    assert await life.to("detach") == "succeeded Available"
+    assert await life.info() == {"size": 20}
+    assert "a volume only grows" in await life.refused("resize", size=5)
+    assert await life.to("resize", size=40) == "succeeded Available"
+    assert await life.info() == {"size": 40}
+    assert await life.wrong() == []
+
+
+async def suffer(life: Life) -> None:
+    """Faults of the provider: an order has one effect, and the record says what the provider says."""
+    await life.fails(FaultKind.LOSE_ANSWER, "attach")
+    assert await life.to("attach", server="web-2") == "succeeded InUse"
+    await life.fails(FaultKind.FAIL, "detach")
+    assert await life.to("detach") == "failed InUse"
+    assert await life.to("detach") == "succeeded Available"
+    await life.fails(FaultKind.LOSE_ANSWER, "delete", times=None)  # done, but never answered: the description tells
+    assert await life.to("delete") == "failed None"
+    await life.fails(FaultKind.FAIL, "create")
+    assert await life.to("create") == "failed None"
+    assert await life.wrong() == []
+    done = ["create", "attach", "detach", "resize", "attach", "detach", "delete"]
+    assert await life.family.storage.verbs(DATA) == done
+
+
+async def main(home: Path) -> None:
+    async with opened(home) as running:
+        life = Life(running)
+        await live(life)
+        await suffer(life)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
