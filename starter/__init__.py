@@ -1,1 +1,1 @@
-"""The CLI: words become a request, Temporal carries it, an outcome comes back. It never touches the store."""
+"""The CLI: it sends requests through Temporal and prints outcomes. It never touches the store."""

@@ -1,4 +1,4 @@
-"""The entry point: one command, its exit code, and an end that cannot abort."""
+"""The entry point: runs one command and exits with its code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 def main() -> NoReturn:
     """`starter …`"""
     try:
-        from starter.command import run  # here: Ctrl-C while it loads is as quiet as Ctrl-C later
+        from starter.command import run  # inside `try`: Ctrl-C during the import is quiet too
 
         code = asyncio.run(run(sys.argv[1:]))
     except KeyboardInterrupt:

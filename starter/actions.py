@@ -1,4 +1,4 @@
-"""Actions on objects: compose a request, ask for it, wait for it, say what became of it."""
+"""Actions on objects: compose the request, send it, wait for the outcome, print it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What every action verb takes."""
+    """The options of every action verb."""
 
     wait: Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the action.")] = True
     timeout: Annotated[str, Parameter(help="Stop waiting after this long, such as 90s or 5m. The action goes on.")] = ""
@@ -44,7 +44,7 @@ class Options:
 
 
 async def act(kind: registry.Kind, path: str, action: str, options: Options, spec: dict[str, object] | None) -> Exit:
-    """One action from the words to the exit code."""
+    """Carry out one action, from the options to the exit code."""
     seconds = duration(options.timeout)
     request = compose(
         path, action, spec=spec, force=options.force, reason=options.reason, request_id=options.request_id
@@ -62,7 +62,7 @@ async def act(kind: registry.Kind, path: str, action: str, options: Options, spe
 
 
 async def check(request: Request, output: Output) -> Exit:
-    """Would it be allowed? Nothing is changed. A refusal is told as the action itself would tell it."""
+    """Dry run: print what would happen, or the refusal that the action would get. Changes nothing."""
     async with session() as asking:
         admission = await asking.check(request)
     if admission.refusal:
@@ -72,7 +72,7 @@ async def check(request: Request, output: Output) -> Exit:
 
 
 async def wait(path: str, seconds: float | None, output: Output) -> Exit:
-    """Wait for the action that runs on an object; if none does, tell how the last one ended."""
+    """Wait for the action that runs on an object; if none does, print the outcome of the last one."""
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         _link(asking, path, run)
@@ -91,7 +91,7 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
         _link(asking, path, run)
         await asking.cancel(path)
         outcome = await follow(asking, path, run, 0)
-    if outcome.result is not Result.CANCELLED:  # it ended before we came
+    if outcome.result is not Result.CANCELLED:  # it ended before the cancel arrived
         return conclude(outcome, output)
     show(_ending(outcome), output)
     if told := _without_result(outcome):
@@ -100,7 +100,7 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
 
 
 def conclude(outcome: Outcome, output: Output) -> Exit:
-    """Print the outcome; say on stderr what a person should know of it."""
+    """Print the outcome; failures and the reason go to stderr."""
     show(_ending(outcome), output)
     if outcome.message and output == "table" and outcome.result is Result.SUCCEEDED:
         terminal.say(f"  {outcome.message}")
@@ -115,14 +115,14 @@ def conclude(outcome: Outcome, output: Output) -> Exit:
 
 
 def _without_result(outcome: Outcome) -> str:
-    """The message without the result before it, which is told already: not *cancelled: cancelled; ...*."""
+    """The message without its leading result, which is printed already: not *cancelled: cancelled; ...*."""
     if outcome.message == outcome.result:
         return ""
     return outcome.message.removeprefix(f"{outcome.result}; ")
 
 
 def duration(text: str, option: str = "--timeout") -> float | None:
-    """`90`, `90s`, `5m` or `1h` in seconds; nothing is for ever."""
+    """Parse `90`, `90s`, `5m` or `1h` into seconds; empty means no limit."""
     if not text:
         return None
     found = _DURATION.fullmatch(text)
@@ -135,7 +135,7 @@ async def _see_through(asking: ActionClient, ticket: Ticket, options: Options) -
     path, grant = ticket.path, ticket.admission.grant
     link = _link(asking, path, ticket.run)
     if ticket.admission.outcome:
-        if grant is None:  # with a grant, all of it could be done at once, just now
+        if grant is None:  # with a grant, the action ended within its admission
             terminal.say("this request was carried out before; this is what became of it")
         return conclude(ticket.admission.outcome, options.output)
     if not options.wait:
@@ -147,7 +147,7 @@ async def _see_through(asking: ActionClient, ticket: Ticket, options: Options) -
 
 
 def _link(asking: ActionClient, path: str, run: str) -> str:
-    """Say where the action is in the Web UI."""
+    """Print the action's URL in the Web UI."""
     if link := asking.link(path, run):
         terminal.say(link, "dim")
     return link
@@ -162,21 +162,21 @@ async def _newest(asking: ActionClient, path: str) -> tuple[str, bool]:
 
 
 def _meant(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
-    """Only what cannot be undone is confirmed, and only by a person who is there."""
+    """Ask for confirmation of an action that cannot be undone, if a person is at the terminal."""
     if yes or not _for_good(kind, action) or not terminal.interactive():
         return True
     return terminal.confirmed(f"{action} {short(path)}? This cannot be undone.")
 
 
 def _for_good(kind: registry.Kind, action: str) -> bool:
-    """Does the action lead to a status that nothing leaves, or to the object's end?"""
+    """Whether the action leads to a final status or removes the object."""
     tables = [kind.table, *([registry.kind(kind.member).table] if kind.member else [])]
     rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
     return any(row.then in (*table.final, NONE) for row, table in rows)
 
 
 def _ending(outcome: Outcome) -> Sheet:
-    """With counts if there was anything to count: most objects have no targets but themselves."""
+    """The outcome as a table; with counts only if the action had targets besides the object."""
     shown = registry.kind_at(outcome.path).shown(outcome.status)
     outcome = outcome.model_copy(update={"status": shown})
     cells = {"OBJECT": short(outcome.path), "ACTION": outcome.action}
@@ -195,7 +195,7 @@ def _receipt(ticket: Ticket, link: str) -> Sheet:
 
 
 def _prospect(request: Request, admission: Admission) -> Sheet:
-    """What would happen: statuses, how many targets, where."""
+    """The dry run as a table: statuses, number of targets, places."""
     grant = admission.grant
     if grant is None:
         return _ending(admission.outcome) if admission.outcome else Sheet({}, (), [], [])

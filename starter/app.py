@@ -1,4 +1,4 @@
-"""The command line as a whole: one noun per kind, and the verbs that are about everything."""
+"""The whole command line: one noun per kind, and the commands that work on every kind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from starter.watching import WatchOption, watching
 if TYPE_CHECKING:
     from cyclopts.help.protocols import HelpFormatter
 
-FOLD = 30  # columns of the statuses that a row begins with
+FOLD = 30  # the widest list of *from* statuses in one line
 _DEMOS = {name: extension.demo for name, extension in EXTENSIONS.items() if extension.demo}
 Timeout = Annotated[str, Parameter(name="--timeout", help="Stop waiting after this long, such as 90s or 5m.")]
 KindName = Annotated[
@@ -47,7 +47,7 @@ KindName = Annotated[
 
 
 def build() -> App:
-    """The whole app. Nothing of Temporal is imported by it, so that help is quick."""
+    """Build the app. It imports nothing of Temporal, so that help is quick."""
     app = App(
         name="starter",
         help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
@@ -67,7 +67,7 @@ def build() -> App:
     for group, commands in _COMMANDS.items():
         for command in commands:
             app.command(command, group=group)
-    app.command(wait, name="attach", show=False)  # as it was called before, for one version
+    app.command(wait, name="attach", show=False)  # the old name, kept for one version
     app.command(list_kind, name="list", group=LOOKING)
     for extension in EXTENSIONS.values():
         if extension.extend:
@@ -88,7 +88,7 @@ def build() -> App:
 
 
 def _formatter() -> HelpFormatter | None:
-    """cyclopts' own, unless we are called by another name: what it takes to change its pages costs ten milliseconds."""
+    """cyclopts' own formatter, unless users call us `python3 run.py`: ours takes ten milliseconds to import."""
     if terminal.typed() == terminal.PROGRAM:
         return None
     from starter.manual import AsTyped
@@ -97,7 +97,7 @@ def _formatter() -> HelpFormatter | None:
 
 
 async def get(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-    """All that is kept of one object.
+    """Everything stored about one object.
 
     Example: starter get ns:default:mci:web -o yaml
     """
@@ -156,7 +156,7 @@ async def states(
         Literal["table", "json", "mermaid", "markdown"], Parameter(name=["--output", "-o"], help="How to print it.")
     ] = "table",
 ) -> Exit:
-    """The law of a kind: which action leads from which status to which. Works without a server.
+    """The state table of a kind: which action leads from which status to which. Works without a server.
 
     Example: starter states vm -o mermaid
     """
@@ -176,7 +176,7 @@ async def states(
 
 
 def _folded(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Many statuses to begin with stand below each other: a terminal is not wide enough for them in a line."""
+    """Print many *from* statuses one below the other: a line would be too wide for a terminal."""
     for action, sources, *rest in lines:
         first, *others = wrap(sources, FOLD)
         yield (action, first, *rest)
@@ -215,7 +215,7 @@ async def check(
 
 
 async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS)}.")] = next(iter(_DEMOS)), /) -> Exit:
-    """A family's story, live, on simulated infrastructure; with no name, six VMs in three clouds. Takes some seconds.
+    """A live demo of a family on simulated infrastructure; with no name, six VMs in three clouds. Takes some seconds.
 
     Example: starter demo mci
     """
@@ -225,7 +225,7 @@ async def demo(family: Annotated[str, Parameter(help=f"One of: {', '.join(_DEMOS
 
 
 async def wait(path: ObjectArg, /, *, within: Timeout = "", output: OutputOption = "table") -> Exit:
-    """Wait for the action that runs on an object; if none does, tell how the last one ended.
+    """Wait for the action that runs on an object; if none does, print the outcome of the last one.
 
     Example: starter wait default/web
     """

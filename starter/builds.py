@@ -1,4 +1,4 @@
-"""Builds of the workers: which there are, and which one new actions begin on. Only for workers that are versioned."""
+"""`starter build`: lists the builds of versioned workers, and promotes the one on which new actions begin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNVERSIONED = "set RATCHET_DEPLOYMENT to the name that the workers have, or leav
 
 
 async def list_builds(*, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-    """Builds that workers serve or have served. A build that is `drained` has no action left: its workers can go.
+    """List the builds of workers. A `drained` build has no action left: its workers can be stopped.
 
     Example: starter build list
     """
@@ -39,7 +39,7 @@ async def _list(name: str, output: Output) -> Exit:
 
 
 async def promote(build: Annotated[str, Parameter(help="The build, as `starter build list` shows it.")], /) -> Exit:
-    """Let new actions begin on a build whose workers run. Those in flight end on the build that they began on.
+    """Let new actions begin on a build. Actions in flight end on the build that they began on.
 
     Example: starter build promote 0.2.0
     """
@@ -52,7 +52,7 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
 
 
 async def make_current(asking: ActionClient, deployment: str, build: str) -> None:
-    """Refused, naming the builds that there are, if no worker of that build ever polled."""
+    """Make a build current. Refused, with the list of builds, if no worker of it ever polled."""
     from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
     found = await _describe(asking, deployment)

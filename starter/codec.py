@@ -1,4 +1,4 @@
-"""`starter codec`: encrypted payloads made readable in the Web UI, for the person who has the keys."""
+"""`starter codec`: decrypts payloads for the Web UI, for a person who has the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One command: run, its errors told to a person, its exit code returned."""
+"""Runs one command, prints its errors, returns its exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROFILE = "--profile"
 
 
 async def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code. Errors are told, not raised."""
+    """Run one command and return its exit code. Errors are printed, not raised."""
     debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
     try:
         profile, words = profile_in(words)
@@ -33,7 +33,7 @@ async def run(argv: Sequence[str]) -> int:
         return _told(_misused(error), debug)
     except RatchetError as error:
         return _told(problem(error), debug)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output closed the pipe
         return Exit.DONE
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
@@ -41,7 +41,7 @@ async def run(argv: Sequence[str]) -> int:
 
 
 def profile_in(words: list[str]) -> tuple[str, list[str]]:
-    """`--profile NAME` before the command: which of Temporal's profiles to use. Later words are the command's own."""
+    """Take `--profile NAME` (a profile of Temporal) from before the command; later words belong to the command."""
     first = words[0] if words else ""
     if first.startswith(f"{PROFILE}="):
         return first.partition("=")[2], words[1:]
@@ -54,7 +54,7 @@ def profile_in(words: list[str]) -> tuple[str, list[str]]:
 
 @contextmanager
 def _using(profile: str) -> Iterator[None]:
-    """For this command, as if TEMPORAL_PROFILE had been set: everything that connects looks there."""
+    """Set TEMPORAL_PROFILE for this command: everything that connects reads it."""
     before = os.environ.get("TEMPORAL_PROFILE")
     if profile:
         os.environ["TEMPORAL_PROFILE"] = profile

@@ -1,4 +1,4 @@
-"""Names of objects for the shell's TAB, asked from the running server. If nobody answers at once there are none."""
+"""Shell completion of object names, read from the running server. Without a quick answer there are none."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from client.actions import ActionClient
 
-SECONDS = 2.0  # somebody has pressed TAB and waits
+SECONDS = 2.0  # a user has pressed TAB and waits
 MOST = 500
 
 Completer = Callable[["CompletionContext"], list[str]]
 
 
 def objects(*kinds: str) -> Completer:
-    """A completer for objects of these kinds; of any kind if none is said."""
+    """A completer for objects of these kinds; of every kind if none is given."""
 
     def complete(context: CompletionContext) -> list[str]:
         return within(SECONDS, kinds or tuple(registry.KINDS), context.incomplete)
@@ -38,11 +38,11 @@ def objects(*kinds: str) -> Completer:
 
 
 def within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
-    """What could be found in that time. In a thread: the command line runs in an event loop of its own already."""
+    """The names found in that time. It runs in a thread, because the command line has an event loop already."""
     found: list[str] = []
 
     def work() -> None:
-        with suppress(Exception):  # a shell is no place for errors
+        with suppress(Exception):  # completion prints no errors
             asyncio.run(asyncio.wait_for(_find(list(kinds), begun, seconds, found), seconds))
 
     thread = threading.Thread(target=work, daemon=True)
@@ -67,7 +67,7 @@ async def _of_kind(asking: ActionClient, kind: registry.Kind, begun: str, second
         return []
     try:
         query = Query(kind=kind.name, path="" if whole else prefix(above, kind), limit=MOST)
-    except Refused:  # a word that begins no path of this kind
+    except Refused:  # the word is no prefix of a path of this kind
         return []
     page = await asking.read(wire.READ_OBJECTS, query, ObjectsView, seconds=seconds)
     names = (each.path if whole else short(each.path) for each in page.objects)
@@ -75,7 +75,7 @@ async def _of_kind(asking: ActionClient, kind: registry.Kind, begun: str, second
 
 
 def aim(noun: App, kind: str) -> None:
-    """The commands of a noun complete objects of their own kind."""
+    """Let the commands of a noun complete objects of their own kind."""
     for name in noun.resolved_commands():
         command = None if name.startswith("-") else noun[name].default_command
         if command is None or not inspect.isfunction(command):
@@ -84,7 +84,7 @@ def aim(noun: App, kind: str) -> None:
         target = signature.parameters.get("target")
         if target is None or get_origin(target.annotation) is not Annotated:
             continue
-        base, told, *_ = get_args(target.annotation)  # without what an earlier aim added: some commands are shared
+        base, told, *_ = get_args(target.annotation)  # drop an earlier completer: some nouns share a command
         aimed = target.replace(annotation=Annotated[base, told, Parameter(completer=objects(kind))])
         parameters = [aimed if each is target else each for each in signature.parameters.values()]
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

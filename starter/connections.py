@@ -1,4 +1,4 @@
-"""`starter connections`: names for places in clouds, as the workers know them."""
+"""`starter connections`: the places in clouds that the workers serve, by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
 
 HEADINGS = ("NAME", "PROVIDER", "CLOUD", "REGION", "CREDENTIALS", "STATE")
-LOOK_SECONDS = 60.0  # a cloud that cannot be reached is given up by then
+LOOK_SECONDS = 60.0  # by then a worker has given up a cloud that does not answer
 
 
 async def connections(
@@ -26,7 +26,7 @@ async def connections(
     check: Annotated[bool, Parameter(negative="", help="Ask each real cloud whether it accepts them.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Where VMs can be: every connection, who serves it, and whether its credentials are found. Never what they are.
+    """List the connections: cloud, region, provider, and whether credentials are found. Never shows credentials.
 
     Example: starter connections --check
     """
@@ -39,7 +39,7 @@ async def connections(
 
 
 async def seen(asking: ActionClient, check: bool) -> list[ConnectionView]:
-    """All of them, and what is found out about those of real clouds."""
+    """All connections; those of real clouds with what their workers found."""
     named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
     looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
@@ -47,7 +47,7 @@ async def seen(asking: ActionClient, check: bool) -> list[ConnectionView]:
 
 
 async def _look(asking: ActionClient, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
-    """What the cloud's own worker finds; if none polls, that is the trouble."""
+    """Ask the cloud's own worker; if none polls, report that as the trouble."""
     query = ConnectionsQuery(csp=csp, check=check)
     try:
         found = await asking.read(

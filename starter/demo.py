@@ -1,4 +1,4 @@
-"""What the demos of all families share: a stack to play on, and the way in which a story is told."""
+"""Shared by the demos of all families: a stack to run on, and the output format."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from client.actions import ActionClient, Ticket
     from workers.settings import Settings
 
-GLANCE = 0.1  # seconds between looks: short, so that no status goes unseen
+GLANCE = 0.1  # seconds between polls: short, so that no status is missed
 LATENCY = 1.2  # of the demo's own clouds: slow enough to watch
 JITTER = 0.9
 
 
 def heading(number: int, step: str, remark: str = "") -> None:
-    """The beginning of a step."""
+    """Print the heading of a step."""
     terminal.story(f"\n{number}. {step}: {remark}" if remark else f"\n{number}. {step}", "bold")
 
 
 def clock(began: float) -> str:
-    """The time since then, as wide in every line."""
+    """The seconds since then, padded to one width."""
     return f"{time.monotonic() - began:6.2f} s"
 
 
 def what_next(commands: Iterable[str], done: str = "Done. What happened is kept. What to try next:") -> None:
-    """The end of a story, and the beginning of the reader's own."""
+    """Print the commands to try next."""
     terminal.story(f"\n{terminal.command(done)}", "bold")
     for line in commands:
         terminal.story(f"   {terminal.command(line)}")
@@ -49,7 +49,7 @@ async def free_name(asking: ActionClient, kind: str, below: str = "") -> str:
 
 
 async def admitted(asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
-    """An action that must be let in."""
+    """Request an action that must be admitted."""
     ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
         raise ticket.admission.refusal.error()
@@ -59,7 +59,7 @@ async def admitted(asking: ActionClient, path: str, action: str, spec: dict[str,
 async def refused(
     asking: ActionClient, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
 ) -> None:
-    """An action that must not be let in: it comes too late, or too early. `wrong`: what it would mean if it were."""
+    """Request an action that must be refused. `wrong` is the error if it is admitted."""
     asked = await asking.ask(compose(path, action, spec=spec, reason=f"demo: too {when}"))
     if asked.admission.refusal is None:
         raise Refused(Category.CONFLICT, wrong, "starter doctor")
@@ -84,7 +84,7 @@ async def see(
 
 @asynccontextmanager
 async def somewhere() -> AsyncIterator[ActionClient]:
-    """The stack that runs, here or where TEMPORAL_ADDRESS says; if none does, one of our own for the time being."""
+    """Connect to the running stack, here or at TEMPORAL_ADDRESS; if there is none, run one for the demo."""
     from client.connection import configured
     from workers import home
 
@@ -113,6 +113,6 @@ async def _own() -> AsyncIterator[ActionClient]:
 
 
 def _watchable(settings: Settings) -> Settings:
-    """The clouds slow enough to watch, unless somebody set their speed."""
+    """Slow the simulated clouds down enough to watch, unless their latency is set."""
     speed = {"simulated_latency": LATENCY, "simulated_jitter": JITTER}
     return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)

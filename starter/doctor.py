@@ -1,4 +1,4 @@
-"""`starter doctor`: is everything there that an action needs? If not: what, why, and how to mend it."""
+"""`starter doctor`: checks everything that an action needs; says what is wrong, why, and how to correct it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-POLL_SECONDS = 90.0  # a worker that lives asks for work at least once a minute
-READ_SECONDS = 10.0  # a worker that cannot answer in that time is not well
+POLL_SECONDS = 90.0  # a live worker polls at least once a minute
+READ_SECONDS = 10.0  # a healthy worker answers in that time
 
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One thing that was looked at. `mend` is empty if it is well."""
+    """One check. `mend` says how to correct it; empty if all is well."""
 
     about: str
     found: str
@@ -40,7 +40,7 @@ class DoctorCheck:
 
 
 async def doctor(*, output: OutputOption = "table") -> Exit:
-    """Look at the settings and files, the server and what it needs, the workers, the store, and real clouds.
+    """Check the settings and files, the server and its configuration, the workers, the store, and real clouds.
 
     Example: starter doctor
     """
@@ -55,14 +55,14 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
 
 
 async def _examine(asking: ActionClient, findings: list[DoctorCheck]) -> None:
-    """Append what is found, so that what breaks off halfway takes nothing back."""
+    """Append each check to `findings`, so that an error halfway loses none of them."""
     findings.append(await _server(asking))
     findings.append(await _namespace(asking))
     findings.append(await _attributes(asking))
     names = _names()
     queues, builds = await _queues(asking, names), await _builds(asking)
     findings += [*queues, *await _agreeing(asking, names), *builds]
-    if not any(each.mend for each in builds):  # else nobody would be given the question
+    if not any(each.mend for each in builds):  # else no worker would get the query
         findings.append(await _store(asking))
         if not findings[-1].mend:
             findings += await _clouds(asking)
@@ -74,7 +74,7 @@ def _ill(about: str, error: RatchetError) -> DoctorCheck:
 
 
 def _settings() -> list[DoctorCheck]:
-    """What the variables of this very process say. Only what is set here can be looked at from here."""
+    """Check the settings of this process; those of the workers cannot be seen from here."""
     from client import payloads
     from workers import connections, crm, policies, process
 
@@ -145,7 +145,7 @@ async def _attributes(asking: ActionClient) -> DoctorCheck:
 
 
 def _names() -> list[str]:
-    """The queues that workers should poll, by the connections that are set here; bad ones are told apart from this."""
+    """The queues that workers should poll, by this process's connections file; its errors are another check."""
     from workers import connections
     from workers.service import all_queues
 
@@ -156,7 +156,7 @@ def _names() -> list[str]:
 
 
 async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
-    """Who polls what; a queue without a worker is work that waits."""
+    """Check that each queue has a worker: work waits on a queue without one."""
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
         return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
@@ -164,7 +164,7 @@ async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
 
 
 async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
-    """Workers that serve different clouds under one name: what one makes, another would not find."""
+    """Find workers that serve different clouds under one name: one would not find the VMs of the other."""
     named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
     told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
     if len(set(told.values())) < 2:
@@ -177,7 +177,7 @@ async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]
 async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
     async def one(name: str) -> bool:
         try:
-            await asking.someone_polls(name)  # patient: a worker that has just started is not seen at once
+            await asking.someone_polls(name)  # wait a little: Temporal lists a new worker only after a while
         except NoWorker:
             return False
         return True
@@ -186,7 +186,7 @@ async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
 
 
 async def _builds(asking: ActionClient) -> list[DoctorCheck]:
-    """Versioned workers of which none is current: nothing new would ever be given to them."""
+    """Check that a build of versioned workers is current: else they get no new actions."""
     from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 
     request = ListWorkerDeploymentsRequest(namespace=asking.client.namespace)
@@ -201,7 +201,7 @@ async def _builds(asking: ActionClient) -> list[DoctorCheck]:
 
 
 async def _store(asking: ActionClient) -> DoctorCheck:
-    """The store as a worker sees it: we have no address of it, and no credential."""
+    """Check the store through a worker: the CLI has neither its address nor a credential."""
     from temporalio.service import RPCError
 
     from client.connect_errors import unreachable
@@ -234,7 +234,7 @@ async def _known_store(asking: ActionClient) -> str | None:
 
 
 async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
-    """Real clouds, asked by the workers that would call them: are the credentials there, and are they accepted?"""
+    """Check each real cloud through its worker: are there credentials, and does the cloud accept them?"""
     real = [view for view in await seen(asking, check=True) if view.provider != "simulated"]
     mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
     return [

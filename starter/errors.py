@@ -1,4 +1,4 @@
-"""What a command can end with, as exit codes, and how errors are told: what, why, and what to run next."""
+"""Exit codes, and errors as they are printed: what, why, and what to run next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Exit(IntEnum):
 
     DONE = 0
     FAILED = 1
-    USAGE = 2  # bad words or bad input
+    USAGE = 2  # bad options or bad input
     REFUSED = 3
     UNREACHABLE = 5  # Temporal, a worker or the store
     NOT_FOUND = 6
@@ -55,7 +55,7 @@ FIRST_STEP = {
 
 
 class StillWaiting(RatchetError):
-    """The user's patience ended before the action did."""
+    """The --timeout passed before the action ended."""
 
     def __init__(self, path: str, seconds: float) -> None:
         super().__init__(f"{path} was not done within {seconds:g} s; the action goes on")
@@ -64,7 +64,7 @@ class StillWaiting(RatchetError):
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as a person gets to read it."""
+    """An error as it is printed."""
 
     what: str
     why: str
@@ -73,7 +73,7 @@ class Problem:
 
 
 def problem(error: RatchetError) -> Problem:
-    """What went wrong, why, what to do, and the exit code."""
+    """Translate an exception into what, why, next, and the exit code."""
     if isinstance(error, Refused):
         hint = error.hint or FIRST_STEP.get(error.category, "starter doctor")
         return Problem(WHAT[error.category], error.message, hint, OF_CATEGORY[error.category])

@@ -1,4 +1,4 @@
-"""`starter explain PATH`: why is it in this status, what is it waiting for, what can I do now?"""
+"""`starter explain PATH`: why an object is in its status, what it waits for, what can be done now."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ async def _explain(path: str) -> Exit:
 
 
 def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]]:
-    """What brought it there: the last change, who wanted it, and what went wrong."""
+    """The last change: who requested it, and what went wrong."""
     kind = registry.kind(view.kind)
     changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
     told = []
     if changes:
         last = changes[-1]
-        # Where a group came to is in the message: its own status says only that its members speak for it.
+        # A group's result is in the message: its own stored status says nothing about its members.
         over = last.source == last.to or (kind.aggregate and last.to in kind.table.stable)
         what = "ended" if over else f"took it from {last.source} to {last.to}"
         by = f", asked for by {last.requested_by}" if last.requested_by else ""
@@ -86,7 +86,7 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
 
 
 async def _waiting(asking: ActionClient, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
-    """The action that runs on it, and what that one waits for."""
+    """The running action, and what it waits for."""
     from client.outcomes import action_of
 
     seen = await asking.glimpse(path, run.run_id)
@@ -101,19 +101,19 @@ async def _waiting(asking: ActionClient, path: str, run: WorkflowExecutionDescri
 def _linked(
     asking: ActionClient, path: str, action: WorkflowExecutionDescription | None, word: str
 ) -> list[tuple[str, str]]:
-    """Where the newest action is in the Web UI; nothing if there is no action or no Web UI."""
+    """The newest action's URL in the Web UI; empty without an action or a Web UI."""
     link = asking.link(path, action.run_id) if action else ""
     return [(word, link)] if link else []
 
 
 def _meanwhile(path: str) -> list[tuple[str, str]]:
-    """What can be done while an action runs: nothing else is let in."""
+    """The commands for an object with a running action: no other action is admitted."""
     wait, end = (f"starter {verb} {short(path)}" for verb in ("wait", "cancel"))
     return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
 
 
 def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
-    """What was given to the workers and has not come back, the same things together."""
+    """The activities that are pending, grouped by type."""
     alike: Counter[str] = Counter()
     for each in run.raw_description.pending_activities:
         again = f", attempt {each.attempt}" if each.attempt > 1 else ""
@@ -124,7 +124,7 @@ def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
 
 
 async def _troubled(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """Members that are not well."""
+    """Members with an error."""
     member = registry.kind_at(view.path).member
     if member is None:
         return []
@@ -134,14 +134,14 @@ async def _troubled(asking: ActionClient, view: ObjectView) -> list[tuple[str, s
 
 
 async def _possible(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """What could be asked for now, as begin itself would answer; and what stands in the way."""
+    """Dry-run each verb: those that begin would admit now, and why the others are refused."""
     kind = registry.kind(view.kind)
     allowed: list[registry.Verb] = []
     in_the_way: dict[str, None] = {}
     for verb in (verb for verb in kind.verbs if verb.action in kind.offered):
         refusal = await _refusal(asking, Request(path=view.path, action=verb.action))
         if refusal is None or (refusal.category is Category.INVALID and verb.action in kind.table.allowed(view.phase)):
-            allowed.append(verb)  # invalid: it takes more words, and what else it asks for is not known before
+            allowed.append(verb)  # invalid: it needs options, and nothing more can be checked without them
         elif refusal.category is Category.CONFLICT:
             in_the_way[refusal.message] = None
     told = [("in the way", message) for message in in_the_way]
@@ -155,7 +155,7 @@ async def _possible(asking: ActionClient, view: ObjectView) -> list[tuple[str, s
 
 
 async def _refusal(asking: ActionClient, request: Request) -> Refused | None:
-    """Why not, if so. What would have nothing to do is not worth asking for either."""
+    """The refusal of a dry run, if any. An action with nothing to do counts as refused."""
     try:
         admission = await asking.check(request)
     except Refused as refused:

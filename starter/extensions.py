@@ -1,4 +1,4 @@
-"""How a family shows itself on the command line, besides the verbs that are made from the registry."""
+"""What a family adds to the command line, besides the verbs that are made from the registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starter.errors import Exit
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-# Under which headings `starter --help` shows the commands.
+# Headings of `starter --help`.
 OBJECTS, LOOKING, STEERING, RUNNING = (
     Group(name, sort_key=index) for index, name in enumerate(("Objects", "Looking", "Steering", "Running"))
 )
@@ -25,7 +25,7 @@ Remarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class CliExtension:
-    """Documents and remarks are by kind: the shape of a printed status, and what `explain` should say besides."""
+    """By kind: `documents` format a printed status, `remarks` add lines to `explain`."""
 
     documents: Mapping[str, Document] = field(default_factory=dict)
     remarks: Mapping[str, Remarks] = field(default_factory=dict)

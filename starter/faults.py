@@ -1,4 +1,4 @@
-"""The simulated clouds' fault script: add a rule, set all of them from a file, list, clear."""
+"""`starter cloud fault`: adds rules to the simulated clouds' fault script, replaces, lists and clears them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ app = App(name="fault", help="What the simulated clouds do wrong.")
 
 @app.command
 async def add(fault: Annotated[Fault, Parameter(name="*")], *, output: OutputOption = "table") -> Exit:
-    """Add one rule to the script. Region and VM are globs, the VM's held against its name and its path.
+    """Add one rule to the script. Region and VM are globs; the VM's matches its name or its path.
 
-    A rule is in force for so many VMs as --times says, or until it is cleared.
+    A rule applies to --times VMs, or until it is cleared.
 
     Example: starter cloud fault add fail --vm front-1 --verb suspend --times 1
     """
@@ -48,7 +48,7 @@ async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
 
 @app.command(name="list")
 async def list_rules(*, output: OutputOption = "table") -> Exit:
-    """The rules in force, in the order in which they are tried.
+    """List the rules in the order in which they are tried.
 
     Example: starter cloud fault list -o yaml
     """
@@ -57,7 +57,7 @@ async def list_rules(*, output: OutputOption = "table") -> Exit:
 
 @app.command
 async def clear(*, output: OutputOption = "table") -> Exit:
-    """Forget all rules: the clouds do as they are told again.
+    """Remove all rules: the clouds work normally again.
 
     Example: starter cloud fault clear
     """

@@ -1,4 +1,4 @@
-"""Self-healing on demand, and what earlier sweeps found."""
+"""`starter heal`: runs a sweep of self-healing, and prints the reports of earlier ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ async def heal(
     older_than: Annotated[str, Parameter(help="Instead of the limits of each kind, such as 5m.")] = "",
     output: OutputOption = "table",
 ) -> Exit:
-    """Sweep now: bring back whatever is under way although its workflow is closed.
+    """Sweep now: restore every object whose action is open although its workflow is closed.
 
-    An object goes back to the stable status that it had; an action that is slow but alive is left alone. Limits count
-    for what Temporal has no record of, and for what is called slow. What a dead creation left outside, without a
-    record, is removed by a sweep ten minutes later, if nobody has taken it up.
+    An object goes back to the stable status that it had; an action that is slow but alive is only reported. Limits
+    apply to actions that Temporal has no record of, and to slow ones. A sweep ten minutes later removes what a dead
+    creation left outside without a record, unless a new action has adopted it.
 
     Example: starter heal --dry-run
     """
@@ -48,7 +48,7 @@ async def report(
     limit: Annotated[int, Parameter(name=["--limit", "-n"], help="How many sweeps, the newest first.")] = 1,
     output: OutputOption = "table",
 ) -> Exit:
-    """What the last sweeps found and did.
+    """Print the reports of the last sweeps.
 
     Example: starter heal report -n 5
     """
@@ -58,12 +58,12 @@ async def report(
 
 
 def _name(found: HealEntry) -> str:
-    """Companions are known by their workflow's ID."""
+    """A companion's workflow ID, or an object's short path."""
     return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short(found.path)
 
 
 def _pruned(report: HealReport) -> str:
-    """What retention removed, or why it could not."""
+    """How much retention removed, or why it could not."""
     pruned = report.pruned
     if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
         return ""
@@ -85,5 +85,5 @@ def _tell(reports: list[HealReport], output: Output) -> Exit:
         terminal.say(terminal.command("there was no sweep yet; begin one with: starter heal"))
     data = [report.model_dump(mode="json") for report in reports]
     paths = [each.path for report in reports for each in report.found]
-    show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above say it
+    show(Sheet(data, HEADINGS, lines, paths, empty=""), output)  # the lines above have the errors
     return Exit.DONE

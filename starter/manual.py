@@ -1,4 +1,4 @@
-"""Help pages that say the command as this user types it."""
+"""Help pages with the program's name as this user types it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class AsTyped(DefaultFormatter):
-    """As ever, but for the program's name in the usage and in the examples."""
+    """cyclopts' formatter, with the program's name replaced in usage and examples."""
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
-        """The first line."""
+        """Render the usage line."""
         super().render_usage(console, options, terminal.command(str(usage)) if usage else usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """What the command is for, with its example."""
+        """Render the description, with its example."""
         with console.capture() as shown:
             super().render_description(console, options, description)
         console.out(terminal.command(shown.get()), end="", highlight=False)

@@ -1,4 +1,4 @@
-"""How people name objects on the command line: the whole path, or its short form where one kind fits."""
+"""Names of objects on the command line: the whole path, or its short form where one kind fits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from domain.model import Request
 from domain.paths import check_path, expand, make, short
 from domain.wire import object_of
 
-EXAMPLES: dict[str, Mapping[str, str]] = {}  # by kind: names and values for its help; families fill them in
+EXAMPLES: dict[str, Mapping[str, str]] = {}  # names and values for help texts, by kind; families fill them in
 
 
 def candidates(text: str) -> list[str]:
-    """The paths that a person may mean when no kind is said: one for every kind with so many names."""
+    """The paths that a short form may mean: one for every kind with that number of names."""
     if ":" in text:
         registry.kind_at(check_path(object_of(text)))
         return [text]
@@ -40,25 +40,25 @@ def _fitting(text: str, kind: registry.Kind) -> str:
 
 
 def prefix(text: str, kind: registry.Kind) -> str:
-    """Where to look for objects of a kind: a path or the first names of one; empty is everywhere."""
+    """The path below which to list objects of a kind, from a path or its first names; empty means everywhere."""
     if not text:
         return ""
     if ":" in text:
         return check_path(text)
     names = text.split("/")
     if len(names) > len(kind.scope):
-        return expand(text, kind.scope)  # refuses, and says how it is written
+        return expand(text, kind.scope)  # raises Refused, with the right form
     return make(kind.scope[: len(names)], names)
 
 
 def example(kind: registry.Kind) -> str:
-    """An object of the kind as it may be typed."""
+    """An example of an object's short form."""
     names = EXAMPLES.get(kind.name, {})
     return short(make(kind.scope, [names.get(word, f"{word}-1") for word in kind.scope]))
 
 
 def compose(path: str, action: str, **rest: object) -> Request:
-    """A request, checked as far as that is possible before anybody is asked."""
+    """Compose a request and validate it as far as possible without a worker."""
     try:
         request = Request.model_validate({"path": path, "action": action, "requested_by": user(), **rest})
     except ValidationError as error:
@@ -68,7 +68,7 @@ def compose(path: str, action: str, **rest: object) -> Request:
 
 
 def user() -> str:
-    """Who asks, as far as the operating system knows."""
+    """The user's name, from the operating system."""
     try:
         return getpass.getuser()[:100]
     except (KeyError, OSError):  # a container's user often has no name

@@ -1,4 +1,4 @@
-"""Options made from a spec: what fits on a command line need not be written into a file."""
+"""Command-line options made from a spec's fields, so that simple specs need no file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
-    """For each field of the model that is a word, a number, a choice or a list of words: an option, not given."""
+    """An optional option for each field that is a string, a number, a choice or a list of strings."""
     found = {}
     for name, field in model.model_fields.items():
         if (word := _type(field.annotation)) is not None:
@@ -29,17 +29,17 @@ def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
 
 
 def needed(model: type[BaseModel]) -> list[str]:
-    """What must be given."""
+    """The required fields."""
     return [name for name, field in model.model_fields.items() if field.is_required()]
 
 
 def needs_file(model: type[BaseModel]) -> bool:
-    """Is there something that must be given and fits into no option?"""
+    """Whether a required field fits into no option."""
     return not spec_options(model).keys() >= set(needed(model))
 
 
 def wanted(model: type[BaseModel]) -> str:
-    """The options without which nothing can be asked for, as words of a command line."""
+    """The required options, as part of an example command line."""
     if needs_file(model):
         return "--file FILE"
     return " ".join(f"{flag(name)} {flag(name)[2:].upper()}" for name in needed(model))
@@ -48,7 +48,7 @@ def wanted(model: type[BaseModel]) -> str:
 def with_options(
     command: Callable[..., Awaitable[Exit]], options: dict[str, inspect.Parameter]
 ) -> Callable[..., Awaitable[Exit]]:
-    """The command with these options in the place of its `**given`."""
+    """Replace the command's `**given` by these options."""
     signature = inspect.signature(command, eval_str=True)
     fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*fixed, *options.values()])  # type: ignore[attr-defined]

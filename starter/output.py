@@ -1,4 +1,4 @@
-"""The four ways to print what a command found: table, json, yaml, name."""
+"""Output formats: table, json, yaml, name."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ OutputOption = Annotated[Output, Parameter(name=["--output", "-o"], help="How to
 
 @dataclass(frozen=True)
 class Sheet:
-    """Something to print: the data itself, and how it reads as a table and as names."""
+    """A command's result: the data, its rows as a table, its names."""
 
     data: Any
     headings: Sequence[str]
     lines: Sequence[Sequence[str]]
     names: Sequence[str]
-    empty: str = "none"  # what a table without lines means, for people
+    empty: str = "none"  # printed instead of an empty table
 
 
 def show(sheet: Sheet, output: Output) -> None:
-    """Print on stdout."""
+    """Print a sheet on stdout."""
     if output == "json":
         terminal.out(as_json(sheet.data))
     elif output == "yaml":
@@ -45,7 +45,7 @@ def show(sheet: Sheet, output: Output) -> None:
 
 
 def fitting(sheet: Sheet, width: int | None) -> list[str]:
-    """A table; or, on a terminal that is too narrow for it, the cells of each line one below the other."""
+    """A table; on a terminal that is too narrow, the cells of each line one below the other."""
     table = aligned([sheet.headings, *sheet.lines])
     if width is None or max(map(len, table)) <= width:
         return table
@@ -58,17 +58,17 @@ def fitting(sheet: Sheet, width: int | None) -> list[str]:
 
 
 def when(at: datetime) -> str:
-    """A moment in UTC, to the second."""
+    """Format a time in UTC, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def as_json(data: Any) -> str:
-    """JSON, indented, with letters of every language as they are."""
+    """Indented JSON, without escapes of non-ASCII letters."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def as_yaml(data: Any) -> str:
-    """YAML, with the keys in the order in which they came."""
+    """YAML, with the keys in their original order."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
@@ -76,7 +76,7 @@ def as_yaml(data: Any) -> str:
 
 
 def aligned(lines: Iterable[Sequence[str]]) -> list[str]:
-    """Columns, for eyes and for awk; nothing is cut and an empty cell is a dash."""
+    """Align columns for people and awk; nothing is truncated, and an empty cell is a dash."""
     cells = [[terminal.clean(cell).replace("\n", " ") or "-" for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

@@ -1,4 +1,4 @@
-"""Waiting for an action, with its status on stderr as it changes. Whoever stops waiting does not stop the action."""
+"""Waits for an action and prints its progress on stderr. Ctrl-C stops the waiting, not the action."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE = 0.15
 LONGEST_PAUSE = 1.0
-TROUBLES = 10  # at most so many are asked for: a terminal has few lines
+TROUBLES = 10  # the most that are read: a terminal has few lines
 
 Tell = Callable[[str], None]
 
 
 @asynccontextmanager
 async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
-    """StillWaiting when the user's time is up; on Ctrl-C it says how to come back."""
+    """Raise StillWaiting after --timeout; on Ctrl-C, print the command that waits again."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -45,7 +45,7 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
 
 
 async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Outcome:
-    """Wait for the end of an action and show how it goes: a tree that changes, or in a pipe a line for each change."""
+    """Wait for an action's outcome and show progress: a live tree, or in a pipe a line for each change."""
     console = terminal.people()
     if not console.is_terminal or console.is_dumb_terminal:
         return await watch(asking, path, run, targets, changes(terminal.say))
@@ -61,7 +61,7 @@ async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Out
 async def watch(
     asking: ActionClient, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """The same with each look told, in a line, to a caller of our own."""
+    """Wait like `follow`, and pass each status line to the caller."""
 
     async def look() -> None:
         tell(await _look(asking, path, targets))
@@ -72,7 +72,7 @@ async def watch(
 async def _attend(
     asking: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """Look again and again until the action has ended. A look that takes long does not keep the end waiting."""
+    """Poll until the action has ended. A slow poll does not delay the outcome."""
     end = asyncio.ensure_future(asking.outcome(path, run))
     looking = asyncio.ensure_future(look())
     try:
@@ -88,12 +88,12 @@ async def _attend(
     finally:
         for task in (end, looking):
             task.cancel()
-            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else will look
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # else asyncio logs it
 
 
 @contextmanager
 def screen(console: Console) -> Iterator[Callable[[Text], None]]:
-    """A part of the terminal that is drawn anew each time, and is gone at the end."""
+    """A region of the terminal that is redrawn on each update and cleared at the end."""
     from rich.live import Live
 
     with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -101,7 +101,7 @@ def screen(console: Console) -> Iterator[Callable[[Text], None]]:
 
 
 async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
-    """The object with its places as they are now; in a line what has none, or cannot be seen."""
+    """Draw the object with its places; one line if it has none or cannot be read."""
     from rich.text import Text
 
     path = wire.object_of(path)
@@ -112,12 +112,12 @@ async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, c
             plain = console.options.ascii_only
             return tree.draw(seen, targets, seconds, step.strip(), (console.width, console.height), plain)
     except RatchetError:
-        pass  # the line tells what is wrong
+        pass  # the line has the error
     return Text(terminal.clean(await _look(asking, path, targets)), overflow="ellipsis", no_wrap=True)
 
 
 def changes(tell: Tell) -> Tell:
-    """Say only what is new."""
+    """Print a line only if it differs from the last one."""
     last = ""
 
     def told(text: str) -> None:
@@ -130,7 +130,7 @@ def changes(tell: Tell) -> Tell:
 
 
 async def _look(asking: ActionClient, path: str, targets: int) -> str:
-    """How the object is now. Not being able to see is no reason to stop waiting."""
+    """The object's status in one line. A failed read does not end the waiting."""
     path = wire.object_of(path)
     try:
         view = await asking.get(path)
@@ -142,7 +142,7 @@ async def _look(asking: ActionClient, path: str, targets: int) -> str:
 
 
 async def _step(asking: ActionClient, view: ObjectView) -> str:
-    """What goes on in a group that has no members to count yet, in the words of its action."""
+    """The current step of an action on a group without members yet."""
     if view.counts or view.target_action == NONE or registry.kind(view.kind).member is None:
         return ""
     step = await asking.step(view.path)
@@ -150,13 +150,13 @@ async def _step(asking: ActionClient, view: ObjectView) -> str:
 
 
 def _done(view: ObjectView, targets: int) -> str:
-    """`  4/6 done`: those of the targets that are not under way any more."""
+    """`  4/6 done`: how many targets have left their transitional status."""
     kind = registry.kind(view.kind)
     if kind.member is None:
         return ""
     moving = registry.kind(kind.member).table.transitional
     busy = sum(number for status, number in view.counts.items() if status in moving)
-    targets = targets or (sum(view.counts.values()) if busy else 0)  # members that came in later
+    targets = targets or (sum(view.counts.values()) if busy else 0)  # later additions
     if not targets:
         return ""
     return f"  {max(targets - busy, 0)}/{targets} done"

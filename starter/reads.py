@@ -1,4 +1,4 @@
-"""What there is and how it is: every read goes through Temporal to a worker."""
+"""Commands that read: get, status, list, history, locks. Every read goes through Temporal to a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 
 async def locate(text: str) -> str:
-    """The path that a person means. If its short form fits several kinds: the one object that there is."""
+    """Resolve a name to a path. If its short form fits several kinds, the one that exists wins."""
     paths = candidates(text)
     if len(paths) == 1:
         return paths[0]
@@ -53,7 +53,7 @@ async def _exists(asking: ActionClient, path: str) -> bool:
 
 
 async def get(path: str, output: Output) -> Exit:
-    """One object with all that is kept of it."""
+    """Print everything stored about one object."""
     async with session() as asking:
         view = await _view(asking, path)
     if output != "table":
@@ -69,7 +69,7 @@ async def get(path: str, output: Output) -> Exit:
 
 
 async def status(kind: registry.Kind, path: str, output: Output, document: Document | None = None) -> Exit:
-    """An object and its members, in the family's own shape, or as a table for people."""
+    """Print an object and its members, as the family's document or as a table."""
     async with session() as asking:
         view = await _view(asking, path)
         members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
@@ -88,7 +88,7 @@ def _headline(view: ObjectView) -> str:
 
 
 async def list_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
-    """Objects of a kind, in the order of their paths. If there are more than the limit it says so."""
+    """List objects of a kind by path. It says so if there are more than the limit."""
     found: list[ObjectView] = []
     async with session() as asking:
         async for view in asking.everything(kind.name, prefix(where, kind)):
@@ -103,7 +103,7 @@ async def list_objects(kind: registry.Kind, where: str, limit: int, output: Outp
 
 
 async def history(path: str, limit: int, output: Output) -> Exit:
-    """What happened to an object, oldest first."""
+    """Print an object's history, oldest first."""
     async with session() as asking:
         lines = await asking.history(path, limit)
         if not lines:
@@ -118,7 +118,7 @@ async def history(path: str, limit: int, output: Output) -> Exit:
 
 
 async def locks(path: str, output: Output) -> Exit:
-    """Who holds what, at or below a path or everywhere."""
+    """Print the locks at or below a path, or all of them."""
     async with session() as asking:
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
     cells = [(lock.path, lock.mode, lock.action, lock.owner, when(lock.since)) for lock in held]
@@ -128,7 +128,7 @@ async def locks(path: str, output: Output) -> Exit:
 
 
 def as_data(view: ObjectView) -> dict[str, Any]:
-    """One object of a list, as JSON."""
+    """An object as JSON data."""
     shown = {"target_action": registry.kind(view.kind).target_action(view.target_action)}
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
@@ -142,11 +142,11 @@ def _sheet(views: Sequence[ObjectView], path: str, data: Any) -> Sheet:
 
 
 def _line(view: ObjectView, name: str) -> tuple[str, ...]:
-    known = f"{view.status} (stale)" if "stale" in view.info else view.status  # nobody could say lately
+    known = f"{view.status} (stale)" if "stale" in view.info else view.status  # the last survey got no answer
     target = "" if view.target_action == NONE else registry.kind(view.kind).target_action(view.target_action)
     return (name, known, target, _place(view), when(view.changed_at), view.error)
 
 
 def _place(view: ObjectView) -> str:
-    """Where it is: the cloud and the region of a VM, the node of a machine."""
+    """The cloud and region of a VM, or the node of a machine."""
     return view.placement or str(view.info.get(registry.kind(view.kind).place) or "")

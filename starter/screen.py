@@ -1,4 +1,4 @@
-"""The command that opens the full-screen view. What it needs is imported only when it is asked for."""
+"""`starter tui`: opens the full-screen view. Textual is imported only when it runs."""
 
 from __future__ import annotations
 

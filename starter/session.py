@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
     from client.settings import ClientSettings
 
-COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # what a trace is called
+COMMAND: ContextVar[str] = ContextVar("COMMAND", default="starter")  # the name of the command's trace
 _KEPT: ContextVar[ActionClient | None] = ContextVar("KEPT", default=None)
 
 
 @asynccontextmanager
 async def session() -> AsyncIterator[ActionClient]:
-    """A connected client, or Unreachable: the one that lasts, or a new one for this command."""
+    """A connected client, or Unreachable: the one of `lasting`, or a new one for this command."""
     if kept := _KEPT.get():
         yield kept
         return
@@ -29,7 +29,7 @@ async def session() -> AsyncIterator[ActionClient]:
 
 @asynccontextmanager
 async def lasting() -> AsyncIterator[None]:
-    """One connection for every session within: for those who ask again and again."""
+    """Share one connection between all sessions within the block."""
     async with session() as asking:
         before = _KEPT.set(asking)
         try:
@@ -39,7 +39,7 @@ async def lasting() -> AsyncIterator[None]:
 
 
 def load_settings() -> ClientSettings:
-    """What the environment says about reaching Ratchet, or Refused. A worker has more: `stack.worker_settings`."""
+    """Read the client's settings from the environment, or raise Refused. For a worker's: `stack.worker_settings`."""
     from client.settings import ClientSettings, load
 
     return load(ClientSettings)

@@ -1,4 +1,4 @@
-"""Spec files: YAML or JSON, of bounded size, plain values only."""
+"""Reads spec files: YAML or JSON of bounded size, plain values only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_spec(source: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """YAML, or JSON, which YAML does not cover wholly. Only what JSON can say: no dates, no references."""
+    """Parse YAML or JSON, of which YAML is no full superset. Only JSON's types: no dates, no aliases."""
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -45,7 +45,7 @@ def parse(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe, without aliases (a few lines of them make a thousand million nodes), doubled keys and endless nesting."""
+    """A safe loader. It refuses aliases (a few lines can expand to 10^9 nodes), double keys and deep nesting."""
 
     depth = 0
 
@@ -78,7 +78,7 @@ def _text(source: str) -> str:
 
 
 def _flow_style(text: str) -> bool:
-    """YAML may begin with a brace too."""
+    """Whether a text that begins with a brace is YAML, not JSON."""
     try:
         yaml.load(text, _Loader)  # noqa: S506  as above
     except (yaml.YAMLError, ValueError):
@@ -102,7 +102,7 @@ def _no_constant(word: str) -> float:
 
 
 def _check_plain(value: Any) -> None:
-    """YAML knows dates, sets and binaries; requests do not."""
+    """Refuse YAML's dates, sets and binaries: JSON has none."""
     if isinstance(value, dict):
         for item in value.values():
             _check_plain(item)

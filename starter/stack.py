@@ -1,4 +1,4 @@
-"""Running things: the embedded stack, a worker, and getting a cluster and a store ready."""
+"""`starter up`, `worker`, `migrate`, `setup`: the embedded stack, a worker, the schema, the search attributes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def worker(
     *,
     queues: Annotated[str, Parameter(help="Which queues, with commas between. All of them if not said.")] = "",
 ) -> Exit:
-    """Run a worker until SIGTERM or SIGINT; then it finishes what runs, or hands it over. Logs are JSON on stderr.
+    """Run a worker until SIGTERM or SIGINT, then drain it. It logs JSON to stderr.
 
     Example: starter worker --queues actions,cloud-gcp
     """
@@ -60,14 +60,14 @@ async def worker(
 
     settings = worker_settings()
     chosen = process.checked_queues(settings, [word.strip() for word in queues.split(",") if word.strip()])
-    async with session() as asking:  # no server, or no such namespace: say so in our own words
+    async with session() as asking:  # fail early with our own error if there is no server or no such namespace
         await check_namespace(asking)
     await process.work(settings, chosen)
     return Exit.DONE
 
 
 def worker_settings() -> Settings:
-    """All settings of the environment, as a worker that is started here has them; or Refused."""
+    """Read a worker's settings from the environment, or raise Refused."""
     from client.settings import load
     from workers.settings import Settings
 
@@ -75,7 +75,7 @@ def worker_settings() -> Settings:
 
 
 async def check_namespace(asking: ActionClient) -> None:
-    """A worker in a namespace that there is not would only break down."""
+    """Refuse a namespace that does not exist: a worker would crash there."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
     request = DescribeNamespaceRequest(namespace=asking.client.namespace)
@@ -83,7 +83,7 @@ async def check_namespace(asking: ActionClient) -> None:
 
 
 async def migrate(*, restored: RestoredOption = False) -> Exit:
-    """Bring the store that RATCHET_STORE_URL names to this version's schema.
+    """Migrate the store that RATCHET_STORE_URL names to this version's schema.
 
     Example: starter migrate
     Example: starter migrate --restored
@@ -106,7 +106,7 @@ async def migrate(*, restored: RestoredOption = False) -> Exit:
 
 
 async def setup(*, forget_store: ForgetOption = False) -> Exit:
-    """Register our search attributes on a Temporal cluster. Harmless if they are there.
+    """Register our search attributes on a Temporal cluster. Existing ones stay.
 
     Example: TEMPORAL_ADDRESS=temporal.example.com:7233 starter setup
     """
@@ -126,19 +126,19 @@ async def setup(*, forget_store: ForgetOption = False) -> Exit:
 
 
 async def missing_attributes(asking: ActionClient) -> list[str]:
-    """Those of our search attributes that the namespace does not have."""
+    """Our search attributes that the namespace lacks."""
     known = await _registered(asking)
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
 async def mistyped_attributes(asking: ActionClient) -> list[str]:
-    """Those that somebody registered under our names with another type."""
+    """Our search attributes that are registered with another type."""
     known = await _registered(asking)
     return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
 
 
 def attribute_types() -> dict[str, IndexedValueType.ValueType]:
-    """Our search attributes with Temporal's own numbers for their types."""
+    """Our search attributes with Temporal's enum values for their types."""
     from temporalio.api.enums.v1 import IndexedValueType
 
     types = {

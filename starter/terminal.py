@@ -1,4 +1,4 @@
-"""Where words go: data to stdout, everything said to a person to stderr. Hostile text cannot move the cursor."""
+"""Terminal output: data goes to stdout, messages go to stderr, and control characters are made visible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OutputLine(NamedTuple):
-    """Something that was to be printed: data, or a line for a person."""
+    """A line to print: data, or a message."""
 
     data: bool
     text: str
@@ -29,12 +29,12 @@ class OutputLine(NamedTuple):
 Lines = list[OutputLine]
 GAP = OutputLine(True, "")
 PROGRAM = "starter"
-_OURS = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not an object of that name, in a path
+_OURS = re.compile(rf"(?<![\w.:/-]){PROGRAM}(?= +[A-Za-z-])")  # not inside a path
 _HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 
 
 def out(text: str) -> None:
-    """Data."""
+    """Print data on stdout."""
     if (kept := _HELD.get()) is not None:
         kept.append(OutputLine(True, text))
         return
@@ -42,7 +42,7 @@ def out(text: str) -> None:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """A line for a person, in a style if stderr is a terminal."""
+    """Print a message on stderr, styled if that is a terminal."""
     if (kept := _HELD.get()) is not None:
         kept.append(OutputLine(False, text, style))
         return
@@ -50,14 +50,14 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def story(text: str = "", style: str = "") -> None:
-    """A line of a command whose product is words: `demo`, `up` and the like."""
+    """Print a line of a command whose output is text, such as `demo` and `up`, on stdout."""
     _print(_console(sys.stdout), text, style)
-    sys.stdout.flush()  # whoever reads a pipe or a file wants it now
+    sys.stdout.flush()  # pipes and files are buffered otherwise
 
 
 @contextmanager
 def held() -> Iterator[Lines]:
-    """What is put out and said meanwhile is kept, not printed."""
+    """Collect the lines of the block instead of printing them."""
     kept: Lines = []
     before = _HELD.set(kept)
     try:
@@ -67,7 +67,7 @@ def held() -> Iterator[Lines]:
 
 
 def release(lines: Lines) -> None:
-    """Print what was held."""
+    """Print collected lines."""
     for line in lines:
         if line.data:
             out(line.text)
@@ -76,7 +76,7 @@ def release(lines: Lines) -> None:
 
 
 def width() -> int | None:
-    """Columns of the terminal that data goes to; None for pipes and files, in which lines may have any length."""
+    """The width of stdout's terminal in columns; None for pipes and files, whose lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -86,35 +86,35 @@ def people() -> Console:
 
 
 def tell(problem: Problem) -> None:
-    """What, why, what to run next."""
+    """Print an error: what, why, what to run next."""
     say(f"error: {problem.what}", "bold red")
     say(f"  why: {command(problem.why)}")
     say(f"  hint: {command(problem.next)}")
 
 
 def typed() -> str:
-    """The word, or words, by which this user calls us."""
+    """The command by which this user calls the CLI."""
     return os.environ.get("RATCHET_COMMAND", PROGRAM)
 
 
 def command(text: str) -> str:
-    """A text with our commands as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
+    """Rewrite the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
     return text if (word := typed()) == PROGRAM else _OURS.sub(lambda _: word, text)
 
 
 def clean(text: str) -> str:
-    """Control characters, of which terminals obey many, made visible."""
+    """Make control characters visible, so that hostile text cannot move the cursor."""
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
 
 
 def interactive() -> bool:
-    """Is there a person who can answer?"""
+    """Whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirmed(question: str) -> bool:
-    """Yes, said by the person at the terminal."""
-    # Under asyncio Ctrl-C would only be noted, and the prompt would stay.
+    """Ask a question; True if the person at the terminal answers yes."""
+    # asyncio's SIGINT handler would leave the prompt waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         _print(people(), f"{question} [y/N] ", end="")
@@ -127,12 +127,12 @@ def confirmed(question: str) -> bool:
 
 
 def _print(console: Console, text: str, style: str = "", end: str = "\n") -> None:
-    """As it is: no markup, no colours by guess, and `:x:` in a path is no emoji."""
+    """Print literally: no markup, no highlighting, and `:x:` in a path is no emoji."""
     console.print(clean(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:
-    """A console on a stream as it is now: tests and pipes change it."""
-    from rich.console import Console  # not needed by the commands that only print data
+    """A console on the current stream: tests and pipes replace it."""
+    from rich.console import Console  # imported late: commands that only print data do not need it
 
     return Console(file=stream, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""A running action on a terminal: the object, each place with how far it is, and every trouble as it comes up."""
+"""Draws a running action on a terminal: the object, each place with its progress, and every failure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from starter.terminal import clean
 if TYPE_CHECKING:
     from rich.text import Text
 
-WIDE = 70  # columns from which on there is room for bars
+WIDE = 70  # columns that bars need
 BAR = 12
-FEWEST = 2  # seconds: before that nobody can say how long it will take
+FEWEST = 2  # seconds before a remaining time is shown
 
 
 def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[int, int], plain: bool = False) -> Text:
-    """The tree, no wider and no higher than the terminal. `plain`: it can only show ASCII."""
+    """The tree, cut to the terminal's size. `plain` uses ASCII only."""
     from rich.text import Text
 
     width, height = size
@@ -40,14 +40,14 @@ def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[in
 
 
 def done(seen: TreeView, targets: int) -> tuple[int, int]:
-    """How many of how many are not under way any more; (0, 0) if there is nothing to count."""
+    """How many targets have left their transitional status, and how many there are; (0, 0) without targets."""
     busy = sum(_busy(seen, each) for each in seen.places)
-    targets = targets or (sum(sum(each.counts.values()) for each in seen.places) if busy else 0)  # who came in later
+    targets = targets or (sum(sum(each.counts.values()) for each in seen.places) if busy else 0)  # later additions
     return max(targets - busy, 0), targets
 
 
 def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
-    """What it is, and how far; below each other if they do not fit beside each other."""
+    """Name and progress, in one line or two, as the width allows."""
     ready, total = done(seen, targets)
     name = f"{short(seen.object.path)}  {seen.object.status}"
     far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _left(ready, total, seconds))))
@@ -57,7 +57,7 @@ def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]
 
 
 def _left(ready: int, total: int, seconds: float) -> str:
-    """If it goes on as it went so far."""
+    """The estimated remaining time, at the rate so far."""
     if seconds < FEWEST or not 0 < ready < total:
         return ""
     left = seconds * (total - ready) / ready

@@ -25,8 +25,8 @@ from starter.terminal import clean, command
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-EVERY = 1.0  # seconds between looks
-MOST = 500  # objects on the screen: more is for `starter list`
+EVERY = 1.0  # seconds between polls
+MOST = 500  # the most objects on the screen; `starter list` shows all
 
 TABLES = {
     "objects": ("KIND", "NAME", "STATUS", "TARGET", "CHANGED", "ERROR"),
@@ -36,7 +36,7 @@ TABLES = {
 
 
 class Choice(ModalScreen[str | None]):
-    """Which action? Or a question with yes as its only answer."""
+    """A modal list: of actions, or of `yes` as a confirmation."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "back")]
 
@@ -55,7 +55,7 @@ class Choice(ModalScreen[str | None]):
 
 
 class Tui(App[None]):
-    """A screen full of what there is. Everything that it does goes through the same requests as the CLI's."""
+    """The full-screen view. Its actions are the same requests as the CLI's."""
 
     TITLE = "ratchet"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (90, "-wide")]
@@ -80,7 +80,7 @@ class Tui(App[None]):
         self._asking = asking
         self._only = ""
         self._looking = False
-        self.told = ""  # the last thing said
+        self.told = ""  # the last notification, for tests
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -103,7 +103,7 @@ class Tui(App[None]):
 
     @work(group="refresh")
     async def action_refresh(self) -> None:
-        """Look again; what the cursor is on stays under it. A look that takes long is not started twice."""
+        """Refresh all tables; the cursor stays on its object. Refreshes do not overlap."""
         if self._looking:
             return
         self._looking = True
@@ -121,7 +121,7 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="act")
     async def action_act(self) -> None:
-        """Choose an action for the object under the cursor, and ask for it."""
+        """Choose an action for the object under the cursor, and request it."""
         if not (path := self._selected()):
             return
         verbs = [verb.action for verb in registry.kind(kind_of(path)).verbs if verb.spec is None and not verb.hidden]
@@ -141,7 +141,7 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="act")
     async def action_cancel(self) -> None:
-        """Ask what runs on the object under the cursor to clean up and end."""
+        """Cancel the action that runs on the object under the cursor."""
         if not (path := self._selected()):
             return
         if await self.push_screen_wait(Choice(f"cancel what runs on {short(path)}?", ["yes"])) != "yes":
@@ -149,7 +149,7 @@ class Tui(App[None]):
         try:
             await self._asking.cancel(path)
             self._say(f"asked {short(path)} to end what it does")
-        except Exception as error:  # Temporal's own words: it has ended, or it cannot be reached
+        except Exception as error:  # Temporal's message: the action has ended, or the server cannot be reached
             self._say(str(error), "warning")
 
     def action_find(self) -> None:
@@ -171,7 +171,7 @@ class Tui(App[None]):
         await self._show_side()
 
     async def _show_side(self) -> None:
-        """All about the object under the cursor: how it is, and what happened to it."""
+        """Show status and history of the object under the cursor."""
         side = self.query_one("#side", Static)
         if not (path := self._selected()):
             side.update("")
@@ -207,7 +207,7 @@ class Tui(App[None]):
         return lines
 
     def _fill(self, name: str, lines: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """New lines in a table, in place where they are the same object's."""
+        """Update a table in place: add, change and remove rows by key."""
         table = self._table(name)
         wanted = dict(lines)
         for key in [str(key.value) for key in table.rows if str(key.value) not in wanted]:
@@ -223,7 +223,7 @@ class Tui(App[None]):
                     table.update_cell(key, column, cell)
 
     def _selected(self) -> str | None:
-        """The path under the cursor of the table in front."""
+        """The path under the cursor of the active table."""
         table = self._table(self.query_one(TabbedContent).active)
         if not table.row_count:
             return None

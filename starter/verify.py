@@ -1,4 +1,4 @@
-"""`starter verify`: is everything that was promised true of what runs here?"""
+"""`starter verify`: checks the invariants on a live system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMISES = {
 async def verify(
     path: Annotated[str, Parameter(help="Only at or below this object.")] = "", /, *, output: OutputOption = "table"
 ) -> Exit:
-    """Check every promise against what is kept, what Temporal runs, and what the clouds say. Changes nothing.
+    """Check every promise against the inventory, Temporal's runs, and the clouds. Changes nothing.
 
     Example: starter verify
     """

@@ -1,4 +1,4 @@
-"""`--watch`: what a command shows, again whenever it has changed."""
+"""`--watch`: prints a command's output again whenever it has changed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from starter import terminal
 from starter.errors import Exit
 from starter.session import lasting
 
-SECONDS = 1.0  # between two looks: the inventory tells nobody that it has changed
+SECONDS = 1.0  # between polls: the inventory has no notifications
 
 WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it again whenever it has changed.")]
 
 
 async def watching(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
-    """Look once; or, watched, over and over on one connection, until Ctrl-C or until there is nothing left to see."""
+    """Run a read once; with --watch, repeat it on one connection until Ctrl-C or until the object is gone."""
     if not watch:
         return await look()
     shown: terminal.Lines = []
@@ -29,6 +29,6 @@ async def watching(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
                 await look()
             if lines != shown:
                 terminal.release([*([terminal.GAP] if shown else []), *lines])
-                sys.stdout.flush()  # somebody may read it through a pipe
+                sys.stdout.flush()  # for a reader of a pipe
                 shown = lines
             await asyncio.sleep(SECONDS)
