@@ -74,18 +74,18 @@ class AuditSnapshot:
 def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
     """I1, for actions that have ended: each has an outcome."""
     return [
-        BrokenPromise("I1", each.path, f"{each.action} has ended without an outcome")
-        for each in actions
-        if each.ended and not each.has_outcome
+        BrokenPromise("I1", action.path, f"{action.action} has ended without an outcome")
+        for action in actions
+        if action.ended and not action.has_outcome
     ]
 
 
 def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
     """I1, for actions that have not ended: each has an open workflow run."""
     return [
-        BrokenPromise("I1", each.path, f"{each.action} was admitted, but nobody carries it out: {each.run}")
-        for each in open_actions
-        if each.run not in open_runs
+        BrokenPromise("I1", action.path, f"{action.action} was admitted, but nobody carries it out: {action.run}")
+        for action in open_actions
+        if action.run not in open_runs
     ]
 
 
@@ -96,12 +96,12 @@ def rest_is_stable(
     open_runs: set[str],
 ) -> list[BrokenPromise]:
     """I2: every object in transition (path, status, epoch) and every lock (path, owner, run) has an open action."""
-    found = [
+    broken = [
         BrokenPromise("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
         if epoch not in open_epochs
     ]
-    return found + [
+    return broken + [
         BrokenPromise("I2", path, f"is locked by a run that is over: {run}")
         for path, _, run in held
         if run not in open_runs
@@ -208,17 +208,17 @@ class Overlaps:
         """Check all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
-        mine = sorted((each for each in actions if each.first), key=attrgetter("first"))
-        found = [finding for earlier, later in pairwise(mine) for finding in _overlap(earlier, later)]
+        mine = sorted((action for action in actions if action.first), key=attrgetter("first"))
+        overlaps = [finding for earlier, later in pairwise(mine) for finding in _overlap(earlier, later)]
         for above, theirs, firsts in self._above:
             if path.startswith(f"{above}:"):
-                for each in mine:
-                    at = bisect(firsts, each.first)
-                    found += _overlap(theirs[at - 1], each) if at else []
-                    found += _overlap(each, theirs[at]) if at < len(theirs) else []
+                for action in mine:
+                    at = bisect(firsts, action.first)
+                    overlaps += _overlap(theirs[at - 1], action) if at else []
+                    overlaps += _overlap(action, theirs[at]) if at < len(theirs) else []
         if mine:
-            self._above.append((path, mine, [each.first for each in mine]))
-        return found
+            self._above.append((path, mine, [action.first for action in mine]))
+        return overlaps
 
 
 def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[BrokenPromise]:

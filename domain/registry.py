@@ -44,9 +44,9 @@ def reaches_others(name: str) -> bool:
 
 def kind_at(path: str) -> Kind:
     """The kind of the object at a path; Refused if the path does not have that kind's scope."""
-    found = kind(kind_of(check_path(path)))
-    expand(path, found.scope)
-    return found
+    own = kind(kind_of(check_path(path)))
+    expand(path, own.scope)
+    return own
 
 
 @cache
@@ -78,16 +78,16 @@ def takes_over(request: Request) -> bool:
 
     Not for a creation, as force never makes it act on an existing object. Nor for a hidden action.
     """
-    found = kind_at(request.path)
-    verb = found.verb(request.action)
-    harmless = found.table.creates(request.action) or request.action in found.table.hidden_actions
+    own = kind_at(request.path)
+    verb = own.verb(request.action)
+    harmless = own.table.creates(request.action) or request.action in own.table.hidden_actions
     return (request.force or verb.preempts) and not harmless
 
 
 def parse_spec(request: Request) -> BaseModel | None:
     """Parse the request's spec with the model of its action; Refused if it is not valid."""
-    found = kind_at(request.path)
-    verb = found.verb(request.action)
+    own = kind_at(request.path)
+    verb = own.verb(request.action)
     if verb.spec is None:
         if request.spec:
             raise Refused(Category.INVALID, f"{request.action} takes no spec")
@@ -95,5 +95,5 @@ def parse_spec(request: Request) -> BaseModel | None:
     try:
         return verb.spec.model_validate(request.spec or {})
     except ValidationError as error:
-        hint = f"see what it takes: starter {found.name} {verb.action} --help"
+        hint = f"see what it takes: starter {own.name} {verb.action} --help"
         raise Refused(Category.INVALID, f"the spec is not valid: {describe_errors(error)}", hint) from error

@@ -16,10 +16,10 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def merged(table: StateTable) -> list[tuple[str, ...]]:
     """The rows for a reader: rows that differ only in their source status become one."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    sources_by_row: dict[tuple[str, ...], list[str]] = {}
     for action, source, *rest in map(cells, table.rows):
-        found.setdefault((action, *rest), []).append(source)
-    return [(action, ", ".join(sources), *rest) for (action, *rest), sources in found.items()]
+        sources_by_row.setdefault((action, *rest), []).append(source)
+    return [(action, ", ".join(sources), *rest) for (action, *rest), sources in sources_by_row.items()]
 
 
 def markdown(table: StateTable) -> str:

@@ -76,7 +76,7 @@ class Action(ABC):
         self._ended = False
         self._cut_off = False
         self._providers: list[str] = []
-        self._line = WaitQueue()
+        self._queue = WaitQueue()
 
     @abstractmethod
     async def perform(self, request: Request, grant: Grant) -> Done:
@@ -140,7 +140,7 @@ class Action(ABC):
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """An action ahead in the wait queue has ended."""
-        self._line.passed += 1
+        self._queue.passed += 1
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:
@@ -231,13 +231,13 @@ class Action(ABC):
     async def _wait_and_perform(self, request: Request, grant: Grant) -> Done:
         if grant.behind:
             self.show(step=f"waiting for {', '.join(sorted({holder.action for holder in grant.behind}))} to end")
-            await self._line.wait(grant.behind)
+            await self._queue.wait(grant.behind)
             self.show(step="")
         return await self.perform(request, grant)
 
     async def _settle(self, request: Request, grant: Grant, cut_off: bool) -> Done:
         # A cancel can arrive just after finish stored the end: the task is replayed differently, the store is not.
-        if self._line.waiting or (cut_off and await calls.has_ended()):
+        if self._queue.waiting or (cut_off and await calls.has_ended()):
             return Done()
         try:
             return await self.settle(request, grant)
@@ -261,7 +261,7 @@ class Action(ABC):
         """Answer all who wait for the end, then continue as the request that takes over, if there is one."""
         self._ended = True
         await calls.uninterrupted(
-            self._line.leave(followers or [])
+            self._queue.leave(followers or [])
         )  # a cancel that comes now must not cut off the answers
         await calls.uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:

@@ -71,11 +71,11 @@ async def _cancel_below(request: Request, digest: str, admission: Admission) -> 
 
 async def _cancel(holders: list[Holder]) -> None:
     for holder in holders:
-        if not await _cancelled(holder.owner, holder.run) and not await _cancelled(holder.owner, None):
+        if not await _try_cancel(holder.owner, holder.run) and not await _try_cancel(holder.owner, None):
             workflow.logger.info("%s ended before it could be cancelled", holder.owner)
 
 
-async def _cancelled(owner: str, run: str | None) -> bool:
+async def _try_cancel(owner: str, run: str | None) -> bool:
     """Cancel a run; False if it is not open. A run that was reset continues under another run ID."""
     try:
         await workflow.get_external_workflow_handle(owner, run_id=run).cancel()

@@ -72,13 +72,13 @@ class DrainQueue:
     """Close the wait queue at a path, wait until it is empty, and open it again."""
 
     def __init__(self) -> None:
-        self._line = WaitQueue()
+        self._queue = WaitQueue()
 
     @workflow.run
     async def run(self, order: QueueCommand) -> Holders:
         ahead = await run_local(ActionWrites.close_queue, _stamped(order))
         try:
-            await self._line.wait(ahead.holders)
+            await self._queue.wait(ahead.holders)
         finally:
             await asyncio.shield(asyncio.ensure_future(run_local(ActionWrites.open_queue, _stamped(order))))
         return ahead
@@ -86,4 +86,4 @@ class DrainQueue:
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
         """An action ahead in the wait queue has ended."""
-        self._line.passed += 1
+        self._queue.passed += 1

@@ -140,7 +140,7 @@ class BackendActivities:
         await self._move(work, moves)
         there = [facts[path] for path in leaving if path in facts]
         return RollOutResult(
-            ok=not there, reason=join_first([f"{short(each.path)} has {each.left()}" for each in there], SHOWN)
+            ok=not there, reason=join_first([f"{short(each.path)} has {each.describe_left()}" for each in there], SHOWN)
         )
 
     async def _bring_up(
@@ -235,10 +235,10 @@ def _end(part: StoredPart, facts: Mapping[str, ServiceFacts], work: SystemWork) 
 
 
 def _landing(path: str, to: str, facts: Mapping[str, ServiceFacts]) -> Move:
-    error = "" if to == PartState.STABLE else facts[path].told() if path in facts else "never started"
+    error = "" if to == PartState.STABLE else facts[path].describe() if path in facts else "never started"
     return Move(path=path, to=to, action="deploy", error=one_line(error))
 
 
 def _unstable_services(bad: list[ServiceFacts]) -> str:
     """Which services are not stable, and why."""
-    return join_first([f"{short(each.path)} has {each.told()}" for each in bad], SHOWN)
+    return join_first([f"{short(each.path)} has {each.describe()}" for each in bad], SHOWN)

@@ -43,34 +43,31 @@ class CrmInterpreter:
     progress: CrmProgress | None = None
     actor: str = CrmActor.CRM
 
-    def interpret(self, said: CrmResponse) -> Interpretation:
+    def interpret(self, message: CrmResponse) -> Interpretation:
         """The effect of this message in the current state."""
-        if said.notify_id != self.notify_id:
-            return _ignored(f"notify-id {said.notify_id} is not the current one, {self.notify_id}")
-        to = said.status
+        if message.notify_id != self.notify_id:
+            return _ignored(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
+        to = message.status
         if to != NONE and to not in self.table.statuses:
-            return _ignored(f"unknown state {said.state[:40]!r}")
+            return _ignored(f"unknown state {message.state[:40]!r}")
         if to == self.status:
-            return self._again(said)
+            return self._again(message)
         if self.table.judge_step(self.status, to, self.actor).ruling is not Ruling.GO:
-            return _ignored(f"no row lets {self.actor} move {self.table.label} from {self.status} to {said.state}")
+            return _ignored(f"no row lets {self.actor} move {self.table.label} from {self.status} to {message.state}")
         if to in self.table.transitional and not to.endswith("Error"):
             return Interpretation(Effect.MOVES, to)
         return Interpretation(Effect.ERROR if to.endswith("Error") else Effect.ENDS, to)
 
-    def _again(self, said: CrmResponse) -> Interpretation:
-        if said.progress and said.progress != self.progress and _later(said.progress, self.progress):
+    def _again(self, message: CrmResponse) -> Interpretation:
+        progress = message.progress
+        is_later = progress and (self.progress is None or progress.task >= self.progress.task)  # a lower one came late
+        if is_later and progress != self.progress:
             return Interpretation(Effect.NEWS, self.status)
         return _ignored(f"already {self.status}")
 
 
 def _ignored(why: str) -> Interpretation:
     return Interpretation(Effect.IGNORED, why=why)
-
-
-def _later(new: CrmProgress, known: CrmProgress | None) -> bool:
-    """Is this progress newer? Task numbers only rise, so a lower one came late."""
-    return known is None or new.task >= known.task
 
 
 class Resolution(StrEnum):

@@ -151,7 +151,7 @@ def _cut_list(value: Any) -> Any:
         value = [value]
     if not isinstance(value, list):
         return value
-    return [one_line(each, MAX_ERROR) if isinstance(each, str) else each for each in value[:MAX_ERRORS]]
+    return [one_line(text, MAX_ERROR) if isinstance(text, str) else text for text in value[:MAX_ERRORS]]
 
 
 CutText = Annotated[str, BeforeValidator(_cut)]
@@ -322,16 +322,16 @@ def digest(spec: Mapping[str, Any]) -> str:
 
 def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Split items into pages that fit into one message; at least one page."""
-    found: list[dict[str, Any]] = [{}]
+    batches: list[dict[str, Any]] = [{}]
     size = 0
     for path, item in items.items():
         more = len(path) + len(json.dumps(item, default=str)) + 8
-        if found[-1] and (size + more > PAGE_BYTES or len(found[-1]) >= MAX_INSTANCES):
-            found.append({})
+        if batches[-1] and (size + more > PAGE_BYTES or len(batches[-1]) >= MAX_INSTANCES):
+            batches.append({})
             size = 0
-        found[-1][path] = item
+        batches[-1][path] = item
         size += more
-    return found
+    return batches
 
 
 def join_errors(errors: Sequence[str]) -> str:

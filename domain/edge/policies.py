@@ -108,11 +108,11 @@ def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -
         place for place in in_policy if place.app not in ("", S.READY)
     ]  # still being deployed: they count already
     excess = _excess(policy, memory, active, len(coming))
-    kept = [place for place in active if place not in excess]
-    room = policy.max - len(kept) - len(coming) if policy.max else len(in_policy)
+    staying = [place for place in active if place not in excess]
+    room = policy.max - len(staying) - len(coming) if policy.max else len(in_policy)
     free = [place for place in in_policy if not place.app and place.usable and place.cloudlet not in memory.failed]
     wanted = [place for place in free if _streak(memory, place).high >= policy.deploy_interval_count]
-    short = policy.min_active - len(kept) - len(coming) - len(wanted[: max(room, 0)])
+    short = policy.min_active - len(staying) - len(coming) - len(wanted[: max(room, 0)])
     fill = [place for place in free if place not in wanted][: max(short, 0)]
     gone = tuple(place for place in (*left, *excess) if place.cloudlet not in memory.failed)
     return PolicyPlan(undeploy=gone, deploy=tuple((*wanted, *fill)[: max(room, 0)]))

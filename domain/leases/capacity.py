@@ -73,8 +73,8 @@ def _word(value: object) -> str:
 
 def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: datetime, each: Size) -> int:
     """How many instances of size `each` fit on a host for the whole period, besides the existing allocations."""
-    within = [one for one in taken if one.starts < ends and one.ends > starts]
-    if any(one.whole for one in within):
+    within = [allocation for allocation in taken if allocation.starts < ends and allocation.ends > starts]
+    if any(allocation.whole for allocation in within):
         return 0
     used = peak(within)
     fitting = [
@@ -88,8 +88,8 @@ def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: dateti
 def peak(taken: Iterable[Allocation]) -> Size:
     """The highest total allocation at any moment, for vCPUs, memory and disk separately."""
     changes: list[tuple[datetime, int, Size]] = []
-    for one in taken:
-        changes += [(one.starts, 1, one.size), (one.ends, -1, one.size)]
+    for allocation in taken:
+        changes += [(allocation.starts, 1, allocation.size), (allocation.ends, -1, allocation.size)]
     changes.sort(key=lambda change: (change[0], change[1]))  # at the same moment, ends come before starts
     level, most = [0, 0, 0], [0, 0, 0]
     for _, sign, size in changes:

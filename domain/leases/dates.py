@@ -17,12 +17,12 @@ def parse(text: str, now: datetime, what: str = "date") -> datetime:
     """The moment that a text means; `+2h` counts from now, to the second. Refused if it cannot be parsed."""
     words, now = text.strip(), now.replace(microsecond=0)
     try:
-        found = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)
+        moment = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)
     except (ValueError, OverflowError) as error:
         raise Refused(Category.INVALID, f"bad {what} {text[:60]!a}", HOW) from error
-    if found >= LATEST:
-        raise Refused(Category.INVALID, f"{what} {stamp(found)} is too far away: the limit is {stamp(LATEST)}")
-    return found
+    if moment >= LATEST:
+        raise Refused(Category.INVALID, f"{what} {stamp(moment)} is too far away: the limit is {stamp(LATEST)}")
+    return moment
 
 
 def stamp(at: datetime) -> str:
@@ -48,5 +48,5 @@ def _relative(words: str, now: datetime) -> datetime:
 
 
 def _absolute(words: str) -> datetime:
-    found = datetime.fromisoformat(words)
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    moment = datetime.fromisoformat(words)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -46,14 +46,14 @@ def started(grant: Grant, errors: ReservationErrors) -> Done:
     work = to_start(grant)
     status = EventStatus.ERROR if len(errors) == len(work) else EventStatus.DONE
     event = Move(path=event_path(grant.path, START), to=status, action="start")
-    moves = [_moved(each["path"], errors, ReservationStatus.ACTIVE) for each in work]
+    moves = [_moved(reservation["path"], errors, ReservationStatus.ACTIVE) for reservation in work]
     return Done(moves=[*moves, event])
 
 
 def ended(grant: Grant, errors: ReservationErrors) -> Done:
     """The Done of an end: a reservation that could not be returned has an error, and the next end tries it again."""
     event = Move(path=event_path(grant.path, END), to=EventStatus.ERROR if errors else EventStatus.DONE, action="end")
-    moves = [_moved(each["path"], errors, ReservationStatus.DELETED) for each in to_end(grant)]
+    moves = [_moved(reservation["path"], errors, ReservationStatus.DELETED) for reservation in to_end(grant)]
     return Done(moves=[*moves, event])
 
 

@@ -90,7 +90,7 @@ class LeaseSpec(Model):
     def _something(self) -> Self:
         if bool(self.hosts) == bool(self.reservations):
             raise ValueError("say what to reserve: either hosts, or reservations")
-        mcis = [each.mci for each in self.reservations if isinstance(each, MciLease)]
+        mcis = [reservation.mci for reservation in self.reservations if isinstance(reservation, MciLease)]
         if len(set(mcis)) < len(mcis):
             raise ValueError("one MCI can be in one reservation only")
         return self

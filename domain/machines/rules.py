@@ -107,7 +107,7 @@ def check_node(name: str, status: str | None, room: int, needed: int, here: str 
 
 def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
     """Refuse if no other enabled node could take the machines."""
-    if not [each for each in enabled if each != name]:
+    if not [node for node in enabled if node != name]:
         raise _refused(
             f"{what} is not possible: there is no other enabled node", "take one into use: starter node create"
         )

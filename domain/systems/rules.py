@@ -71,12 +71,12 @@ class ServiceFacts:
         well = self.generation >= 0 and self.alive == self.healthy == self.current
         return well and not self.crashes and self.alive != self.wanted
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The healthy instances as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
 
-    def left(self) -> str:
+    def describe_left(self) -> str:
         """How many instances of a removed service are left, as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
@@ -89,17 +89,17 @@ def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
     held before.
     """
     want, now = node.instances, revision(node)
-    new = [each for each in running if each.revision == now]
-    old = [each for each in running if each.revision != now]
+    new = [instance for instance in running if instance.revision == now]
+    old = [instance for instance in running if instance.revision != now]
     start = max(0, min(want - len(new), want + node.maxSurge - len(running)))
-    spare = sum(each.healthy for each in running) - max(want - node.maxUnavailable, 0)
+    spare = sum(instance.healthy for instance in running) - max(want - node.maxUnavailable, 0)
     stop: list[str] = []
-    for each in sorted(old, key=lambda one: one.healthy):  # unhealthy instances serve nobody: stop them first
-        if not each.healthy or spare > 0:
-            stop.append(each.token)
-            spare -= each.healthy
-    superfluous = sorted(new, key=lambda one: one.healthy)[: max(len(new) - want, 0)]
-    return InstanceSteps(start, tuple(stop + [each.token for each in superfluous]))
+    for instance in sorted(old, key=lambda candidate: candidate.healthy):  # unhealthy ones serve nobody
+        if not instance.healthy or spare > 0:
+            stop.append(instance.token)
+            spare -= instance.healthy
+    superfluous = sorted(new, key=lambda candidate: candidate.healthy)[: max(len(new) - want, 0)]
+    return InstanceSteps(start, tuple(stop + [instance.token for instance in superfluous]))
 
 
 def revision(node: Node) -> str:
@@ -135,17 +135,10 @@ def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]
     """Sort services so that each comes after those in its `after`: sibling services, or all in a sibling system."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path, spec in services.items():
-        sorter.add(path, *(each for name in spec.get("after", ()) for each in _below(_beside(path, name), services)))
+        siblings = [f"{parent_of(path)}:{name}" for name in spec.get("after", ())]
+        sorter.add(path, *(service for sibling in siblings for service in services if is_at(service, sibling)))
     sorter.prepare()
     return sorter
-
-
-def _beside(path: str, name: str) -> str:
-    return f"{parent_of(path)}:{name}"
-
-
-def _below(path: str, services: Iterable[str]) -> list[str]:
-    return [each for each in services if is_at(each, path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +204,7 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
 
 def observation(path: str, to: str, facts: ServiceFacts) -> Move:
     """The move that applies a backend's report to a service at rest."""
-    return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.told()[:500])
+    return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.describe()[:500])
 
 
 def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
@@ -253,8 +246,8 @@ def removed_part(path: str) -> Move:
 
 def still_there(path: str, facts: Sequence[ServiceFacts]) -> Move:
     """The move for a part that could not be removed completely."""
-    own = next((each for each in facts if each.path == path), None)
-    return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.left()[:500] if own else "")
+    own = next((service for service in facts if service.path == path), None)
+    return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_left()[:500] if own else "")
 
 
 def is_at(path: str, prefix: str) -> bool:

@@ -133,12 +133,18 @@ async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> Cloudle
     return await run_local(EdgeActivities.crm_lost, fact)
 
 
-def _fact(signal: str, cloudlet: str, kept: bool, *said: CrmConnect | CrmResponse | CrmDisconnect) -> dict[str, Any]:
-    signed = [SignedText(statement=statement(signal, cloudlet, each.raw), proof=each.proof) for each in said]
+def _fact(
+    signal: str, cloudlet: str, kept: bool, *messages: CrmConnect | CrmResponse | CrmDisconnect
+) -> dict[str, Any]:
+    signed = [
+        SignedText(statement=statement(signal, cloudlet, message.raw), proof=message.proof) for message in messages
+    ]
     return {"cloudlet": cloudlet, "at": workflow.now(), "signed": signed, "kept": kept}
 
 
-async def rejoined(path: str, told: Reconnected) -> Reconnected | None:
+async def rejoined(path: str, claimed: Reconnected) -> Reconnected | None:
     """Confirm a reported reconnection with the inventory; None if it has no such connection."""
-    found = await run_local(EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=told.address.notify_id))
-    return found.news
+    confirmed = await run_local(
+        EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=claimed.address.notify_id)
+    )
+    return confirmed.news

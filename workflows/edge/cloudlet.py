@@ -48,16 +48,16 @@ class OnCloudlet(CrmInbox):
         self._address, self._status = self._terms.address, grant.during
         await self.demand_proof(str(self._terms.spec.get("key", "")), grant.epoch, unasked)
 
-    async def _tell_crm(self, grant: Grant, verb: CrmVerb, **spec: object) -> None:
+    async def _send_order(self, grant: Grant, verb: CrmVerb, **spec: object) -> None:
         assert self._address
         await calls.send(self._address, order(grant, self._address, verb, **spec))
 
     async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
         """The next message; Failed if none comes in time."""
-        said = await self.read(grant.path, until, what)
-        if said is None:
+        message = await self.read(grant.path, until, what)
+        if message is None:
             raise Failed(f"{what}: nothing came in time")
-        return said
+        return message
 
     async def _step(self, grant: Grant, to: str, actor: str, message: str = "") -> None:
         await advance(grant, to, actor, message)
@@ -82,18 +82,18 @@ class OnCloudlet(CrmInbox):
     async def _request_and_wait(self, grant: Grant, verb: CrmVerb, words: tuple[str, ...], what: str) -> CrmResponse:
         """Ask the CRM and wait for one of these states; ask again after a reconnection."""
         until = workflow.now() + timedelta(seconds=self._terms.patience.update)
-        await self._tell_crm(grant, verb)
+        await self._send_order(grant, verb)
         while True:
-            said = await self._next_message(grant, until, what)
-            if isinstance(said, Reconnected):
-                self._address = said.address
-                await self._tell_crm(grant, verb)
-            elif isinstance(said, CrmResponse):
-                if self._address and said.notify_id == self._address.notify_id and said.state in words:
-                    return said
-                if self._address and said.notify_id == self._address.notify_id and said.errors:
-                    raise Failed(said.reason())
-                await self.ignore(grant.path, said.state, f"waiting for {' or '.join(words)}")
+            message = await self._next_message(grant, until, what)
+            if isinstance(message, Reconnected):
+                self._address = message.address
+                await self._send_order(grant, verb)
+            elif isinstance(message, CrmResponse):
+                if self._address and message.notify_id == self._address.notify_id and message.state in words:
+                    return message
+                if self._address and message.notify_id == self._address.notify_id and message.errors:
+                    raise Failed(message.reason())
+                await self.ignore(grant.path, message.state, f"waiting for {' or '.join(words)}")
 
 
 def order(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
@@ -122,16 +122,16 @@ class BringUpCloudlet(OnCloudlet):
         if self._address:  # a CRM is connected already: ask it to reconnect
             if other := self._terms.next:  # and to clean up after a failed upgrade
                 await calls.send(self._address, undo_upgrade(grant, self._address, other.version))
-            await self._tell_crm(grant, CrmVerb.RECONNECT)
+            await self._send_order(grant, CrmVerb.RECONNECT)
             self._address = None
         while True:
-            said = await self._next_message(grant, until, what)
-            if isinstance(said, Reconnected):
-                await self._acknowledge(grant, said)
-            elif isinstance(said, CrmResponse) and await self._gathered(grant, said):
+            message = await self._next_message(grant, until, what)
+            if isinstance(message, Reconnected):
+                await self._acknowledge(grant, message)
+            elif isinstance(message, CrmResponse) and await self._gathered(grant, message):
                 break
-            elif isinstance(said, ConnectionLost):
-                await self._lost(grant, said)
+            elif isinstance(message, ConnectionLost):
+                await self._lost(grant, message)
         assert self._address
         await calls.everything(self._address, grant)
         await self.close_inbox()
@@ -155,14 +155,14 @@ class BringUpCloudlet(OnCloudlet):
         self._address = said.address
         await self._step(grant, S.INIT_OK, "Controller", f"notify-id {said.address.notify_id}")
 
-    async def _gathered(self, grant: Grant, said: CrmResponse) -> bool:
+    async def _gathered(self, grant: Grant, message: CrmResponse) -> bool:
         notify_id = self._address.notify_id if self._address else 0
-        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).interpret(said)
-        if heard.effect is Effect.ENDS and heard.to == S.READY:
+        meaning = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=CrmActor.CRM).interpret(message)
+        if meaning.effect is Effect.ENDS and meaning.to == S.READY:
             return True
-        if self._address and said.notify_id == self._address.notify_id and said.errors:
-            raise Failed(f"gathering failed: {said.reason()}")
-        await self.ignore(grant.path, said.state, heard.why or f"under {self._status}")
+        if self._address and message.notify_id == self._address.notify_id and message.errors:
+            raise Failed(f"gathering failed: {message.reason()}")
+        await self.ignore(grant.path, message.state, meaning.why or f"under {self._status}")
         return False
 
 
@@ -189,7 +189,9 @@ class MaintainCloudlet(OnCloudlet):
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Go back: the CRM is asked, but not waited for."""
         if self._address:
-            await self._tell_crm(grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN)
+            await self._send_order(
+                grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN
+            )
         await self.close_inbox()
         return Done()
 
@@ -247,8 +249,8 @@ class RekeyCloudlet(OnCloudlet):
         self._address = self._terms.address
         key = str((request.spec or {}).get("key", ""))
         await self.close_inbox()
-        told = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
-        return Done(spec={**self._terms.spec, "key": key}, message=told)
+        note = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
+        return Done(spec={**self._terms.spec, "key": key}, message=note)
 
 
 @workflow.defn(name=wire.DELETE_CLOUDLET)

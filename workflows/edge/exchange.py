@@ -52,7 +52,7 @@ class CrmExchange:
     ) -> None:
         self.path, self.status = path, status
         self.address = mail.newest(address)
-        self._mail, self._grant, self._terms = mail, grant, terms
+        self._inbox, self._grant, self._terms = mail, grant, terms
         self._table = registry.kind_at(path).table
         self._progress: CrmProgress | None = None
         self._order: CrmRequest | None = None
@@ -65,13 +65,13 @@ class CrmExchange:
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._send(verb, self._terms.spec)
         while True:
-            said = await self._next(patience, cap)
-            if isinstance(said, Reconnected):
-                heard = await self._on_reconnect(said)
+            news = await self._next(patience, cap)
+            if isinstance(news, Reconnected):
+                message = await self._on_reconnect(news)
             else:
-                heard = said if isinstance(said, CrmResponse) else None
-            if heard and await self._apply_message(heard):
-                return heard
+                message = news if isinstance(news, CrmResponse) else None
+            if message and await self._apply_message(message):
+                return message
 
     async def undo(self, verb: CrmVerb, wanted: str) -> str:
         """Ask the CRM to undo, and wait a while for its confirmation. Returns what is uncertain, if anything."""
@@ -86,47 +86,47 @@ class CrmExchange:
     async def _undo(self, verb: CrmVerb, wanted: str) -> bool:
         until = workflow.now() + timedelta(seconds=self._terms.patience.cleanup)
         await self._send(verb, self._terms.before, undo=True)
-        while (said := await self._mail.read(self.path, until, "the CRM cleans up")) is not None:
-            if isinstance(said, Reconnected):
-                self.address = said.address
-                there = said.reported.get(self.path)
+        while (news := await self._inbox.read(self.path, until, "the CRM cleans up")) is not None:
+            if isinstance(news, Reconnected):
+                self.address = news.address
+                there = news.reported.get(self.path)
                 if (there.status if there else NONE) == wanted:
                     return True
                 await self._send_again()
-            elif isinstance(said, CrmResponse):
-                if said.notify_id == self.address.notify_id and said.status in (wanted, _REFUSES.get(verb)):
-                    return said.status == wanted
-                await self._mail.ignore(self.path, said.state, f"cleaning up, under {self.status}")
+            elif isinstance(news, CrmResponse):
+                if news.notify_id == self.address.notify_id and news.status in (wanted, _REFUSES.get(verb)):
+                    return news.status == wanted
+                await self._inbox.ignore(self.path, news.state, f"cleaning up, under {self.status}")
         return False
 
-    async def _apply_message(self, said: CrmResponse) -> bool:
+    async def _apply_message(self, message: CrmResponse) -> bool:
         """Do what the state table says to this message. True: it was the last one."""
-        heard = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).interpret(said)
-        if said.notify_id == self.address.notify_id:
+        meaning = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).interpret(message)
+        if message.notify_id == self.address.notify_id:
             self._heard, self._asked = workflow.now(), False
-        if heard.effect is Effect.IGNORED:
-            await self._mail.ignore(self.path, said.state, heard.why)
-        elif heard.effect is Effect.ERROR:
-            raise CrmFailed(said.reason() or f"the CRM says {said.state} and no more", heard.to, CrmActor.CRM)
-        elif heard.effect is not Effect.ENDS:
-            await self._advance(heard.to, said)
-        return heard.effect is Effect.ENDS
+        if meaning.effect is Effect.IGNORED:
+            await self._inbox.ignore(self.path, message.state, meaning.why)
+        elif meaning.effect is Effect.ERROR:
+            raise CrmFailed(message.reason() or f"the CRM says {message.state} and no more", meaning.to, CrmActor.CRM)
+        elif meaning.effect is not Effect.ENDS:
+            await self._advance(meaning.to, message)
+        return meaning.effect is Effect.ENDS
 
-    async def _advance(self, to: str, said: CrmResponse) -> None:
-        self.status, self._progress = to, said.progress or self._progress
-        told = said.progress.describe() if said.progress else ""
-        news = {"progress": said.progress.model_dump()} if said.progress else None
-        await move(self._grant, [Move(path=self.path, to=to, actor=CrmActor.CRM, message=told, info=news)])
-        self.on_progress(to, said.progress)
+    async def _advance(self, to: str, message: CrmResponse) -> None:
+        self.status, self._progress = to, message.progress or self._progress
+        text = message.progress.describe() if message.progress else ""
+        news = {"progress": message.progress.model_dump()} if message.progress else None
+        await move(self._grant, [Move(path=self.path, to=to, actor=CrmActor.CRM, message=text, info=news)])
+        self.on_progress(to, message.progress)
 
     async def _next(self, patience: float, cap: datetime) -> object:
         """The next message. Silence leads to an error, or to a progress request first."""
         while True:
             wait = self._terms.patience.answer if self._asked else patience
             until = min(self._heard + timedelta(seconds=wait), cap)
-            said = await self._mail.read(self.path, until)
-            if said is not None:
-                return said
+            news = await self._inbox.read(self.path, until)
+            if news is not None:
+                return news
             await self._on_silence(wait, cap)
 
     async def _on_silence(self, waited: float, cap: datetime) -> None:

@@ -49,7 +49,7 @@ class CrmInbox(Action):
 
     def __init__(self) -> None:
         super().__init__()
-        self._mail: dict[str, deque[CrmNews]] = {}
+        self._unread: dict[str, deque[CrmNews]] = {}
         self._latest: CrmAddress | None = None
         self._ignored = 0
         self._over = False
@@ -60,18 +60,18 @@ class CrmInbox(Action):
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:
-        said = parse_message(CrmResponse, raw)
+        message = parse_message(CrmResponse, raw)
         own = workflow.info().workflow_id
-        if isinstance(said, str):
-            await self.ignore(own, "?", said)
+        if isinstance(message, str):
+            await self.ignore(own, "?", message)
             return
-        path = said.path or own
+        path = message.path or own
         if path != own and not path.startswith(f"{own}:"):
-            await self.ignore(own, said.state, f"it is about {path}, which this action does not change")
+            await self.ignore(own, message.state, f"it is about {path}, which this action does not change")
         elif self._over or self._ended:
-            await self.on_late_answer(path, said)
+            await self.on_late_answer(path, message)
         else:
-            self.inbox(path).append(said)
+            self.inbox(path).append(message)
 
     @workflow.signal(name=wire.RECONNECTED, description="The CRM has connected again, with a new notify-id.")
     async def reconnected(self, told: Reconnected) -> None:
@@ -79,7 +79,7 @@ class CrmInbox(Action):
         if news is None:
             return
         self._latest = news.address
-        for path in {workflow.info().workflow_id: None, **self._mail}:
+        for path in {workflow.info().workflow_id: None, **self._unread}:
             self.inbox(path).append(news)
 
     @workflow.signal(name=wire.CONNECTION_LOST, description="A CRM's connection is gone.")
@@ -88,7 +88,7 @@ class CrmInbox(Action):
 
     @workflow.update(name=wire.HEAR, description="A message of the link, when this run may hear no more signals.")
     async def hear(self, letter: Letter) -> None:
-        self._handed_in[_said(letter)] = workflow.now()
+        self._handed_in[_content(letter)] = workflow.now()
         if letter.signal == wire.CRM_RESPONSE:
             await self.crm_response(letter.message)
         elif letter.signal == wire.RECONNECTED:
@@ -99,19 +99,23 @@ class CrmInbox(Action):
     @hear.validator
     def _may_hear(self, letter: Letter) -> None:
         """Refuse before Temporal counts the update: in a flood only one of each kind is let in now and then."""
-        if why := self._unheard(letter):
+        if why := self._why_unheard(letter):
             raise ApplicationError(why, type=UNHEARD, non_retryable=True)
 
-    def _unheard(self, letter: Letter) -> str:
+    def _why_unheard(self, letter: Letter) -> str:
         """Why a message is not accepted; empty if it is."""
         if self._over or self._ended:
             return OVER
-        last = self._handed_in.get(_said(letter))
+        last = self._handed_in.get(_content(letter))
         if last and (workflow.now() - last).total_seconds() < REPEATS:
             return f"it was said within the last {REPEATS:g} s"
         if letter.signal == wire.CRM_RESPONSE:
-            said = parse_message(CrmResponse, letter.message)
-            return said if isinstance(said, str) else self._doubt(said.path or workflow.info().workflow_id, said)
+            message = parse_message(CrmResponse, letter.message)
+            return (
+                message
+                if isinstance(message, str)
+                else self._why_untrusted(message.path or workflow.info().workflow_id, message)
+            )
         if letter.signal not in _NEWS:
             return f"no action hears {letter.signal[:40]!a}"
         try:
@@ -125,7 +129,7 @@ class CrmInbox(Action):
         if not key:
             return
         self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
-        for path, box in list(self._mail.items()):
+        for path, box in list(self._unread.items()):
             early = list(box)
             box.clear()
             for news in early:
@@ -134,23 +138,23 @@ class CrmInbox(Action):
                     self._latest = true.address if isinstance(true, Reconnected) else self._latest
                     self.inbox(path).append(true)
 
-    async def _is_confirmed(self, told: Reconnected) -> Reconnected | None:
+    async def _is_confirmed(self, claimed: Reconnected) -> Reconnected | None:
         """Ask the inventory whether the CRM has really reconnected, as anybody may send that signal."""
         own = workflow.info().workflow_id
-        news = await calls.rejoined(own, told)
+        news = await calls.rejoined(own, claimed)
         if news is None:
-            await self.ignore(own, "?", f"there is no connection with notify-id {told.address.notify_id}")
+            await self.ignore(own, "?", f"there is no connection with notify-id {claimed.address.notify_id}")
         return news
 
-    def _doubt(self, path: str, said: CrmResponse) -> str:
+    def _why_untrusted(self, path: str, message: CrmResponse) -> str:
         """Why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
         if not self._key:
             return ""
-        if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, said.raw), said.proof):
+        if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, message.raw), message.proof):
             return why
-        if said.epoch == self._epoch or (self._unasked and not said.epoch):
+        if message.epoch == self._epoch or (self._unasked and not message.epoch):
             return ""
-        return f"it answers the request with epoch {said.epoch}, not {self._epoch}"
+        return f"it answers the request with epoch {message.epoch}, not {self._epoch}"
 
     def newest(self, granted: CrmAddress) -> CrmAddress:
         """The CRM that is connected now, which may have changed since the action was granted."""
@@ -158,7 +162,7 @@ class CrmInbox(Action):
 
     def inbox(self, path: str) -> deque[CrmNews]:
         """The unread messages about one object."""
-        return self._mail.setdefault(path, deque())
+        return self._unread.setdefault(path, deque())
 
     async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
         """The next message about an object; None when the time is up."""
@@ -170,7 +174,7 @@ class CrmInbox(Action):
                 except TimeoutError:
                     return None
             news = box.popleft() if box else None
-            why = self._doubt(path, news) if isinstance(news, CrmResponse) else ""
+            why = self._why_untrusted(path, news) if isinstance(news, CrmResponse) else ""
             if not why:
                 return news
             assert isinstance(news, CrmResponse)
@@ -190,14 +194,14 @@ class CrmInbox(Action):
     async def close_inbox(self) -> None:
         """Stop reading: unread and later messages are too late."""
         self._over = True
-        for path, box in self._mail.items():
+        for path, box in self._unread.items():
             while box:
                 late = box.popleft()
                 if isinstance(late, CrmResponse):
                     await self.ignore(path, late.state, OVER)
 
 
-def _said(letter: Letter) -> str:
+def _content(letter: Letter) -> str:
     """What a message says, without its progress: two with the same text repeat each other."""
     about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
     return letter.signal + json.dumps(about, sort_keys=True, default=str)

@@ -39,7 +39,7 @@ class ChangeInstance(CrmInbox):
 
     def __init__(self) -> None:
         super().__init__()
-        self._talk: CrmExchange | None = None
+        self._exchange: CrmExchange | None = None
         self._missing = False
         self._apps: dict[str, CrmExchange] = {}  # apps of a cluster that are being deleted
 
@@ -61,15 +61,15 @@ class ChangeInstance(CrmInbox):
             if terms.tolerant:
                 await self.close_inbox()
                 return Done(message=one_line(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
-            assert self._talk
-            self._talk.status, self._missing = failed.to, failed.missing
+            assert self._exchange
+            self._exchange.status, self._missing = failed.to, failed.missing
             await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=one_line(str(failed)))])
             raise Failed(str(failed)) from failed
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Undo: the CRM reverts what it did, and the object moves as its state table says."""
         await asyncio.gather(*(self._put_back(grant, app, exchange) for app, exchange in self._apps.items()))
-        exchange = self._talk
+        exchange = self._exchange
         if exchange is None or exchange.status == S.DELETE_PREPARE:
             await self.close_inbox()
             return _never_asked(grant)
@@ -89,9 +89,9 @@ class ChangeInstance(CrmInbox):
         assert terms.address
         verb = _ORDERS[request.action]
         status = S.DELETE_REQUESTED if verb is CrmVerb.DELETE else grant.during
-        self._talk = CrmExchange(self, grant, grant.path, status, terms, terms.address)
-        self._talk.on_progress = self._show
-        said = await self._talk.request_and_wait(verb, getattr(terms.patience, verb.value))
+        self._exchange = CrmExchange(self, grant, grant.path, status, terms, terms.address)
+        self._exchange.on_progress = self._show
+        said = await self._exchange.request_and_wait(verb, getattr(terms.patience, verb.value))
         await self.close_inbox()
         return Done(moves=[_landed(grant.path, said, terms)])
 

@@ -68,12 +68,12 @@ class CloudletLink(InitializedWorkflow):
     def __init__(self, state: LinkState) -> None:
         self._cloudlet = state.cloudlet
         self._notify_id = state.notify_id
-        self._mail: deque[Letter] = deque(state.mail)
+        self._unread: deque[Letter] = deque(state.mail)
         self._waiting = {_text(letter) for letter in state.mail}
         self._pages: dict[int, CrmConnect] = {}  # of a connection that is not complete yet
         self._sessions = Sessions(state.cloudlet, self._notice)
         self._budget = state.budget
-        self._junk: list[IgnoredMessage] = []
+        self._to_ignore: list[IgnoredMessage] = []
         self._heard = 0
 
     @workflow.run
@@ -81,27 +81,27 @@ class CloudletLink(InitializedWorkflow):
         _check_cloudlet(self._cloudlet)
         for address in state.open:
             self._sessions.open(address, acked=True)
-        while self._mail or self._junk or self._sessions.addresses:
+        while self._unread or self._to_ignore or self._sessions.addresses:
             await workflow.wait_condition(
-                lambda: bool(self._mail or self._junk) or not self._sessions.addresses or self._is_full()
+                lambda: bool(self._unread or self._to_ignore) or not self._sessions.addresses or self._is_full()
             )
             await self._record_ignored()
-            if self._mail:
-                letter = self._mail.popleft()
+            if self._unread:
+                letter = self._unread.popleft()
                 self._waiting.discard(_text(letter))
                 await self._handle(_fact(letter))
-            if self._is_full() and sum(map(_size, self._mail)) <= CARRIED:
-                await self._begin_anew()
-        await self._tell_more()
+            if self._is_full() and sum(len(_text(letter)) for letter in self._unread) <= CARRIED:
+                await self._continue_as_new()
+        await self._record_summary()
 
     def _is_full(self) -> bool:
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
-    async def _begin_anew(self) -> None:
+    async def _continue_as_new(self) -> None:
         """Continue as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
         await self._record_ignored()
-        await self._tell_more()
-        state = self.state().model_copy(update={"mail": list(self._mail), "budget": self._budget})
+        await self._record_summary()
+        state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
         workflow.continue_as_new(state, task_timeout=READING)
 
     @workflow.query
@@ -127,119 +127,119 @@ class CloudletLink(InitializedWorkflow):
         if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
             self._spend()  # junk in a flood: not even parsed
             return
-        said = parse_message(_KINDS[signal], raw)
-        if isinstance(said, str):
-            self._ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=said))
+        message = parse_message(_KINDS[signal], raw)
+        if isinstance(message, str):
+            self._ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=message))
             return
-        letter = Letter(signal=signal, message=said.raw)
+        letter = Letter(signal=signal, message=message.raw)
         room = MOST_MAIL if signal == wire.CRM_RESPONSE else 2 * MOST_MAIL
-        if (text := _text(letter)) in self._waiting or len(self._mail) >= room:
-            why = "it waits already" if text in self._waiting else f"{len(self._mail)} messages wait already"
-            self._ignore(IgnoredMessage(path=self._cloudlet, state=getattr(said, "state", signal), reason=why))
+        if (text := _text(letter)) in self._waiting or len(self._unread) >= room:
+            why = "it waits already" if text in self._waiting else f"{len(self._unread)} messages wait already"
+            self._ignore(IgnoredMessage(path=self._cloudlet, state=getattr(message, "state", signal), reason=why))
             return
         self._waiting.add(text)
-        self._mail.append(letter)
+        self._unread.append(letter)
 
     def _notice(self, gone: CrmDisconnect) -> None:
-        self._mail.append(Letter(message=gone.model_dump()))
+        self._unread.append(Letter(message=gone.model_dump()))
 
     def _ignore(self, message: IgnoredMessage) -> None:
         if self._spend():
-            self._junk.append(message)
+            self._to_ignore.append(message)
 
     def _spend(self) -> bool:
         kept, self._budget = self._budget.spend(workflow.now().timestamp())
         return kept
 
     async def _record_ignored(self) -> None:
-        junk, self._junk = self._junk, []
+        junk, self._to_ignore = self._to_ignore, []
         if junk:
             await calls.ignore(*junk)
 
-    async def _tell_more(self) -> None:
+    async def _record_summary(self) -> None:
         if more := self._budget.summary():
             self._budget = self._budget.model_copy(update={"more": 0})
             await calls.ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=more))
 
-    async def _handle(self, said: CrmSignal) -> None:
-        if isinstance(said, CrmConnect):
-            await self._connect(said)
-        elif isinstance(said, CrmDisconnect):
-            await self._on_lost(said)
-        elif said.path in (None, self._cloudlet):
-            await self._answer(said)
+    async def _handle(self, message: CrmSignal) -> None:
+        if isinstance(message, CrmConnect):
+            await self._connect(message)
+        elif isinstance(message, CrmDisconnect):
+            await self._on_lost(message)
+        elif message.path in (None, self._cloudlet):
+            await self._answer(message)
         else:
-            await self._forward_answer(said)
+            await self._forward_answer(message)
 
-    async def _connect(self, said: CrmConnect) -> None:
-        if self._sessions.has(said.notify_id):
-            why = f"notify-id {said.notify_id} is not newer than {self._notify_id}"
+    async def _connect(self, message: CrmConnect) -> None:
+        if self._sessions.has(message.notify_id):
+            why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
             self._ignore(IgnoredMessage(path=self._cloudlet, state=wire.CRM_CONNECT, reason=why))
             return
-        if any(not page.same_connection(said) for page in self._pages.values()):
+        if any(not page.same_connection(message) for page in self._pages.values()):
             self._pages = {}
-        self._pages[said.page] = said
-        if len(self._pages) < said.of:
+        self._pages[message.page] = message
+        if len(self._pages) < message.of:
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
-        found = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
-        self._notify_id = max(self._notify_id, found.current)  # for a CRM that lost its state
-        if found.standing is ConnectionStanding.REFUSED or found.address is None:
+        connected = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
+        self._notify_id = max(self._notify_id, connected.current)  # for a CRM that lost its state
+        if connected.standing is ConnectionStanding.REFUSED or connected.address is None:
             self._spend()
-            workflow.logger.info("connection %s refused: %s", said.notify_id, found.why)
+            workflow.logger.info("connection %s refused: %s", message.notify_id, connected.why)
             return
-        await self._tell_actions(found, pages)
-        self._sessions.open(found.address)
+        await self._tell_actions(connected, pages)
+        self._sessions.open(connected.address)
 
-    async def _tell_actions(self, found: Connected, pages: list[CrmConnect]) -> None:
+    async def _tell_actions(self, connected: Connected, pages: list[CrmConnect]) -> None:
         """Tell the waiting actions that their CRM has a new connection, and which of their objects it has."""
-        assert found.address
-        if found.standing is ConnectionStanding.OWNED:
-            await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=found.address))
+        assert connected.address
+        if connected.standing is ConnectionStanding.OWNED:
+            await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=connected.address))
         there = [item for page in pages for item in page.instances.items()]
-        for owner in found.running:
+        for owner in connected.running:
             mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
-            await self._signal(owner, wire.RECONNECTED, Reconnected(address=found.address, reported=mine))
+            await self._signal(owner, wire.RECONNECTED, Reconnected(address=connected.address, reported=mine))
 
-    async def _on_lost(self, said: CrmDisconnect) -> None:
-        address = self._sessions.address(said.notify_id)
-        told = await calls.lost(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
-        if told.ignored:
+    async def _on_lost(self, message: CrmDisconnect) -> None:
+        address = self._sessions.address(message.notify_id)
+        answer = await calls.lost(self._cloudlet, message, self._budget.spend(workflow.now().timestamp())[0])
+        if answer.ignored:
             self._spend()
-        if told.refused:  # an unproven disconnect
+        if answer.refused:  # an unproven disconnect
             return
-        self._sessions.close(said.notify_id)
-        if told.owner:
+        self._sessions.close(message.notify_id)
+        if answer.owner:
             version = address.version if address else ""
             await self._signal(
-                told.owner, wire.CONNECTION_LOST, ConnectionLost(notify_id=said.notify_id, version=version)
+                answer.owner, wire.CONNECTION_LOST, ConnectionLost(notify_id=message.notify_id, version=version)
             )
 
-    async def _answer(self, said: CrmResponse) -> None:
-        told = await calls.answered(self._cloudlet, said, self._budget.spend(workflow.now().timestamp())[0])
-        if told.owner and not await self._signal(told.owner, wire.CRM_RESPONSE, said):
-            told = await calls.answered(self._cloudlet, said)  # it has ended: apply it
-        if told.ignored:
+    async def _answer(self, message: CrmResponse) -> None:
+        answer = await calls.answered(self._cloudlet, message, self._budget.spend(workflow.now().timestamp())[0])
+        if answer.owner and not await self._signal(answer.owner, wire.CRM_RESPONSE, message):
+            answer = await calls.answered(self._cloudlet, message)  # it has ended: apply it
+        if answer.ignored:
             self._spend()
-        if told.everything:
+        if answer.everything:
             try:
-                await calls.everything(told.everything)
+                await calls.everything(answer.everything)
             except ActivityError as error:
                 workflow.logger.warning("all data could not be sent: %s", error.cause)
 
-    async def _forward_answer(self, said: CrmResponse) -> None:
+    async def _forward_answer(self, message: CrmResponse) -> None:
         """Send an answer about an instance to its action if one runs, else record it in the history."""
-        path = str(said.path)
+        path = str(message.path)
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
-            self._ignore(IgnoredMessage(path=self._cloudlet, state=said.state, reason=reason))
-        elif not await self._signal(path, wire.CRM_RESPONSE, said) and not await self._to_cluster(path, said):
-            self._ignore(IgnoredMessage(path=path, state=said.state, reason="no action is running on it"))
+            self._ignore(IgnoredMessage(path=self._cloudlet, state=message.state, reason=reason))
+        elif not await self._signal(path, wire.CRM_RESPONSE, message) and not await self._to_cluster(path, message):
+            self._ignore(IgnoredMessage(path=path, state=message.state, reason="no action is running on it"))
 
-    async def _to_cluster(self, path: str, said: CrmResponse) -> bool:
+    async def _to_cluster(self, path: str, message: CrmResponse) -> bool:
         """Send an answer about an app to its cluster's action, which may be deleting the app."""
         above = str(parent_of(path))
-        return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, said)
+        return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, message)
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
         """Signal a running workflow; False if there is none. A CRM's answer is forwarded as it was received.
@@ -261,17 +261,13 @@ class CloudletLink(InitializedWorkflow):
 def _fact(letter: Letter) -> CrmSignal:
     if not letter.signal:
         return CrmDisconnect.model_validate(letter.message)
-    said = parse_message(_KINDS[letter.signal], letter.message)
-    assert not isinstance(said, str)  # it was parsed when it arrived
-    return said
+    message = parse_message(_KINDS[letter.signal], letter.message)
+    assert not isinstance(message, str)  # it was parsed when it arrived
+    return message
 
 
 def _text(letter: Letter) -> str:
     return letter.signal + json.dumps(letter.message, sort_keys=True, default=str)
-
-
-def _size(letter: Letter) -> int:
-    return len(_text(letter))
 
 
 def _check_cloudlet(cloudlet: str) -> None:

@@ -100,47 +100,52 @@ class FollowDemand(InitializedWorkflow):
         self._spec: PolicySpec | None = state.spec
         self._memory = state.memory
         self._until = state.until
-        self._told = state.until is None  # may the policy have changed?
+        self._may_have_changed = state.until is None  # may the policy have changed?
         self._changed = False
         self._budget = state.budget
-        self._junk: list[IgnoredMessage] = []
+        self._to_ignore: list[IgnoredMessage] = []
         self._heard = 0
 
     @workflow.run
     async def run(self, state: LoopState) -> None:
-        while spec := await self._followed():
+        while spec := await self._read_policy():
             if self._until is None:
                 self._changed = False
-                await self._look(spec)
+                await self._act_on_policy(spec)
                 self._until = workflow.now() + timedelta(seconds=_rule(spec).interval)
             if await self._wait():
                 self._end_interval()
-            self._until, self._told = None, True
+            self._until, self._may_have_changed = None, True
 
-    async def _followed(self) -> PolicySpec | None:
+    async def _read_policy(self) -> PolicySpec | None:
         """The stored policy; None if it is gone. It is read again whenever it may have changed.
 
         Anybody can send the signal that it has, so the signal alone changes nothing.
         """
-        await self._keep_junk()
-        while self._told:
-            self._told = False
-            kept = await run_local(EdgeActivities.policy_kept, self._path)
-            if kept.changing:  # the changing action signals when its change is stored
+        await self._record_ignored()
+        while self._may_have_changed:
+            self._may_have_changed = False
+            stored = await run_local(EdgeActivities.policy_kept, self._path)
+            if stored.changing:  # the changing action signals when its change is stored
                 break
-            self._changed = self._changed or kept.spec != self._spec
-            self._spec = kept.spec
+            self._changed = self._changed or stored.spec != self._spec
+            self._spec = stored.spec
         return self._spec
 
-    async def _look(self, spec: PolicySpec) -> None:
+    async def _act_on_policy(self, spec: PolicySpec) -> None:
         """Act on the policy. That may take long while demand goes on: a full run leaves the rest to its actions."""
         look = asyncio.ensure_future(self._tick(spec))
         while not look.done():
             await workflow.wait_condition(
-                lambda: look.done() or self._told or bool(self._junk) or bool(self._spec and self._is_full())
+                lambda: (
+                    look.done()
+                    or self._may_have_changed
+                    or bool(self._to_ignore)
+                    or bool(self._spec and self._is_full())
+                )
             )
-            await self._followed()
-            await self._unless_full()
+            await self._read_policy()
+            await self._continue_if_full()
         look.result()
 
     async def _wait(self) -> bool:
@@ -151,20 +156,20 @@ class FollowDemand(InitializedWorkflow):
                 return True
             try:
                 await workflow.wait_condition(
-                    lambda: self._told or bool(self._junk) or self._is_full(),
+                    lambda: self._may_have_changed or bool(self._to_ignore) or self._is_full(),
                     timeout=left,
                     timeout_summary="until the next look",
                 )
             except TimeoutError:
                 return True
-            await self._followed()
-            await self._unless_full()
+            await self._read_policy()
+            await self._continue_if_full()
         return False
 
     def _is_full(self) -> bool:
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
-    async def _unless_full(self) -> None:
+    async def _continue_if_full(self) -> None:
         """Continue as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._is_full() or not self._spec:
             return
@@ -179,8 +184,8 @@ class FollowDemand(InitializedWorkflow):
         )
         workflow.continue_as_new(state, task_timeout=READING)
 
-    async def _keep_junk(self) -> None:
-        junk, self._junk = self._junk, []
+    async def _record_ignored(self) -> None:
+        junk, self._to_ignore = self._to_ignore, []
         if junk:
             await calls.ignore(*junk)
 
@@ -192,22 +197,22 @@ class FollowDemand(InitializedWorkflow):
     )
     def demand(self, raw: Any = None) -> None:
         self._heard += 1
-        said = parse_message(Demand, raw)
-        if isinstance(said, str):
-            why = said
+        message = parse_message(Demand, raw)
+        if isinstance(message, str):
+            why = message
         else:
-            assert isinstance(said, Demand)
-            self._memory, why = after_demand(self._memory, said, self._sites())
+            assert isinstance(message, Demand)
+            self._memory, why = after_demand(self._memory, message, self._sites())
         if why:
-            kept, self._budget = self._budget.spend(workflow.now().timestamp())
-            self._junk += (
-                [IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if kept else []
+            recorded, self._budget = self._budget.spend(workflow.now().timestamp())
+            self._to_ignore += (
+                [IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if recorded else []
             )
 
     @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
         self._heard += 1
-        self._told = True
+        self._may_have_changed = True
 
     @workflow.query
     def memory(self) -> PolicyMemory:
@@ -233,18 +238,18 @@ class FollowDemand(InitializedWorkflow):
         while True:
             before = self._memory.failed
             plan = provision(policy, self._memory, await self._facts(auto_provision=policy))
-            await asyncio.gather(*(self._place(policy, place, "delete") for place in plan.undeploy))
-            await asyncio.gather(*(self._place(policy, place, "create") for place in plan.deploy))
+            await asyncio.gather(*(self._change_site(policy, place, "delete") for place in plan.undeploy))
+            await asyncio.gather(*(self._change_site(policy, place, "create") for place in plan.deploy))
             if self._changed or set(self._memory.failed) <= set(before):
                 return
 
-    async def _place(self, policy: AutoProvision, place: PolicySite, action: str) -> None:
+    async def _change_site(self, policy: AutoProvision, place: PolicySite, action: str) -> None:
         """Deploy or undeploy at one site, if a new plan still says so."""
         if not self._spec or self._spec.auto_provision != policy:
             return
         now = provision(policy, self._memory, await self._facts(auto_provision=policy))
         wanted = now.deploy if action == "create" else now.undeploy
-        if place.cloudlet not in [each.cloudlet for each in wanted]:
+        if place.cloudlet not in [site.cloudlet for site in wanted]:
             return
         path = f"{self._org()}:cloudlet:{place.cloudlet}:cluster:{place.cluster}:app:{policy.app}"
         spec = policy.spec.model_dump(mode="json", exclude={"override"}) if action == "create" else None

@@ -43,12 +43,12 @@ class UpgradeCloudlet(OnCloudlet):
         await self._begin(grant, unasked=True)  # CRMv2 reports Ready unasked
         self._target = str((request.spec or {})["version"])
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
-        await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
+        await self._send_order(grant, CrmVerb.UPGRADE, version=self._target)
         while True:
-            said = await self._hear(grant, cap)
-            if isinstance(said, Reconnected):
-                await self._connected(grant, said)
-            elif isinstance(said, CrmResponse) and await self._take(grant, said):
+            message = await self._next_of_either(grant, cap)
+            if isinstance(message, Reconnected):
+                await self._connected(grant, message)
+            elif isinstance(message, CrmResponse) and await self._apply_message(grant, message):
                 break
         assert self._next
         await calls.everything(self._next, grant)
@@ -74,49 +74,49 @@ class UpgradeCloudlet(OnCloudlet):
         """Handle unread messages. CRMv1 may report Ready: it keeps serving, but the upgrade has still failed."""
         box = self.inbox(grant.path)
         while box:
-            said = box.popleft()
-            if isinstance(said, CrmResponse):
-                actor, _ = self._actor_of(said)
-                if actor == CrmActor.V1 and said.status == S.READY:
-                    await self.hand_over(said)  # the link sends it all data again, after the action has ended
+            message = box.popleft()
+            if isinstance(message, CrmResponse):
+                actor, _ = self._actor_of(message)
+                if actor == CrmActor.V1 and message.status == S.READY:
+                    await self.hand_over(message)  # the link sends it all data again, after the action has ended
                 else:
-                    await self.ignore(grant.path, said.state, f"under {self._status}", actor)
+                    await self.ignore(grant.path, message.state, f"under {self._status}", actor)
 
-    async def _hear(self, grant: Grant, cap: datetime) -> object:
+    async def _next_of_either(self, grant: Grant, cap: datetime) -> object:
         """The next message of either CRM; each one extends the wait, up to the cap."""
         until = min(workflow.now() + timedelta(seconds=self._terms.patience.update), cap)
-        said = await self.read(grant.path, until, "the CRMs hand over")
-        if said is None:
+        message = await self.read(grant.path, until, "the CRMs hand over")
+        if message is None:
             raise Failed(f"no answer in time under {self._status}; CRMv1 goes on")
-        return said
+        return message
 
     async def _connected(self, grant: Grant, said: Reconnected) -> None:
         if said.address.version != self._target:  # CRMv1 was restarted: it may have lost the request
             self._address = said.address
             if self._status in _BEFORE_V2 and self._next is None:
-                await self._tell_crm(grant, CrmVerb.UPGRADE, version=self._target)
+                await self._send_order(grant, CrmVerb.UPGRADE, version=self._target)
             return
         self._next = said.address
         if self._status in _BEFORE_V2:
             await self._step(grant, S.INIT_OK, "Controller", f"{self._target} has notify-id {self._next.notify_id}")
 
-    async def _take(self, grant: Grant, said: CrmResponse) -> bool:
+    async def _apply_message(self, grant: Grant, message: CrmResponse) -> bool:
         """Apply an answer by the rows of the CRM that sent it, known by its notify-id. True: CRMv2 is Ready."""
-        actor, notify_id = self._actor_of(said)
-        heard = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret(said)
-        if heard.effect is Effect.IGNORED:
-            await self.ignore(grant.path, said.state, heard.why, actor)
-        elif heard.to == S.READY and actor == CrmActor.V2:
+        actor, notify_id = self._actor_of(message)
+        meaning = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret(message)
+        if meaning.effect is Effect.IGNORED:
+            await self.ignore(grant.path, message.state, meaning.why, actor)
+        elif meaning.to == S.READY and actor == CrmActor.V2:
             return True
-        elif heard.effect is Effect.ERROR:
-            await advance(grant, heard.to, actor, one_line(said.reason()))
-            self._status = heard.to
-            raise Failed(said.reason() or "CRMv1 says that CRMv2 failed")
+        elif meaning.effect is Effect.ERROR:
+            await advance(grant, meaning.to, actor, one_line(message.reason()))
+            self._status = meaning.to
+            raise Failed(message.reason() or "CRMv1 says that CRMv2 failed")
         else:
-            await self._step(grant, heard.to, actor)
+            await self._step(grant, meaning.to, actor)
         return False
 
-    def _actor_of(self, said: CrmResponse) -> tuple[str, int]:
-        if self._next and said.notify_id == self._next.notify_id:
+    def _actor_of(self, message: CrmResponse) -> tuple[str, int]:
+        if self._next and message.notify_id == self._next.notify_id:
             return CrmActor.V2, self._next.notify_id
         return CrmActor.V1, self._address.notify_id if self._address else 0

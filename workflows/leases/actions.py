@@ -29,20 +29,20 @@ IN_ERROR = Done(to=LeaseStatus.ERROR)
 
 
 class _OnLease(Action):
-    """Base of the actions on a lease. `self._known` maps each finished reservation to its error; empty if none."""
+    """Base of the actions on a lease. `self._results` maps each finished reservation to its error; empty if none."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: ReservationErrors = {}
+        self._results: ReservationErrors = {}
 
-    def _check(self, grant: Grant) -> None:
+    def _check_parts(self, grant: Grant) -> None:
         """Fail a lease whose parts contradict it: it goes to ERROR."""
         if wrong := ends.contradictions(grant):
             raise Failed(f"its parts cannot be reconciled: {wrong}", IN_ERROR)
 
     def _errors(self, work: list[ReservationWork]) -> ReservationErrors:
         """The errors by reservation; one whose result is unknown counts as an error."""
-        errors = {each["path"]: self._known.get(each["path"], CUT_OFF) for each in work}
+        errors = {reservation["path"]: self._results.get(reservation["path"], CUT_OFF) for reservation in work}
         return {path: error for path, error in errors.items() if error}
 
 
@@ -73,7 +73,7 @@ class UpdateLease(_OnLease):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._check(grant)
+        self._check_parts(grant)
         if grant.details["wake"]:
             await calls.wake_clock(grant.details["pool"])
         changing = grant.details.get("hand_over", [])
@@ -99,9 +99,9 @@ class _AtBoundary(_OnLease):
     every: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._check(grant)
+        self._check_parts(grant)
         work = self.boundary.work(grant)
-        await self.every(grant, work, self._known)
+        await self.every(grant, work, self._results)
         left = self.boundary.left(grant, errors := self._errors(work))
         if errors:
             raise Failed(ends.partial_failure(self.boundary.word, errors, work), left)
@@ -148,11 +148,13 @@ class DeleteLease(_OnLease):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         work: list[ReservationWork] = grant.details["reservations"]
-        await end_all(grant, work, self._known)
-        if errors := {path: error for path, error in self._known.items() if error}:
+        await end_all(grant, work, self._results)
+        if errors := {path: error for path, error in self._results.items() if error}:
             raise Failed(f"not everything could be taken back: {ends.join_errors(errors)}")
         events = [event_path(grant.path, name) for name in grant.details["events"]]
-        return Done(moves=[Move(path=path, to=NONE) for path in [*(each["path"] for each in work), *events]])
+        return Done(
+            moves=[Move(path=path, to=NONE) for path in [*(reservation["path"] for reservation in work), *events]]
+        )
 
 
 @workflow.defn(name=names.ANNOUNCE_END)

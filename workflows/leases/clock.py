@@ -59,21 +59,21 @@ class LeaseClock:
         self._tasks = [task for task in self._tasks if not task.done()]
         for first in range(0, len(due), CHUNK):
             chunk = due[first : first + CHUNK]
-            self._firing.update({each.lease: each for each in chunk})
+            self._firing.update({event.lease: event for event in chunk})
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 
     async def _fire_chunk(self, chunk: list[DueEvent]) -> None:
         """Fire a chunk of events. Leases that are busy are tried again after a growing pause."""
         busy = (await calls.fire_events(DueList(due=chunk))).busy
-        self._let_go([each.lease for each in chunk if each.lease not in busy])
+        self._release([event.lease for event in chunk if event.lease not in busy])
         if busy:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             await workflow.sleep(self._pause, summary=f"{len(busy)} leases are busy")
-            self._let_go(busy)
+            self._release(busy)
         else:
             self._pause = FIRST_PAUSE
 
-    def _let_go(self, leases: list[str]) -> None:
+    def _release(self, leases: list[str]) -> None:
         for lease in leases:
             del self._firing[lease]
         self._look = self._look or bool(leases)

@@ -52,37 +52,39 @@ class HostReservations:
         return await self._hand_over(grant, work, HandOverGoal.NOTHING)
 
     async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
-        tried = all(each.get(ends.TRIED) for each in work)
-        return (await calls.hand_over(grant, [each["path"] for each in work], want, tried)).errors
+        tried = all(reservation.get(ends.TRIED) for reservation in work)
+        return (await calls.hand_over(grant, [reservation["path"] for reservation in work], want, tried)).errors
 
 
 class MciReservations:
     """Reservations of MCIs, by normal actions as child workflows: other requests for the same MCI get 409 meanwhile."""
 
     async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _each(work, self._start)
+        return await _for_each(work, self._start)
 
     async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _each([each for each in work if each["status"] != "pending"], self._end)
+        return await _for_each([reservation for reservation in work if reservation["status"] != "pending"], self._end)
 
-    async def _start(self, each: ReservationWork) -> str:
-        found = await _look(each["mci"])
-        if found is None and each.get("spec") is None:
-            return f"there is no {each['mci']}, and no spec to create it from"
-        if found is None:
-            return await _act(each, "create", each["spec"])
-        if found.counts.get("Suspended"):
-            return await _act(each, "resume")
-        running = bool(found.counts) and set(found.counts) == {"Running"}
-        return "" if running else f"{each['mci']} is {found.status}: it can be neither created nor resumed"
+    async def _start(self, reservation: ReservationWork) -> str:
+        mci = await _read_mci(reservation["mci"])
+        if mci is None and reservation.get("spec") is None:
+            return f"there is no {reservation['mci']}, and no spec to create it from"
+        if mci is None:
+            return await _act(reservation, "create", reservation["spec"])
+        if mci.counts.get("Suspended"):
+            return await _act(reservation, "resume")
+        running = bool(mci.counts) and set(mci.counts) == {"Running"}
+        return "" if running else f"{reservation['mci']} is {mci.status}: it can be neither created nor resumed"
 
-    async def _end(self, each: ReservationWork) -> str:
-        found = await _look(each["mci"])
-        if found is None or (each["on_end"] == "suspend" and not found.counts.get("Running")):
+    async def _end(self, reservation: ReservationWork) -> str:
+        mci = await _read_mci(reservation["mci"])
+        if mci is None or (reservation["on_end"] == "suspend" and not mci.counts.get("Running")):
             return ""
-        error = await _act(each, each["on_end"])
-        if error and each["on_end"] == "terminate":  # nothing could be terminated: for example only failed VMs are left
-            return await _act(each, "delete")
+        error = await _act(reservation, reservation["on_end"])
+        if (
+            error and reservation["on_end"] == "terminate"
+        ):  # nothing could be terminated: for example only failed VMs are left
+            return await _act(reservation, "delete")
         return error
 
 
@@ -103,7 +105,7 @@ async def end_all(grant: Grant, work: Sequence[ReservationWork], done: Reservati
 def _grouped(work: Sequence[ReservationWork]) -> list[tuple[ReservationPlugin, list[ReservationWork]]]:
     groups: list[tuple[ReservationPlugin, list[ReservationWork]]] = []
     for plugin in (ON_HOSTS, ON_MCIS):
-        group = [each for each in work if PLUGINS[each["resource_type"]] is plugin]
+        group = [reservation for reservation in work if PLUGINS[reservation["resource_type"]] is plugin]
         if group:
             groups.append((plugin, group))
     return groups
@@ -115,19 +117,19 @@ async def _group(what: Any, grant: Grant, group: list[ReservationWork], done: Re
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        errors = dict.fromkeys((each["path"] for each in group), one_line(error.cause or error))
-    done.update({each["path"]: errors.get(each["path"], "") for each in group})
+        errors = dict.fromkeys((reservation["path"] for reservation in group), one_line(error.cause or error))
+    done.update({reservation["path"]: errors.get(reservation["path"], "") for reservation in group})
 
 
-async def _each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
-    ends = await asyncio.gather(*(what(each) for each in work))
-    return {each["path"]: error for each, error in zip(work, ends, strict=True) if error}
+async def _for_each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
+    errors = await asyncio.gather(*(what(reservation) for reservation in work))
+    return {reservation["path"]: error for reservation, error in zip(work, errors, strict=True) if error}
 
 
-async def _look(path: str) -> ObjectView | None:
+async def _read_mci(path: str) -> ObjectView | None:
     """The MCI as the inventory has it; None if it does not exist."""
     try:
-        found: ObjectView = await workflow.execute_activity(
+        view: ObjectView = await workflow.execute_activity(
             wire.READ_OBJECT,
             Query(path=path),
             result_type=ObjectView,
@@ -139,13 +141,13 @@ async def _look(path: str) -> ObjectView | None:
         if refusal and refusal.category is Category.NOT_FOUND:
             return None
         raise
-    return found
+    return view
 
 
-async def _act(each: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
+async def _act(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
     """One normal action on the MCI. Returns the error; empty if there is none."""
-    path = each["mci"]
-    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {each['path']}")
+    path = reservation["mci"]
+    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation['path']}")
     for _ in range(BUSY_TRIES):
         try:
             outcome = await act(request, close=workflow.ParentClosePolicy.TERMINATE)

@@ -51,7 +51,7 @@ class EmptyBin:
         while True:
             self._look = False
             self._later = {path: at for path, at in self._later.items() if at > workflow.now()}
-            seen = await self._seen(of.tenant)
+            seen = await self._read_due(of.tenant)
             for entry in seen.due:
                 self._busy[entry.path] = asyncio.create_task(self._destroy(entry))
             if not (self._busy or self._later or self._look or seen.waiting or seen.next):
@@ -61,7 +61,7 @@ class EmptyBin:
                 workflow.continue_as_new(of)
             await self._wait(seen)
 
-    async def _seen(self, tenant: str) -> BinList:
+    async def _read_due(self, tenant: str) -> BinList:
         room = min(AT_ONCE - len(self._busy), PUT_OFF - len(self._later))
         query = BinQuery(
             tenant=tenant, at=workflow.now(), limit=max(room, 0), busy=list(self._busy), later=list(self._later)
@@ -70,7 +70,7 @@ class EmptyBin:
 
     async def _destroy(self, entry: BinEntry) -> None:
         """Destroy an entry; if that fails, postpone it, each time for longer."""
-        if await _destroyed(entry):
+        if await _try_destroy(entry):
             self._tries.pop(entry.path, None)
         else:
             tries = self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
@@ -97,7 +97,7 @@ async def wake_bin(path: str) -> None:
     await calls.wake(BinActivities.wake_bin, Bin(tenant=tenant), f"wake the recycle bin of {tenant}")
 
 
-async def _destroyed(entry: BinEntry) -> bool:
+async def _try_destroy(entry: BinEntry) -> bool:
     """Destroy an object, if it is still in the bin by this deletion. False: not now."""
     request = Request(
         path=entry.path,

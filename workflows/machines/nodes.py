@@ -73,8 +73,8 @@ class WorkOnNode(Action):
         stopped: list[str] = []
         left: dict[str, str] = {}
         for _ in range(ROUNDS):
-            machines_here = (await _residents(grant.path)).machines
-            todo = [path for path, runs in machines_here.items() if runs or not stop]
+            residents = (await _residents(grant.path)).machines
+            todo = [path for path, runs in residents.items() if runs or not stop]
             if not todo:
                 return stopped
             self.show(step=f"{len(todo)} machines to clear", targets=0)

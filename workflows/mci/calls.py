@@ -41,7 +41,7 @@ async def in_all_places(
     activity: Callable[[Any, PlaceVisit], Awaitable[Findings]], grant: Grant, wanted: Sequence[PlaceNeeds], what: str
 ) -> list[Findings]:
     """Run an activity for all places in parallel, and wait for all of them even if one fails."""
-    visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=each) for each in wanted]
+    visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
     ends = await asyncio.gather(
         *(on_cloud(activity, visit, visit.wants.place, what) for visit in visits), return_exceptions=True
     )
@@ -54,10 +54,10 @@ async def in_all_places(
     ]
 
 
-async def validate_place(each: PlaceNeeds) -> Findings:
+async def validate_place(needs: PlaceNeeds) -> Findings:
     """Does a place's cloud offer what is wanted? If it does not answer in time, the answer is not `clear`."""
     try:
-        return await on_cloud(PlaceActivities.validate_place, each, each.place, "validate", VALIDATE_PATIENCE)
+        return await on_cloud(PlaceActivities.validate_place, needs, needs.place, "validate", VALIDATE_PATIENCE)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise

@@ -63,11 +63,11 @@ class CreateMci(OnVms):
 
     async def examine(self, request: Request) -> Request | Refusal:
         """Refuse what is wrong with the spec, also if only a cloud can tell; resolve its connections."""
-        found = await run_local(RecordActivities.examine_mci, request)
-        if found.refusal:
-            return found.refusal
-        answers = await asyncio.gather(*(validate_place(each) for each in found.unknown))
-        return not_offered(answers) or request.model_copy(update={"spec": found.located(request.spec or {})})
+        examination = await run_local(RecordActivities.examine_mci, request)
+        if examination.refusal:
+            return examination.refusal
+        answers = await asyncio.gather(*(validate_place(needs) for needs in examination.unknown))
+        return not_offered(answers) or request.model_copy(update={"spec": examination.located(request.spec or {})})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._grant, spec = grant, MciSpec.model_validate(request.spec)
@@ -80,9 +80,9 @@ class CreateMci(OnVms):
         return await self._judge(spec, grant)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        if self._acting:
+        if self._operated:
             return await super().settle(request, grant)
-        if self._left:
+        if self._has_left:
             return Done()
         return Done(message=join_problems(await self.release(grant)))
 
@@ -107,17 +107,17 @@ class CreateMci(OnVms):
         if spec.policyOnPartialFailure == "continue":
             return Done()
         rollback = spec.policyOnPartialFailure == "rollback"
-        doomed, found = await self.enrol(grant, "delete" if rollback else "refine")
-        if not found.lost:
+        doomed, enrolled = await self.enrol(grant, "delete" if rollback else "refine")
+        if not enrolled.lost:
             return Done()
         self.show(step=f"{spec.policyOnPartialFailure}: removes {doomed.targets} VMs", done=0, failed=0)
         await self.operate(doomed)
-        why = f"{found.lost} of {grant.targets} VMs could not be made"
+        why = f"{enrolled.lost} of {grant.targets} VMs could not be made"
         if not rollback:
-            return Done(message=f"{why} and were cleaned away", lost=found.lost, troubles=found.troubles)
+            return Done(message=f"{why} and were cleaned away", lost=enrolled.lost, troubles=enrolled.troubles)
         if left := await self.release(grant):
             raise Failed(f"{why}, and the rollback could not remove everything: {join_problems(left)}", Done())
-        end = Done(to=NONE, lost=grant.targets, troubles=found.troubles)
+        end = Done(to=NONE, lost=grant.targets, troubles=enrolled.troubles)
         raise Failed(f"{why}: everything was rolled back", end)
 
     async def _decide(self, word: str, decision: Decision) -> str:

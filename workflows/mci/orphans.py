@@ -33,9 +33,9 @@ class RemoveOrphan(Action):
         place = str(grant.details.get("place", ""))
         queue = wire.cloud_queue(wire.split_placement(place)[0]) if place else None
         order = StrayOrder(path=grant.path, epoch=grant.epoch, place=place)
-        found = await run_remote(OrphanActivities.terminate_orphan, order, PATIENCE, f"remove {place}", queue)
-        if found.problems:
-            raise Failed(join_problems(found.problems), Done())
+        result = await run_remote(OrphanActivities.terminate_orphan, order, PATIENCE, f"remove {place}", queue)
+        if result.problems:
+            raise Failed(join_problems(result.problems), Done())
         return Done()
 
 

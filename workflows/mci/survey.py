@@ -27,10 +27,10 @@ class SurveyVms:
             SurveyPlace(survey=survey, place=place, chunks=[chunk for chunk in plan.chunks if chunk.placement == place])
             for place in places
         ]
-        found = await asyncio.gather(
+        reports = await asyncio.gather(
             *(on_cloud(SurveyActivities.survey_place, look, look.place, "survey") for look in looks)
         )
         report = SurveyReport(saved=plan.saved)
-        for each in found:
-            report = report.plus(each)
+        for part in reports:
+            report = report.plus(part)
         return report

@@ -29,20 +29,20 @@ class OnVms(Action):
 
     def __init__(self) -> None:
         super().__init__()
-        self._acting: Grant | None = None  # the grant with the VMs that were enrolled
-        self._left = False  # has left its places for good
+        self._operated: Grant | None = None  # the grant with the VMs that were enrolled
+        self._has_left = False  # has left its places for good
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.operate(grant)
         return Done()
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.for_each_chunk(self._acting or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
+        await self.for_each_chunk(self._operated or grant, VmActivities.settle_vms, SETTLE_PATIENCE)
         return Done()
 
     async def operate(self, grant: Grant) -> None:
         """Give the clouds their orders, and wait until they are done."""
-        self._acting = grant
+        self._operated = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
         await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
 
@@ -52,8 +52,8 @@ class OnVms(Action):
         """Add VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
-        found = await run_local(RecordActivities.enrol_vms, order)
-        return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets}), found
+        enrolled = await run_local(RecordActivities.enrol_vms, order)
+        return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 
     async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
         """Make the missing shared resources in all places in parallel. Raises Failed with every reason."""
@@ -74,10 +74,10 @@ class OnVms(Action):
 
     async def release(self, grant: Grant) -> list[str]:
         """The MCI leaves its places; shared resources that no other MCI uses are removed. Returns what could not be."""
-        self._left = True
+        self._has_left = True
         wanted = [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
-        found = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")
-        return [problem for each in found for problem in each.problems]
+        findings = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")
+        return [problem for finding in findings for problem in finding.problems]
 
 
 @workflow.defn(name=wire.CONTROL_VMS)
@@ -128,8 +128,8 @@ class ScaleGroup(OnVms):
     async def examine(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
             return request
-        found = await run_local(RecordActivities.examine_mci, request)
-        return found.refusal or request
+        examination = await run_local(RecordActivities.examine_mci, request)
+        return examination.refusal or request
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.prepare(
