@@ -10,21 +10,27 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from domain.model import Done, Grant, Request
+from domain.registry import KINDS
 from domain.statetable import Ruling
 from starter.families import EXTENSIONS
 from tests.chaos.families import STORIES
 from tests.records import FAMILIES as RECORDED
+from tests.registry import NAMES, module_of
+from tests.test_cli.test_demos import ELSEWHERE, TOLD
+from tests.test_store.tour import STORIES as TOURS
 from workers import families
 from workflows.action import Action
 from workflows.leases import calls
 from workflows.leases.actions import UpdateLease
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = {family.name for family in families.FAMILIES}
+FAMILIES = set(NAMES)
 LISTS = {
     "starter/families.py": set(EXTENSIONS),
     "tests/records/__init__.py": set(RECORDED) - {"kernel"},
     "tests/chaos/families/__init__.py": {story.family for story in STORIES} - {"healing"},
+    "tests/test_store/tour.py": set(TOURS),
+    "tests/test_cli/test_demos.py": {*TOLD, *ELSEWHERE},
     "docs/": {name for name in FAMILIES if (ROOT / "docs" / f"{name}.md").exists()},
     "tests/": {name for name in FAMILIES if any((ROOT / "tests").glob(f"test_{name}*"))},
 }
@@ -33,6 +39,19 @@ LISTS = {
 @pytest.mark.parametrize("where", LISTS)
 def test_every_family_of_the_worker_is_in(where: str) -> None:
     assert LISTS[where] == FAMILIES, where
+
+
+@pytest.mark.parametrize("package", ["tests.records", "tests.chaos.families"])
+def test_a_family_without_a_module_among_the_tests_is_named(package: str) -> None:
+    with pytest.raises(LookupError, match=f"family things has no {package.replace('.', '/')}/things.py"):
+        module_of("things", package)
+
+
+def test_the_registry_has_the_kinds_of_every_family() -> None:
+    """And every hook is of a kind of its own family."""
+    assert {kind.name for family in families.FAMILIES for kind in family.kinds} == set(KINDS)
+    strange = {family.name: set(family.hooks()) - {kind.name for kind in family.kinds} for family in families.FAMILIES}
+    assert not any(strange.values()), strange
 
 
 def test_every_family_has_a_demo() -> None:

@@ -1,14 +1,12 @@
-"""What each family has recorded: a line for each."""
+"""Functions that record the histories of the kernel and of every family."""
 
 from __future__ import annotations
 
-from tests.records import edge, kernel, leases, machines, mci, systems
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-FAMILIES = {
-    "kernel": kernel.record,
-    "mci": mci.record,
-    "edge": edge.record,
-    "machines": machines.record,
-    "leases": leases.record,
-    "systems": systems.record,
+from tests.registry import NAMES, module_of
+
+FAMILIES: dict[str, Callable[..., Awaitable[Any]]] = {
+    name: module_of(name, __name__).record for name in ("kernel", *NAMES)
 }

@@ -6,6 +6,7 @@ import pytest
 
 from client.actions import ActionClient
 from starter.errors import Exit
+from tests.registry import NAMES
 from tests.test_cli.shell import Cli
 
 TOLD = {
@@ -15,7 +16,10 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("family", TOLD)
+ELSEWHERE = {"mci": "tests/test_cli/test_running.py", "edge": "tests/test_edge/test_commands.py"}
+
+
+@pytest.mark.parametrize("family", [name for name in NAMES if name not in ELSEWHERE])
 async def test_a_demo_tells_its_story(cli: Cli, asking: ActionClient, family: str) -> None:
     ran = await cli(f"demo {family}")
     assert ran.code == Exit.DONE, ran.out + ran.err

@@ -17,6 +17,7 @@ import store
 from store.engine import Database
 from store.schema import Moment
 from store.status import ObjectSet
+from tests.registry import NAMES
 from tests.test_store.crowd import STORE, Sent
 from tests.test_store.driver import NOON, StoreDriver
 from tests.test_store.tour import STORIES
@@ -84,8 +85,8 @@ def sent(crowded: Database) -> Sent:
     async def tell() -> None:
         driver = StoreDriver(crowded.engine.url.render_as_string(hide_password=False))
         with sent.noted(driver.database.engine):
-            for story in STORIES:
-                await story(driver)
+            for family in NAMES:
+                await STORIES[family](driver)
         driver.close()
 
     asyncio.run(tell())

@@ -179,4 +179,4 @@ async def of_systems(driver: StoreDriver) -> None:
     await driver.finish(gone)
 
 
-STORIES = (of_mcis, of_edge, of_machines, of_leases, of_systems)
+STORIES = {"mci": of_mcis, "edge": of_edge, "machines": of_machines, "leases": of_leases, "systems": of_systems}

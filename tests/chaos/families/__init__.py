@@ -1,15 +1,8 @@
-"""The stories of each family: a line for each."""
+"""The stories of every family, and those of self-healing."""
 
 from __future__ import annotations
 
-from tests.chaos.families import edge, healing, leases, machines, mci, systems
 from tests.chaos.stories import Story
+from tests.registry import NAMES, module_of
 
-STORIES: tuple[Story, ...] = (
-    *mci.STORIES,
-    *leases.STORIES,
-    *systems.STORIES,
-    *edge.STORIES,
-    *machines.STORIES,
-    *healing.STORIES,
-)
+STORIES: tuple[Story, ...] = tuple(story for name in (*NAMES, "healing") for story in module_of(name, __name__).STORIES)
