@@ -41,6 +41,8 @@ class Moment(TypeDecorator[datetime]):
 IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 # What runs where, and what is made from which image: a machine that takes none of its node's memory is in no one's way.
 MACHINES = sa.text("kind = 'machine'")
+# Parts whose removal was begun: their backend may have removed them by itself.
+LEAVING_PARTS = sa.text("(info ->> 'leaving') IS NOT NULL")
 # Conditions of partial indexes. A query must have them word for word, or the index is not used.
 OPEN = sa.text("ended_at IS NULL")
 ASKED = sa.text("request_id <> ''")
@@ -70,6 +72,12 @@ objects = sa.Table(
         "objects_on_node", sa.text("(info ->> 'node')"), "status", sqlite_where=MACHINES, postgresql_where=MACHINES
     ),
     sa.Index("objects_of_image", sa.text("(spec ->> 'image')"), sqlite_where=MACHINES, postgresql_where=MACHINES),
+    sa.Index(
+        "objects_leaving",
+        *(sa.text("(info ->> 'leaving')"), "path"),
+        sqlite_where=LEAVING_PARTS,
+        postgresql_where=LEAVING_PARTS,
+    ),
     sa.Index("objects_under_way", "changed_at", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
 )
 

@@ -13,6 +13,7 @@ from activities.systems.backend import BackendActivities, BackendAudit, SystemWr
 from activities.verify import Audit
 from domain.errors import RatchetError
 from domain.model import WHEN_WRITTEN
+from domain.paths import ancestors
 from domain.systems import KINDS
 from domain.systems.ports import backend_queue
 from domain.systems.rules import ServiceFacts
@@ -104,9 +105,11 @@ class SystemFamily(Family):
 async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
     """For as long as we live: a keeper that breaks down is told about and begins again."""
 
-    async def report(facts: Sequence[ServiceFacts]) -> None:
+    async def report(facts: Sequence[ServiceFacts], gone: Sequence[str]) -> None:
         if facts:
             await store.observe(facts, WHEN_WRITTEN)
+        if gone:
+            await _forget_removed(supervisor, store)
 
     while True:
         try:
@@ -124,3 +127,13 @@ async def _look(supervisor: Supervisor, store: SqlSystems) -> None:
             facts = await supervisor.facts()
             if facts and (changed := await store.observe(facts, WHEN_WRITTEN)):
                 structlog.get_logger("keeper").info("corrected what services are shown as", services=changed)
+            await _forget_removed(supervisor, store)
+
+
+async def _forget_removed(supervisor: Supervisor, store: SqlSystems) -> None:
+    """Remove the records of parts whose removal was cut off, and which the backend has removed since."""
+    if leaving := await store.leaving(supervisor.name):
+        run = [each.path for each in await supervisor.facts()]  # asked second: what came since then is not called gone
+        there = {path for each in run for path in (each, *ancestors(each))}
+        if gone := {path: epoch for path, epoch in leaving.items() if path not in there}:
+            await store.forget(gone, WHEN_WRITTEN)

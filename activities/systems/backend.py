@@ -211,15 +211,16 @@ class BackendAudit:
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
         """What is wrong at or below a path, and how many services run there."""
-        kept = {part.path: part.status for part in await self._store.services(prefix)}
+        kept = {part.path: part for part in await self._store.services(prefix)}
         run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
         orphans = [
             BrokenPromise("I3", path, "runs in its backend, but is unknown to us") for path in sorted(run - set(kept))
         ]
         ghosts = [
-            BrokenPromise("I3", path, f"is {status}, but its backend runs no such service")
-            for path, status in kept.items()
-            if path not in run and status != PartState.FAILED  # one that was never started has failed, and that is all
+            BrokenPromise("I3", path, f"is {part.status}, but its backend runs no such service")
+            for path, part in kept.items()
+            # One that was never started has failed, and that is all. One whose removal was begun goes at the next look.
+            if path not in run and part.status != PartState.FAILED and not part.leaving
         ]
         return orphans + ghosts, len(run)
 

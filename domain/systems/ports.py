@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -150,4 +150,12 @@ class SystemStore(Protocol):
 
     async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
         """Write the backend's state of services at rest. Returns how many changed."""
+        ...
+
+    async def leaving(self, backend: str) -> dict[str, int]:
+        """Parts at rest whose removal was begun on a backend, and their epochs: it may have removed them by itself."""
+        ...
+
+    async def forget(self, parts: Mapping[str, int], at: datetime) -> int:
+        """Remove parts that their backend has removed, if they still have these epochs. Returns how many went."""
         ...

@@ -23,6 +23,7 @@ FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
 _NOT_OF_AN_INSTANCE = {"name", "parts", "jobs", "instances", "after", "maxUnavailable", "maxSurge"}
 FORMER = "former"  # the key in a part's info of its spec before the last deploy that changed it
+LEAVING = "leaving"  # the key in a part's info of the backend that may have been told to remove it
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +151,10 @@ class StoredPart:
     spec: dict[str, Any]
     came_from: str = PartState.STABLE
     under_way: bool = True
+    leaving: bool = False  # its backend may remove it, or may have done so
 
 
-def replacement(path: str, definition: Node, there: Mapping[str, StoredPart]) -> list[Move]:
+def replacement(path: str, definition: Node, there: Mapping[str, StoredPart], backend: str) -> list[Move]:
     """The moves that replace the definition below a path. Unchanged and stable parts are left alone."""
     wanted = {at: stored_spec(node) for at, node in flatten(path, definition) if at != path}
     moves: list[Move] = []
@@ -160,14 +162,15 @@ def replacement(path: str, definition: Node, there: Mapping[str, StoredPart]) ->
         moves += _change(there.get(at), at, spec)
     for at, part in there.items():
         if at not in wanted:
-            moves.append(Move(path=at, to=PartState.DELETING, action="remove", info={FORMER: {"spec": part.spec}}))
+            moves.append(leaving_part(at, backend, {FORMER: {"spec": part.spec}}))
     return moves
 
 
 def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Move]:
-    if part and part.spec == spec and (part.status == PartState.STABLE or not is_service(spec)):
+    well = part and not part.leaving and (part.status == PartState.STABLE or not is_service(spec))
+    if part and part.spec == spec and well:
         return []
-    former = {FORMER: {"spec": part.spec if part else None}}
+    former = {FORMER: {"spec": part.spec if part else None}, LEAVING: None}
     to = PartState.UPDATING if part else PartState.PENDING
     moves = [Move(path=path, to=to, action="deploy", spec=spec, info=former)]
     if not is_service(spec):  # a system has no instances of its own: there is nothing to wait for
@@ -183,15 +186,15 @@ def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return same and before.get("instances") != after.get("instances")
 
 
-def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]]) -> list[Move]:
+def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -> list[Move]:
     """The moves that undo a deploy, from the parts that it changed and their former specs."""
     moves: list[Move] = []
     for part, former in parts:
         if former["spec"] is None:
             by = "" if part.status == PartState.PENDING else "remove"
-            moves.append(Move(path=part.path, to=PartState.DELETING, action=by))
+            moves.append(Move(path=part.path, to=PartState.DELETING, action=by, info={LEAVING: backend}))
         elif part.status == PartState.DELETING:
-            moves.append(Move(path=part.path, to=part.came_from))
+            moves.append(Move(path=part.path, to=part.came_from, info={LEAVING: None}))
         elif part.spec == former["spec"]:
             continue  # it was reverted already
         elif is_service(former["spec"]):
@@ -237,6 +240,11 @@ def _images(path: str, definition: Node) -> list[str]:
     nodes = list(flatten(path, definition))
     of_jobs = [f"job {job.name} of {at}" for at, node in nodes for job in node.jobs if job.image]
     return [*(at for at, node in nodes if node.image), *of_jobs]
+
+
+def leaving_part(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
+    """A part is to go. The mark stays if its removal is cut off: the backend may go on with it by itself."""
+    return Move(path=path, to=PartState.DELETING, action="remove", info={**(info or {}), LEAVING: backend})
 
 
 def removed_part(path: str) -> Move:

@@ -60,6 +60,7 @@ PART = StateTable("part", "Part", (
     Row("observe",  S.DEGRADED,  None,        S.SCALING,  actor=BACKEND, rests=True),
     Row("observe",  S.SCALING,   None,        S.STABLE,   actor=BACKEND),
     Row("observe",  S.SCALING,   None,        S.DEGRADED, actor=BACKEND),
+    *(Row("observe", source,     None,        NONE,       actor=BACKEND) for source in _AT_REST),  # its removal, late
 ), passing=(S.SCALING,))
 
 SYSTEM = StateTable("system", "System", (

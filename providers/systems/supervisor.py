@@ -27,7 +27,8 @@ T = TypeVar("T")
 POLL = 0.5  # seconds between looks at orders that another process may have taken
 GROUP = 0.005  # how long a change waits for company before it is written
 
-ReportFacts = Callable[[Sequence[ServiceFacts]], Awaitable[None]]
+# What services are now, and the paths of those that were removed.
+ReportFacts = Callable[[Sequence[ServiceFacts], Sequence[str]], Awaitable[None]]
 
 
 class _ChangeFeed:
@@ -183,7 +184,7 @@ class Supervisor:
         for listener in self._listeners:
             listener.hear(dirty)
         told = {each.path: each.settled() for each in facts}
-        await report([each for each in facts if self._told.get(each.path) != told[each.path]])
+        await report([each for each in facts if self._told.get(each.path) != told[each.path]], gone)
         self._told.update(told)
 
     async def _retry_store(self, ask: Callable[[], Awaitable[T]]) -> T:

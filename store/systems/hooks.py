@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,9 +16,11 @@ from domain.statetable import NONE, Actor, Row, Ruling
 from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
 from domain.systems.rules import (
     FORMER,
+    LEAVING,
     ServiceFacts,
     StoredPart,
     check_fits,
+    leaving_part,
     observation,
     observed,
     only_rescaled,
@@ -30,7 +32,7 @@ from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, DeployStage, P
 from store.clock import written_at
 from store.history import history_line
 from store.hooks import Admitted, Hooks, MaybeRow
-from store.schema import PathText, metadata, objects
+from store.schema import LEAVING_PARTS, PathText, fact, metadata, objects
 from store.status import ObjectSet
 from store.steps import apply_step
 from store.transaction import Store, transaction
@@ -66,6 +68,9 @@ _SEEN = (
     .order_by(objects.c.path)
     .with_for_update()
 )
+_LEAVING = sa.select(objects.c.path, objects.c.epoch).where(
+    LEAVING_PARTS, fact(objects.c.info, LEAVING) == sa.bindparam("by"), objects.c.target_action == NONE
+)
 _OBSERVED = ObjectSet(
     objects.c.path == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"), objects.c.target_action == NONE
 )
@@ -87,7 +92,8 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
     if isinstance(spec, DeploySpec):
         above = _stored_part(connection, parent_of(request.path))
         check_fits(request.path, spec.definition, backend, above, request.path == root)
-        known = {"spec": stored_spec(spec.definition), "info": {FORMER: {"spec": found["spec"] if found else None}}}
+        former = {FORMER: {"spec": found["spec"] if found else None}} | ({LEAVING: None} if found else {})
+        known = {"spec": stored_spec(spec.definition), "info": former}
         if found and root == request.path:  # it keeps what it was made with; its parts have records of their own
             made_with = {name: value for name, value in found["spec"].items() if name != "jobs"}
             known["spec"] = made_with | jobs_of(known["spec"])
@@ -118,7 +124,7 @@ def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
         return Stepped(made=True)
     own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
     there = {row["path"]: _part_from_row(row) for row in _below(connection, work.path, _JUDGED)}
-    moves = replacement(work.path, Node.model_validate(acceptance.definition), there)
+    moves = replacement(work.path, Node.model_validate(acceptance.definition), there, work.backend)
     former = own["info"].get(FORMER, {}).get("spec")
     if former and is_service(former) and is_service(own["spec"]) and only_rescaled(former, own["spec"]):
         moves.append(Move(path=work.path, to=PartState.SCALING))
@@ -129,7 +135,7 @@ def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
 def _accept_removal(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
     work = asked.work
     moves = [
-        Move(path=row["path"], to=PartState.DELETING, action="remove")
+        leaving_part(row["path"], work.backend)
         for row in _below(connection, work.path, _JUDGED)
         if row["status"] != PartState.DELETING
     ]
@@ -143,7 +149,7 @@ def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
     own = connection.execute(_OWN, {"at_path": work.path}).mappings().one()
     there = _below(connection, work.path, _JUDGED)
     touched = [row for row in there if row["epoch"] == work.epoch and FORMER in row["info"]]
-    moves = reversal((_part_from_row(row), row["info"][FORMER]) for row in touched)
+    moves = reversal([(_part_from_row(row), row["info"][FORMER]) for row in touched], work.backend)
     if former := own["info"].get(FORMER, {}).get("spec"):
         moves.append(Move(path=work.path, to=own["status"], spec=former))
     return apply_step(connection, HOOKS, Step(path=work.path, epoch=work.epoch, at=asked.at, moves=moves))
@@ -176,6 +182,24 @@ def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datet
         lines.append(history_line(path, at, move.actor, "observe", status, to, epoch, move.error))
     _OBSERVED.change_each(connection, changes, lines)
     return len(changes)
+
+
+def _leaving(connection: sa.Connection, backend: str) -> dict[str, int]:
+    return {row.path: row.epoch for row in connection.execute(_LEAVING, {"by": backend})}
+
+
+def _forget(connection: sa.Connection, parts: Mapping[str, int], at: datetime) -> int:
+    """Remove parts that are still as they were when the backend was asked, and below which nothing else is."""
+    at = written_at(connection, at)
+    gone: set[str] = set()
+    for path, status, epoch in reversed(connection.execute(_SEEN, {"names": list(parts)}).all()):
+        kept = any(row["path"] not in gone for row in _below(connection, path))
+        if kept or epoch != parts[path] or PART.judge_step(status, NONE, BACKEND).ruling is Ruling.REFUSED:
+            continue
+        line = history_line(path, at, BACKEND, "observe", status, NONE, epoch, "its backend has removed it")
+        _OBSERVED.change(connection, {"which": path, "mine": epoch}, {"status": NONE}, [line])
+        gone.add(path)
+    return len(gone)
 
 
 def _root(path: str) -> str:
@@ -220,7 +244,8 @@ def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
 
 def _part_from_row(row: sa.RowMapping) -> StoredPart:
     under_way = row["target_action"] != NONE
-    return StoredPart(row["path"], row["status"], row["spec"], row["previous_status"], under_way)
+    leaving = LEAVING in row["info"]
+    return StoredPart(row["path"], row["status"], row["spec"], row["previous_status"], under_way, leaving)
 
 
 class SqlSystems(Store):
@@ -232,3 +257,5 @@ class SqlSystems(Store):
     touched = transaction(_touched)
     services = transaction(_services)
     observe = transaction(_observe)
+    leaving = transaction(_leaving)
+    forget = transaction(_forget)

@@ -28,11 +28,9 @@ READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
 # These have no story. A probe asks whether a CRM on a webhook is there, and changes nothing: the CRMs of the stories
 # come by queue (tests/test_edge/test_links.py). A run is ended for whoever takes over when it had a minute in which no
-# worker could do its task: nobody waits so long here (tests/test_takeover.py). A teardown is settled only if it was cut
-# off or its time was over (tests/test_systems/test_deploys.py). A story of one with a deadline of 10 ms was tried: it
-# ends with an open fault, services that are called degraded and that the backend does not run (I3), so it is not told.
+# worker could do its task: nobody waits so long here (tests/test_takeover.py).
 # An answer is handed in by update only to an action that may hear no more signals (tests/test_edge/test_floods.py).
-APART = {"crm_probe", "crm_hand_in", "make_way", "settle_removal"}
+APART = {"crm_probe", "crm_hand_in", "make_way"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *(
@@ -45,7 +43,14 @@ COVERING = {
         "leases slow start",
         "leases delete",
     ),
-    *("healing sweep", "systems create", "systems takeover", "systems roll back", "edge CRM comes back"),
+    *(
+        "healing sweep",
+        "systems create",
+        "systems takeover",
+        "systems roll back",
+        "systems teardown too late",
+        "edge CRM comes back",
+    ),
     *("edge cluster cancel", "edge CRM with a token comes back", "edge maintenance", "edge late answer"),
     *("edge policy create", "machines line stopped", "machines machine takeover", "machines node maintain"),
 }

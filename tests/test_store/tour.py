@@ -176,7 +176,11 @@ async def of_systems(driver: StoreDriver) -> None:
     await systems.accept_removal(
         RevertDeploy(work=SystemWork(path=SHOP, epoch=gone.epoch, backend="simulated"), at=NOON)
     )
-    await driver.finish(gone)
+    await driver.finish(gone, Result.FAILED)
+    left = await systems.leaving("simulated")
+    assert left
+    await systems.forget(left, NOON)
+    await driver.finish(await driver.grant(SHOP, "delete"))
 
 
 STORIES = {"mci": of_mcis, "edge": of_edge, "machines": of_machines, "leases": of_leases, "systems": of_systems}

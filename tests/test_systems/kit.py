@@ -125,6 +125,12 @@ class Shop:
 
         await self.until(reached)
 
+    async def until_gone(self, *trees: str) -> None:
+        async def gone() -> bool:
+            return not {*trees} & (await self.states()).keys()
+
+        await self.until(gone)
+
     async def units(self, tree: str) -> list[ServiceInstance]:
         return [unit for unit in await self.supervisor.ledger.units() if unit.path == self.at(tree)]
 

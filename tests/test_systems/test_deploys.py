@@ -10,6 +10,7 @@ import pytest
 from client.actions import ActionClient
 from client.errors import Unanswered
 from domain.model import Request, Result
+from store.systems.hooks import SqlSystems
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
 
@@ -320,6 +321,48 @@ async def test_a_teardown_that_is_cancelled_leaves_what_is_left_as_degraded(shop
     assert (await shop.states())["/b"] == "degraded"
     shop.let_go()
     assert (await shop.do("/", "teardown")).status == "stable"
+
+
+async def test_what_goes_after_its_teardown_has_failed_leaves_no_part_behind(shop: Shop) -> None:
+    await shop.deploy("/", system(service("web"), system(service("b"), service("c"), name="a")))
+    shop.hold("/a/b")
+    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is Result.FAILED
+    shop.let_go()
+
+    async def nothing_runs() -> bool:
+        return not await shop.supervisor.facts(shop.path)
+
+    await shop.until(nothing_runs)
+    await shop.all_promises_are_kept()
+    await shop.until_gone("/a", "/a/b")
+    assert await shop.states() == {"/": "stable"}
+    lines = await shop.service.inventory.history(shop.at("/a/b"), 100)
+    assert [(line.source, line.to) for line in lines if line.actor == "Backend"][-1:] == [("degraded", "None")]
+
+
+async def test_what_is_deployed_again_after_a_failed_teardown_stays(shop: Shop) -> None:
+    tree = system(service("web"), system(service("b"), name="a"), system(name="empty"))
+    await shop.deploy("/", tree)
+    shop.hold("/a/b")
+    assert (await shop.do("/", "teardown", {"deadline": 0.7})).result is Result.FAILED
+    shop.let_go()
+    assert (await shop.deploy("/", tree)).result is Result.SUCCEEDED
+    leaving = await SqlSystems(shop.service.database).leaving(shop.backend)
+    assert not [path for path in leaving if path.startswith(f"{shop.path}:")]
+    assert await shop.states() == {
+        "/": "stable",
+        "/web": "stable",
+        "/a": "stable",
+        "/a/b": "stable",
+        "/empty": "stable",
+    }
+
+
+@pytest.mark.parametrize("deadline", [0.001, 0.01, 0.02, 0.05])
+async def test_a_teardown_with_hardly_any_time_leaves_the_truth(shop: Shop, deadline: float) -> None:
+    await shop.deploy("/", system(service("web"), system(service("b"), service("c"), name="a")))
+    await shop.do("/", "teardown", {"deadline": deadline})
+    await shop.all_promises_are_kept()
 
 
 async def test_jobs_are_kept_with_their_system_and_do_not_change_what_it_is(shop: Shop) -> None:

@@ -126,7 +126,7 @@ async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
     database.run_here(create_tables)
     supervisor = Supervisor(ProcessRunner(folder / "services"), BackendState("process", database), folder / "lock")
 
-    async def report(_facts: object) -> None:
+    async def report(_facts: object, _gone: object) -> None:
         pass
 
     task = asyncio.create_task(supervisor.run(report))
@@ -182,7 +182,7 @@ async def test_two_keepers_of_one_folder_take_turns(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         database = Database(f"sqlite:///{tmp_path / 'books.db'}")
         other = Supervisor(ProcessRunner(tmp_path / "services"), BackendState("process", database), tmp_path / "lock")
-        waiting = asyncio.create_task(other.run(lambda _facts: asyncio.sleep(0)))
+        waiting = asyncio.create_task(other.run(lambda _facts, _gone: asyncio.sleep(0)))
         await other.apply([ServiceOrder("system:s:job", 1, SLEEP)])  # orders are taken by any of them
         await until(other, 1, 1)
         assert not other.keeping.is_set()

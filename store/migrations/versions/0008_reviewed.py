@@ -33,6 +33,9 @@ def upgrade() -> None:
     op.create_index("objects_on_node", "objects", [node, "status"], sqlite_where=machines, postgresql_where=machines)
     image = sa.text("(spec ->> 'image')")
     op.create_index("objects_of_image", "objects", [image], sqlite_where=machines, postgresql_where=machines)
+    leaving = sa.text("(info ->> 'leaving')")
+    begun = sa.text("(info ->> 'leaving') IS NOT NULL")
+    op.create_index("objects_leaving", "objects", [leaving, "path"], sqlite_where=begun, postgresql_where=begun)
     op.create_table(
         "permits",
         sa.Column("cloud", sa.String, primary_key=True),
@@ -87,6 +90,7 @@ def downgrade() -> None:
     op.drop_table("unanswered")
     op.drop_table("pruned")
     op.drop_table("permits")
+    op.drop_index("objects_leaving", "objects")
     op.drop_index("objects_of_image", "objects")
     op.drop_index("objects_on_node", "objects")
     op.drop_index("objects_in_bin", "objects")

@@ -49,6 +49,11 @@ async def tear_down(world: World, path: str) -> Outcome:
     return await world.do(path, "teardown")
 
 
+async def tear_down_late(world: World, path: str) -> Outcome:
+    """Hardly any time: the services go on their own when the teardown has failed."""
+    return await world.do(path, "teardown", spec={"deadline": 0.01})
+
+
 async def delete(world: World, path: str) -> Outcome:
     return await world.do(path, "delete")
 
@@ -86,6 +91,7 @@ STORIES = (
         status="stable",
     ),
     story("teardown", tear_down, created, deployed, status="stable"),
+    story("teardown too late", tear_down_late, created, deployed, result="failed"),
     story("delete", delete, created, deployed, status="None"),
     story("cancel", cancel, created, deployed, on=f"{ROOT}:in", result="cancelled", plain=False),
     story("takeover", take_over, created, deployed, status="None", plain=False),
