@@ -93,7 +93,10 @@ async def test_a_dead_worker_is_noticed_in_seconds(places: list[World]) -> None:
             if event.HasField("workflow_execution_started_event_attributes"):
                 slow |= {started.workflow_type.name} if started.workflow_task_timeout.seconds > NOTICED else set()
             if event.HasField("activity_task_scheduled_event_attributes"):
-                limits = (scheduled.heartbeat_timeout.seconds, scheduled.start_to_close_timeout.seconds)
+                limits = (
+                    limit.ToTimedelta().total_seconds()  # a deadline of milliseconds shortens both
+                    for limit in (scheduled.heartbeat_timeout, scheduled.start_to_close_timeout)
+                )
                 slow |= {scheduled.activity_type.name} if min(filter(None, limits)) > NOTICED else set()
     assert not slow, f"nobody would miss a worker that died in {slow}"
 

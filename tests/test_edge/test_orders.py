@@ -91,7 +91,7 @@ async def test_what_the_link_says_itself_needs_no_action() -> None:
 
 async def test_all_data_of_an_action_that_is_over_is_not_sent() -> None:
     class Empty:
-        async def everything(self, cloudlet: str, after: str) -> Any:
+        async def expected_instances(self, cloudlet: str, after: str) -> Any:
             return ExpectedPage(items=[])
 
     port = Port(Actions(open=False))
