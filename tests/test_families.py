@@ -76,7 +76,8 @@ async def test_an_action_ends_also_if_what_became_of_its_work_cannot_be_found_ou
     monkeypatch.setattr(action, "settle", settle)
     monkeypatch.setattr(workflow, "logger", getLogger(__name__))  # its own is for those that run
     request = Request(path=GRANT.path, action=GRANT.action)
-    assert await action()._settle(request, GRANT, cut_off=False) == Done()
+    left = await action()._settle(request, GRANT, cut_off=False)
+    assert left == Done(message="what became of the work is unknown: the action is over"), "its outcome says so"
 
 
 async def test_an_update_of_a_lease_that_cannot_be_given_back_is_not_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

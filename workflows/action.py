@@ -220,7 +220,9 @@ class Action(ABC):
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, summary.with_reason(settled, why)
             if isinstance(error, Failed):
-                settled = (error.done or settled).model_copy(update={"failed": True})
+                left = error.done or settled
+                unknown = {"message": settled.message} if settled.message.startswith(summary.UNKNOWN) else {}
+                settled = left.model_copy(update={"failed": True, **unknown})
             return Result.FAILED, summary.with_reason(settled, summary.reason_of(error))
 
     def _was_cancelled(self, error: BaseException) -> bool:
@@ -242,8 +244,9 @@ class Action(ABC):
         try:
             return await self.settle(request, grant)
         except FailureError as error:
-            workflow.logger.warning("what became of the work is unknown: %s", summary.reason_of(error))
-            return Done()
+            unknown = f"{summary.UNKNOWN}: {summary.reason_of(error)}"
+            workflow.logger.warning(unknown)
+            return Done(message=unknown)
 
     async def _end_run(self, outcome: Outcome) -> Outcome:
         """End this run as the outcome says: completed, failed, cancelled, or continued as the successor."""

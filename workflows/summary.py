@@ -10,6 +10,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import one_line
     from domain.model import Done, Grant, Outcome, Progress, Result
 
+UNKNOWN = "what became of the work is unknown"
+
 
 def with_reason(done: Done, why: str) -> Done:
     """A copy of `done` with the reason before its own message."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -68,21 +69,27 @@ class ChangeInstance(CrmInbox):
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Undo: the CRM reverts what it did, and the object moves as its state table says."""
+        try:
+            left = await self._undo(request, grant)
+        except FailureError:
+            await self.close_inbox()  # late answers are recorded as ignored, whether or not it could be undone
+            raise
+        await self.close_inbox()
+        return left
+
+    async def _undo(self, request: Request, grant: Grant) -> Done:
         await asyncio.gather(*(self._put_back(grant, app, exchange) for app, exchange in self._apps.items()))
         exchange = self._exchange
         if exchange is None or exchange.status == S.DELETE_PREPARE:
-            await self.close_inbox()
             return _never_asked(grant)
         if error := ERROR_OF.get(exchange.status):
             exchange.status = error
             await move(grant, [Move(path=grant.path, to=error, message="cut off")])
         verb, wanted = _UNDO[_ORDERS[request.action]]
         if self._missing:  # there is nothing to undo
-            await self.close_inbox()
             return Done(moves=[Move(path=grant.path, to=wanted, message=MISSING, info={"missing": True})])
         self.show(phase=exchange.status, step="undo: the CRM cleans up")
         note = await exchange.undo(verb, wanted)
-        await self.close_inbox()
         return Done(message=note, moves=[Move(path=grant.path, to=wanted, message=note or "undone")])
 
     async def _with_crm(self, request: Request, grant: Grant, terms: InstanceTerms) -> Done:
