@@ -71,7 +71,7 @@ class HealActivities:
 
         A holder that Temporal did not answer for in time is taken to be alive, and named in the log.
         """
-        states = await self._states(suspects.holders)
+        states = await self._run_states(suspects.holders)
         dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
         for holder in dead:
             await self._inventory.abandon(holder.owner, holder.run, WHEN_WRITTEN, CUT_OFF)
@@ -156,7 +156,7 @@ class HealActivities:
         except RatchetError as error:
             return f"cannot be asked: {one_line(error, 200)}"
 
-    async def _states(self, holders: Sequence[Holder]) -> list[RunState | None]:
+    async def _run_states(self, holders: Sequence[Holder]) -> list[RunState | None]:
         """What Temporal says about each, all within the patience; None: it did not answer."""
         room = asyncio.Semaphore(AT_ONCE)
 

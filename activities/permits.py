@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from activities.fence import OrderRight, boot_time
 from domain.errors import StoreUnavailable
-from domain.limits import RateLimits
+from domain.limits import ConcurrencyCaps
 from domain.permits import (
     SECONDS,
     PermitLease,
@@ -41,7 +41,7 @@ CONTESTED_SECONDS = 0.25  # while somebody waits for more
 class Permits:
     """What this worker may have in flight. One per process, so that all its activities share it."""
 
-    def __init__(self, limits: RateLimits, office: PermitStore | None = None) -> None:
+    def __init__(self, limits: ConcurrencyCaps, office: PermitStore | None = None) -> None:
         self._limits = limits
         self._office = office or LocalPermitStore()
         self._worker = uuid.uuid4().hex

@@ -47,13 +47,13 @@ class ReadActivities:
         inventory: Inventory,
         describe_store: Callable[[], Awaitable[StoreView]],
         allowed: Callable[[Request], None] | None = None,
-        examiners: Mapping[tuple[str, str], Examiner] | None = None,
+        dry_run_checks: Mapping[tuple[str, str], Examiner] | None = None,
         serves: list[str] | None = None,
     ) -> None:
         self._inventory = inventory
         self._describe_store = describe_store
         self._allowed = allowed
-        self._examiners = examiners or {}
+        self._dry_run_checks = dry_run_checks or {}
         self._serves = serves  # the real places that this worker reaches
 
     @activity.defn
@@ -92,7 +92,7 @@ class ReadActivities:
     async def _checked(self, request: Request) -> Admission:
         if self._allowed:
             self._allowed(request)
-        if examine := self._examiners.get((registry.kind_at(request.path).name, request.action)):
+        if examine := self._dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{activity.info().activity_id}"
         return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))

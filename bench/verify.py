@@ -25,7 +25,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.verify import VerifyActivities
 from bench.rig import head, memory, row, run
-from domain.mci.messages import Enrol
+from domain.mci.messages import AddVms
 from domain.model import Claim, Ending, Grant, Landing, Query, Request, Result
 from store.engine import Database
 from store.inventory import SqlInventory
@@ -55,7 +55,7 @@ class Store:
         """An MCI that runs."""
         spec = {"subGroups": [{"name": "g", "subGroupSize": size, "csp": "aws", "region": "r0"}]}
         grant = await self.begin(path, "create", spec)
-        enrolled = await self._book.enrol(Enrol(path=path, epoch=grant.epoch, action="create", at=_now()))
+        enrolled = await self._book.enrol(AddVms(path=path, epoch=grant.epoch, action="create", at=_now()))
         await self.finish(grant.model_copy(update={"chunks": enrolled.chunks}))
 
     async def begin(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Grant:

@@ -39,7 +39,7 @@ USED_UP = "total number of distinct updates"  # a run accepts 2,000 updates
 class Ticket:
     """The answer to a request: the run that carries it out, or the refusal. `path` is the workflow's ID.
 
-    An empty admission means admitted; the outcome has the rest.
+    An empty admission: the run has ended or was admitted long ago, and its answer is kept no longer; see its outcome.
     """
 
     path: str

@@ -95,7 +95,7 @@ async def line_by_line(asking: ActionClient) -> None:
     ticket = await ask(asking, WEB, "suspend", reason="closed for the night")
     seen = await tree_of(asking)
     async with asyncio.timeout(60):
-        while len(seen.troubles) == 0 or tree.done(seen, 6)[0] < 4:
+        while len(seen.troubles) == 0 or tree.count_done(seen, 6)[0] < 4:
             await asyncio.sleep(0.2)
             seen = await tree_of(asking)
     seconds = max(time.monotonic() - began, tree.FEWEST)

@@ -48,7 +48,7 @@ NO_CAP = 1_000_000
 
 
 @dataclass(frozen=True)
-class RateLimits:
+class ConcurrencyCaps:
     """The caps of every cloud; one that is not listed has those of `other`. A connection may lower them."""
 
     caps: Mapping[str, Caps] = field(default_factory=lambda: CLOUDS)

@@ -60,7 +60,7 @@ class LockView(Model):
 
 
 class LocksView(Model):
-    """Locks as readers see them, including those still waiting in the queue."""
+    """The answer of a lock query: held locks, and those still waiting in the queue."""
 
     locks: list[LockView]
 

@@ -325,7 +325,7 @@ class PlaceView(Model):
 
 
 class TreeView(Model):
-    """A group with its members counted by placement, and the errors of the first few that have one."""
+    """A group with its members counted by placement, and the first few errors of members."""
 
     object: ObjectView
     places: list[PlaceView]

@@ -117,7 +117,7 @@ class StateTable:
 
     @cached_property
     def hidden_actions(self) -> tuple[str, ...]:
-        """The actions that no status shows."""
+        """Actions that change no status while they run, such as `migrate`."""
         return tuple(dict.fromkeys(row.action for row in self.rows if row.hidden))
 
     @cached_property

@@ -1,7 +1,8 @@
-"""A cloud whose regions are served by different providers: what is simulated and what is real are two places.
+"""Routes calls by region to different providers.
 
-A region is told with its provider (`region@provider`), a simulated one by its name alone. A place that is not served
-here is not touched: the orders are for another worker. A region that no connection leads to is refused, never made up.
+A simulated and a real region of one name are two places: a real one is written `region@provider`. A place that is not
+served here is not touched: the orders are for another worker. A region that no connection leads to is refused, never
+made up.
 """
 
 from __future__ import annotations

@@ -31,15 +31,15 @@ async def connections(
     Example: starter connections --check
     """
     async with session() as asking:
-        views = await seen(asking, check)
+        views = await list_connections(asking, check)
     cells = [(view.name, view.provider, view.csp, view.region, view.credentials, _state(view)) for view in views]
     data = [view.model_dump(mode="json") for view in views]
     show(Sheet(data, HEADINGS, cells, [view.name for view in views]), output)
     return _told([view for view in views if view.trouble])
 
 
-async def seen(asking: ActionClient, check: bool) -> list[ConnectionView]:
-    """All connections; those of real clouds with what their workers found."""
+async def list_connections(asking: ActionClient, check: bool) -> list[ConnectionView]:
+    """All connections; those of real clouds with what their workers report about them."""
     named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
     looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}

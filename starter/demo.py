@@ -30,7 +30,7 @@ def heading(number: int, step: str, remark: str = "") -> None:
 
 
 def clock(began: float) -> str:
-    """The seconds since then, padded to one width."""
+    """Seconds since `began`, in a fixed width."""
     return f"{time.monotonic() - began:6.2f} s"
 
 

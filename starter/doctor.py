@@ -15,7 +15,7 @@ from domain.connections import Connections
 from domain.errors import RatchetError
 from domain.model import Query, StoreView
 from starter import terminal
-from starter.connections import seen
+from starter.connections import list_connections
 from starter.errors import Exit, problem
 from starter.output import Output, OutputOption, Sheet, show
 from starter.session import session
@@ -93,7 +93,7 @@ def _settings() -> list[DoctorCheck]:
             settings.connections,
             credentials,
         ),
-        ("CRM's token", settings.crm_token_file, lambda: crm.token_of(settings, "").key()),
+        ("CRM's token", settings.crm_token_file, lambda: crm.token_file_of(settings, "").key()),
         ("store from here", settings.store_url, lambda: process.check_store(settings)),
     ]
     found = []
@@ -235,7 +235,7 @@ async def _known_store(asking: ActionClient) -> str | None:
 
 async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
     """Check each real cloud through its worker: are there credentials, and does the cloud accept them?"""
-    real = [view for view in await seen(asking, check=True) if view.provider != "simulated"]
+    real = [view for view in await list_connections(asking, check=True) if view.provider != "simulated"]
     mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
     return [
         DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real

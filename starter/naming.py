@@ -17,12 +17,12 @@ from domain.wire import object_of
 EXAMPLES: dict[str, Mapping[str, str]] = {}  # names and values for help texts, by kind; families fill them in
 
 
-def candidates(text: str) -> list[str]:
+def possible_paths(text: str) -> list[str]:
     """The paths that a short form may mean: one for every kind with that number of names."""
     if ":" in text:
         registry.kind_at(check_path(object_of(text)))
         return [text]
-    found = [path for kind in registry.KINDS.values() if (path := _fitting(text, kind))]
+    found = [path for kind in registry.KINDS.values() if (path := _expand_or_empty(text, kind))]
     if found:
         return found
     fitting = [kind for kind in registry.KINDS.values() if len(kind.scope) == text.count("/") + 1]
@@ -32,7 +32,7 @@ def candidates(text: str) -> list[str]:
     return [expand(text, kind.scope) for kind in fitting]
 
 
-def _fitting(text: str, kind: registry.Kind) -> str:
+def _expand_or_empty(text: str, kind: registry.Kind) -> str:
     try:
         return expand(text, kind.scope)
     except Refused:
@@ -52,7 +52,7 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 
 def example(kind: registry.Kind) -> str:
-    """An example of an object's short form."""
+    """An example path of this kind, in the short form that users type."""
     names = EXAMPLES.get(kind.name, {})
     return short(make(kind.scope, [names.get(word, f"{word}-1") for word in kind.scope]))
 

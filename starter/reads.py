@@ -15,7 +15,7 @@ from domain.statetable import NONE
 from starter import terminal
 from starter.errors import Exit
 from starter.extensions import Document
-from starter.naming import candidates, prefix
+from starter.naming import possible_paths, prefix
 from starter.output import Output, Sheet, aligned, as_yaml, show, when
 from starter.session import session
 
@@ -27,7 +27,7 @@ HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 async def locate(text: str) -> str:
     """Resolve a name to a path. If its short form fits several kinds, the one that exists wins."""
-    paths = candidates(text)
+    paths = possible_paths(text)
     if len(paths) == 1:
         return paths[0]
     async with session() as asking:

@@ -39,7 +39,7 @@ def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[in
     return Text("\n").join(lines)
 
 
-def done(seen: TreeView, targets: int) -> tuple[int, int]:
+def count_done(seen: TreeView, targets: int) -> tuple[int, int]:
     """How many targets have left their transitional status, and how many there are; (0, 0) without targets."""
     busy = sum(_busy(seen, each) for each in seen.places)
     targets = targets or (sum(sum(each.counts.values()) for each in seen.places) if busy else 0)  # later additions
@@ -48,7 +48,7 @@ def done(seen: TreeView, targets: int) -> tuple[int, int]:
 
 def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
     """Name and progress, in one line or two, as the width allows."""
-    ready, total = done(seen, targets)
+    ready, total = count_done(seen, targets)
     name = f"{short(seen.object.path)}  {seen.object.status}"
     far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _left(ready, total, seconds))))
     if len(name) + len(far) + 2 < width or not far:

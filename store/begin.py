@@ -16,7 +16,7 @@ from domain.requests import request_id_conflict, spec_digest
 from domain.statetable import NONE, Row, Ruling, StateTable
 from domain.wire import object_of
 from store.grants import AdmissionPlan, GrantWriter, stored_grant
-from store.hooks import NO_HOOKS, Admitted, Hooks, HooksByKind
+from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind
 from store.identity import check_incarnation
 from store.queries import hold_of, shown_status
 from store.recovery import CUT_OFF, abandon
@@ -98,7 +98,7 @@ def begin(
         plan = (
             _judge(connection, kind, request, found) if not (hidden and behind) else _judged_later(kind, request, found)
         )
-        extra = hook.admit(connection, claim, spec, found, plan.row) if hook.admit and plan.row else Admitted()
+        extra = hook.admit(connection, claim, spec, found, plan.row) if hook.admit and plan.row else GrantExtras()
     except Refused as refused:
         return Admission(refusal=Refusal.of(refused))
     if plan.row is None:
@@ -157,7 +157,7 @@ def _locks_have_changed(
 
 
 def _apply_hook_moves(
-    connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: Claim, extra: Admitted
+    connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: Claim, extra: GrantExtras
 ) -> None:
     """The family's moves of parts: with the action's own status, or not at all."""
     if extra.moves:

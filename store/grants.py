@@ -20,7 +20,7 @@ from domain.requests import spec_digest
 from domain.statetable import NONE, Actor, Row, Ruling
 from store.epochs import add_action
 from store.history import history_line, merge_info
-from store.hooks import Admitted
+from store.hooks import GrantExtras
 from store.schema import locks, objects
 from store.status import ObjectSet, create, record
 
@@ -87,7 +87,7 @@ class GrantWriter:
     kind: registry.Kind
     plan: AdmissionPlan
     row: Row
-    extra: Admitted
+    extra: GrantExtras
     behind: list[Holder]
 
     def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:

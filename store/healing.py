@@ -141,7 +141,7 @@ def leftovers(connection: sa.Connection) -> list[Leftover]:
 
 
 def keep_report(connection: sa.Connection, report: HealReport) -> HealReport:
-    """Kept, and the oldest forgotten. Returns it with its number."""
+    """Store a heal report and delete the oldest ones. Returns the report with its number."""
     cut = report.model_copy(update={"found": report.found[:FINDINGS_KEPT]})
     new = sa.insert(reports).values(at=report.at, report=cut.model_dump(mode="json")).returning(reports.c.number)
     number = int(connection.execute(new).scalar_one())

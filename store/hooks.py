@@ -21,7 +21,7 @@ MaybeRow = sa.RowMapping | None
 
 
 @dataclass(frozen=True)
-class Admitted:
+class GrantExtras:
     """What a family adds to a grant: objects to be born, facts for the workflow, what to keep with the object."""
 
     births: Sequence[NewObject] = ()
@@ -39,7 +39,7 @@ class Hooks:
     `gone` is called before records go, with what names them in `landings.ALIKE`."""
 
     locks: Callable[[sa.Connection, Request, MaybeRow], Sequence[str]] | None = None  # more paths to hold X on
-    admit: Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], Admitted] | None = (
+    admit: Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], GrantExtras] | None = (
         None  # or raises Refused
     )
     moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back

@@ -1,4 +1,4 @@
-"""The rate limits' shares of all workers, one cloud at a time: whoever exchanges locks the cloud's row first."""
+"""How workers share each cloud's concurrency caps. Whoever takes or returns permits locks the cloud's row first."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
 
 def restore_objects(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
     """Objects that the dead action left under way go back to the status they came from."""
-    paths = [path for path in _locked(connection, action) if _has_leftovers(connection, path, action["epoch"])]
+    paths = [path for path in _locked(connection, action) if _has_objects_under_way(connection, path, action["epoch"])]
     if not paths:
         return 0
     under = sa.or_(*(below(objects.c.path, path) for path in paths))
@@ -96,7 +96,7 @@ def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]
     return dict.fromkeys((action["path"], *held))
 
 
-def _has_leftovers(connection: sa.Connection, path: str, epoch: int) -> bool:
-    """Mostly it has not: asked by a statement that is built once, as building one costs more than running it."""
+def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:
+    """Did the action leave rows under way here? Mostly not: one prepared statement asks before objects are read."""
     which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
     return connection.execute(_SOMETHING_LEFT, which).first() is not None

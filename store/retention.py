@@ -49,7 +49,7 @@ _OLD = (
 _mine = history.alias("mine")
 
 
-def _end(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
+def _epoch_of_first_line(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
     """The epoch of a path's first or last line that tells of a change."""
     told = sa.select(_mine.c.epoch).where(_mine.c.path == history.c.path, _mine.c.effect != LineEffect.IGNORED.value)
     return told.order_by(column).limit(1).scalar_subquery()
@@ -59,8 +59,8 @@ _LINES = (
     sa.select(
         history,
         objects.c.epoch.label("current"),
-        _end(_mine.c.seq).label("oldest"),
-        _end(_mine.c.seq.desc()).label("latest"),
+        _epoch_of_first_line(_mine.c.seq).label("oldest"),
+        _epoch_of_first_line(_mine.c.seq.desc()).label("latest"),
         *(pruned.c[name].label(f"was_{name}") for name in WalkPosition._fields),
     )
     .outerjoin(objects, objects.c.path == history.c.path)
@@ -90,7 +90,7 @@ def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str
     kept = {leftover.path for leftover in leftovers(connection)} if old else set[str]()
     strays = connection.execute(_STRAYS, {"before": before, "most": STRAYS}).mappings().all()
     lines, ended = [dict(row) for row in strays], list[dict[str, Any]]()
-    _remove(connection, lines)
+    _remove_lines(connection, lines)
     for action in old:
         owner = registry.owner_of(action["path"], action["action"])
         if owner in busy or connection.execute(_LOCK, {"by": action["run"]}).first():
@@ -120,7 +120,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
         begins[path] = walk
         if rows[0]["current"] is None and rows[0]["latest"] in (None, epoch):
             vanished.append(path)
-    _remove(connection, gone)
+    _remove_lines(connection, gone)
     _begin_at(connection, begins, vanished)
     return gone, whole
 
@@ -146,7 +146,7 @@ def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPositio
     return None if walk.wrong else walk.reached
 
 
-def _remove(connection: sa.Connection, lines: Rows) -> None:
+def _remove_lines(connection: sa.Connection, lines: Rows) -> None:
     if lines:
         connection.execute(_REMOVE_LINE, [{"number": row["seq"]} for row in lines])
 

@@ -12,7 +12,7 @@ from sqlalchemy.types import TypeDecorator
 metadata = sa.MetaData()
 
 
-def fact(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
+def json_text(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
     """A key of a JSON column as text, spelled as indexes on it are: only then a database uses them."""
     return column.op("->>", return_type=sa.String())(sa.literal_column(f"'{key}'"))
 

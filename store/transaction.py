@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 class Store:
-    """Whatever has transactions as methods: `due = transaction(due)`."""
+    """Base class of stores. Their methods are transactions: `due = transaction(due)`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from activities.pollers import Pollers
 from domain.connections import Connections
 from domain.errors import Category, Refused, Superseded
-from domain.limits import CLOUDS, Caps, RateLimits
+from domain.limits import CLOUDS, Caps, ConcurrencyCaps
 from domain.model import Admission, Refusal, Request, Result
 from domain.wire import cloud_queue
 from tests.user import User
@@ -53,7 +53,7 @@ def test_a_worker_polls_for_the_clouds_of_the_table_and_for_those_that_its_conne
 
 
 def test_a_cloud_that_the_table_does_not_name_has_the_limits_of_others() -> None:
-    limits = RateLimits().for_cloud("moon")
+    limits = ConcurrencyCaps().for_cloud("moon")
     assert (limits.regions, limits.vms("r1")) == (10, 30)
     assert Caps(10, 30) == CLOUDS["other"]
 

@@ -17,7 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.fence import Fence
 from activities.mci.places import PlaceActivities
 from activities.permits import Permits
-from domain.limits import RateLimits
+from domain.limits import ConcurrencyCaps
 from domain.mci.messages import Findings, PlaceNeeds, PlaceVisit
 from domain.ports import SHARED, Cloud, Inventory, SharedResource
 from providers.simulated import SimulatedCloud, create_tables
@@ -74,7 +74,7 @@ def worker(database: Database, cloud: object) -> PlaceActivities:
         return True
 
     fence = Fence(cast(Inventory, Open()), beat)
-    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, Permits(RateLimits()), fence)
+    return PlaceActivities(SqlMciStore(database), {"aws": cast(Cloud, cloud)}, Permits(ConcurrencyCaps()), fence)
 
 
 def visit(path: str, epoch: int) -> PlaceVisit:
@@ -87,14 +87,14 @@ async def test_a_worker_that_froze_while_it_removed_a_key_does_not_remove_it_fro
     cloud = SimulatedCloud("aws", database)
     slow, quick = Freezing(cloud, "sshKey"), Freezing(cloud, "nothing")
     book, first, second = SqlMciStore(database), worker(database, slow), worker(database, quick)
-    await database.run(partial(places.use_places, path=WEB, places=[PLACE]))
+    await database.run(partial(places.record_use, path=WEB, places=[PLACE]))
     assert await ActivityEnvironment().run(first.prepare_place, visit(WEB, 1)) == Findings()
 
     leaving = asyncio.create_task(ActivityEnvironment().run(first.release_place, visit(WEB, 2)))
     await slow.frozen.wait()
     gone = sa.update(connections).values(held_until=datetime.now(UTC) - timedelta(seconds=1))
     await database.run(lambda connection: connection.execute(gone))
-    assert await database.run(partial(places.use_places, path=OTHER, places=[PLACE])) == [PLACE]
+    assert await database.run(partial(places.record_use, path=OTHER, places=[PLACE])) == [PLACE]
     assert await ActivityEnvironment().run(second.prepare_place, visit(OTHER, 3)) == Findings()
 
     slow.awake.set()

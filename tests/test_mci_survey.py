@@ -11,7 +11,7 @@ from activities.mci.survey import SurveyActivities
 from activities.permits import Permits
 from activities.retry import ProviderRetry
 from domain.errors import Refused
-from domain.limits import CLOUDS, RateLimits
+from domain.limits import CLOUDS, ConcurrencyCaps
 from domain.mci.messages import Survey, SurveyPlace, SurveyReport
 from domain.ports import VmFacts, VmOrder
 from providers.simulated.tables import vms
@@ -205,7 +205,7 @@ async def test_a_cloud_that_does_not_list_its_vms_in_time_is_told_as_such(
     cloud = user.service.simulated["aws"]
     monkeypatch.setattr(cloud, "list_tagged", silent)
     book = SqlMciStore(user.service.database)
-    surveys = SurveyActivities(book, {"aws": cloud}, Permits(RateLimits()), ProviderRetry(call=0.05))
+    surveys = SurveyActivities(book, {"aws": cloud}, Permits(ConcurrencyCaps()), ProviderRetry(call=0.05))
     report = await surveys.survey_place(
         SurveyPlace(survey=Survey(path=user.mci(), reconcile=True), place="aws/eu-central-1", chunks=[])
     )

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from activities.permits import Permits
-from domain.limits import Caps, RateLimits
+from domain.limits import Caps, ConcurrencyCaps
 from tests.patience import PATIENCE
 
-CAPS = RateLimits({"aws": Caps(regions=2, vms=3), "other": Caps(regions=1, vms=1)})
+CAPS = ConcurrencyCaps({"aws": Caps(regions=2, vms=3), "other": Caps(regions=1, vms=1)})
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from activities import permits as module
 from activities.fence import boot_time
 from activities.permits import LocalPermitStore, Permits
 from domain.errors import StoreUnavailable, Superseded
-from domain.limits import CLOUDS, Caps, RateLimits
+from domain.limits import CLOUDS, Caps, ConcurrencyCaps
 from domain.permits import SECONDS, PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from tests.patience import PATIENCE
 from tests.test_permits import Visitor, leave_all
 from workers.connections import parse
 
-CAPS = RateLimits({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
+CAPS = ConcurrencyCaps({"aws": Caps(regions=2, vms=6), "other": Caps(regions=10, vms=30)})
 LIMITS = PermitLimits(2, lambda _region: 6)
 
 
@@ -267,12 +267,12 @@ def test_a_connection_lowers_the_caps_and_never_raises_them() -> None:
         "high": {**place, "region": "b", "limits": {"vms": 400}},
         "usual": {**place, "region": "c"},
     }
-    limits = RateLimits(lower=parse({"connections": document}, "file").limits())
+    limits = ConcurrencyCaps(lower=parse({"connections": document}, "file").limits())
     ncp = limits.for_cloud("ncp")
     assert (ncp.regions, [ncp.vms(region) for region in "abc"]) == (2, [4, 15, 15])
     assert limits.for_cloud("aws").regions == CLOUDS["aws"].regions
 
 
 def test_a_cloud_that_the_table_does_not_name_has_ten_regions_and_thirty_vms() -> None:
-    nimbus = RateLimits().for_cloud("nimbus")
+    nimbus = ConcurrencyCaps().for_cloud("nimbus")
     assert (nimbus.regions, nimbus.vms("anywhere")) == (10, 30)

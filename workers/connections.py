@@ -40,7 +40,7 @@ class ConnectionsFile(ConnectionModel):
 
 
 def file_of(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
-    """The model of a file that may speak of these providers."""
+    """The pydantic model of a connections file that allows these providers."""
     entry: Any = Annotated[reduce(or_, [each.connection for each in providers]), Field(discriminator="provider")]
     several: Any = Annotated[dict[Name, entry], Field(min_length=1, max_length=MAX_CONNECTIONS)]
     return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=several)

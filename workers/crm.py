@@ -41,7 +41,7 @@ def platform_file(home: Path, cloudlet: str) -> Path:
     return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
 
 
-def token_of(settings: Settings, cloudlet: str) -> Token:
+def token_file_of(settings: Settings, cloudlet: str) -> Token:
     """Where the token of a cloudlet's CRM is, if it has one."""
     if settings.crm_token_file:
         return Token(settings.crm_token_file, required=True)
@@ -52,7 +52,7 @@ async def serve(settings: Settings, orders: CrmOptions) -> int:
     """Run until told to stop. Returns an exit code: 0, or 1 if the cloudlet could not be served."""
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
-    token = token_of(settings, orders.cloudlet)
+    token = token_file_of(settings, orders.cloudlet)
     if token.there():
         token.key()  # one that cannot be used is said at once
     platform = Platform(platform_file(settings.home, orders.cloudlet))

@@ -14,7 +14,7 @@ from domain.edge.specs import PolicySpec
 from domain.edge.tables import S
 from domain.statetable import NONE
 from domain.wire import ACTIONS_QUEUE, companion
-from providers.edge.transports import QueueTransport, WebhookTransport
+from providers.edge.transports import TaskQueueTransport, WebhookTransport
 from store.edge.connected import connections
 from store.edge.hooks import HOOKS
 from store.edge.inventory import SqlEdge
@@ -45,28 +45,28 @@ class EdgeFamily(Family):
 
     def activities(self) -> ActivitiesByQueue:
         client = self.context.client
-        transports: dict[str, CrmTransport] = {"queue": QueueTransport(client), "webhook": WebhookTransport()}
+        transports: dict[str, CrmTransport] = {"queue": TaskQueueTransport(client), "webhook": WebhookTransport()}
         edge = EdgeActivities(SqlEdge(self.context.database), transports, self.context.fence)
         return {ACTIONS_QUEUE: activities_of(edge, Letters(client))}
 
     def companions(self) -> Sequence[CompanionRow]:
         """A loop for each policy that is Active, and a link for each cloudlet that a CRM is connected to."""
         return [
-            CompanionRow(messages.FOLLOW_DEMAND, "demand loop", self._loops),
-            CompanionRow(messages.CLOUDLET_LINK, "link", self._links),
+            CompanionRow(messages.FOLLOW_DEMAND, "demand loop", self._policy_companions),
+            CompanionRow(messages.CLOUDLET_LINK, "link", self._link_companions),
         ]
 
     def audits(self) -> Sequence[Audit]:
         """Instances against what the CRMs had when they last connected."""
         return [CrmAudit(self.context.inventory).audit]
 
-    async def _loops(self) -> AsyncIterator[Companion]:
+    async def _policy_companions(self) -> AsyncIterator[Companion]:
         async for policy in list_all(self.context.inventory, "policy", ""):
             if (policy.status, policy.target_action) == (S.ACTIVE, NONE):
                 state = LoopState(policy=policy.path, spec=PolicySpec.model_validate(policy.spec))
                 yield Companion(companion(policy.path, messages.LOOP), policy.path, state)
 
-    async def _links(self) -> AsyncIterator[Companion]:
+    async def _link_companions(self) -> AsyncIterator[Companion]:
         async for addresses in connections(self.context.database):
             cloudlet, newest = addresses[0].cloudlet, max(address.notify_id for address in addresses)
             state = LinkState(cloudlet=cloudlet, notify_id=newest, open=addresses)

@@ -68,7 +68,7 @@ class Family(ABC):
         """Work that is tried in the activity that begins the action, by kind and action."""
         return {}
 
-    def examiners(self) -> Mapping[tuple[str, str], Examiner]:
+    def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
         """Checks that come before begin, for dry runs, by kind and action."""
         return {}
 

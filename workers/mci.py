@@ -70,7 +70,7 @@ class MciFamily(Family):
         ]
         return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in context.connections.clouds()}}
 
-    def examiners(self) -> Mapping[tuple[str, str], Examiner]:
+    def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
         """Creations and growth ask the clouds before they are admitted."""
         rehearsal = Rehearsal(self.context.client, self._records)
         return {("mci", action): rehearsal.examine for action in ("create", "scale-out")}

@@ -34,7 +34,7 @@ from activities.verify import VerifyActivities
 from client.tracing import span
 from domain.connections import Connections
 from domain.errors import RatchetError, one_line
-from domain.limits import RateLimits
+from domain.limits import ConcurrencyCaps
 from domain.model import StoreView
 from domain.ports import Cloud
 from domain.wire import ACTIONS_QUEUE, cloud_queue, worker_identity
@@ -94,7 +94,7 @@ class Service:
             simulated=self.simulated,
             connections=self.connections,
             clouds=self._measured_clouds(clouds or clouds_of(self.connections, self.simulated, self.real)),
-            permits=Permits(RateLimits(lower=self.connections.limits()), SqlPermitStore(self.database)),
+            permits=Permits(ConcurrencyCaps(lower=self.connections.limits()), SqlPermitStore(self.database)),
             fence=Fence(self.inventory, acknowledged_heartbeats(client)),
         )
         self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.real))
@@ -223,7 +223,7 @@ class Service:
                 self.inventory,
                 self._describe_store,
                 self._allowed,
-                {which: examine for family in self.families for which, examine in family.examiners().items()},
+                {which: examine for family in self.families for which, examine in family.dry_run_checks().items()},
                 self.connections.places(),
             ),
         )

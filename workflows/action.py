@@ -98,16 +98,16 @@ class Action(ABC):
     async def admit(self, request: Request) -> Admission:
         """Wait for the admission of the request that this run carries out, and return it."""
         await workflow.wait_condition(lambda: self._admission is not None or self._ended)
-        self._refuse_another(request)  # again: the validator may have run before the request was known
+        self._refuse_other_action(request)  # again: the validator may have run before the request was known
         if self._admission is None:
             raise refused(Refusal(category=Category.CONFLICT, message="cancelled before it was admitted"))
         return self._admission
 
     @admit.validator
     def _may_admit(self, request: Request) -> None:
-        self._refuse_another(request)
+        self._refuse_other_action(request)
 
-    def _refuse_another(self, request: Request) -> None:
+    def _refuse_other_action(self, request: Request) -> None:
         """Refuse to answer a different request, even if it has the same request id."""
         if self._request and not is_same_request(request, self._request):
             raise refused(request_id_conflict(request, self._request.action, self._request.requested_by))
@@ -117,7 +117,7 @@ class Action(ABC):
         """End the running action, let it clean up, then continue as this request under the same workflow ID."""
         if refusal := await calls.run_local(ActionWrites.permit, request):
             raise refused(refusal)
-        self._refuse_a_second()
+        self._refuse_second_takeover()
         self._successor = request
         if self._work:
             self._work.cancel()
@@ -126,12 +126,12 @@ class Action(ABC):
 
     @preempt.validator
     def _may_preempt(self, request: Request) -> None:
-        self._refuse_a_second()
+        self._refuse_second_takeover()
         if request.path != workflow.info().workflow_id or not registry.takes_over(request):
             message = "only force on the same object may take over, and never a creation"
             raise refused(Refusal(category=Category.INVALID, message=message))
 
-    def _refuse_a_second(self) -> None:
+    def _refuse_second_takeover(self) -> None:
         if self._successor:
             raise refused(
                 Refusal(category=Category.CONFLICT, message=f"{self._successor.action} is taking over already")

@@ -114,7 +114,7 @@ class EdgeActivities:
 
     @activity.defn
     async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
-        """The connection that an action was told of, as the inventory knows it."""
+        """Look up in the inventory a connection that a signal told an action about: signals are not trusted."""
         return await self._inventory.find_connection(asked.path, asked.notify_id)
 
     @activity.defn

@@ -15,9 +15,9 @@ from domain.connections import check_served
 from domain.errors import Category, Refused, join_first
 from domain.mci import MciSpec, Scale
 from domain.mci.messages import (
+    AddedVms,
+    AddVms,
     ConnectionDirectory,
-    Enrol,
-    Enrolled,
     Examination,
     MciStore,
     Survey,
@@ -41,15 +41,15 @@ class RecordActivities:
 
     @activity.defn
     async def examine_mci(self, request: Request) -> Examination:
-        """Is the request wrong in itself? What can only be told by a cloud is named."""
+        """Check a request without asking a cloud. Returns the refusal, or what only a cloud can answer."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, Scale):
-                self._check_size(spec.count + await self._book.count_vms(request.path))
+                self._check_vm_count(spec.count + await self._book.count_vms(request.path))
                 await self._check_polled([await self._book.place_of_group(request.path, spec.subGroup)])
                 return Examination()
             assert isinstance(spec, MciSpec)
-            self._check_size(spec.size)
+            self._check_vm_count(spec.size)
             found = self._look_up(group.connectionName for group in spec.subGroups if group.connectionName)
             spec = spec.located(found).provided(self._directory.provider)
             await self._check_polled([group.place for group in spec.subGroups])
@@ -60,7 +60,7 @@ class RecordActivities:
         return Examination(connections=found, providers=real, unknown=unknown)
 
     @activity.defn
-    async def enrol_vms(self, order: Enrol) -> Enrolled:
+    async def enrol_vms(self, order: AddVms) -> AddedVms:
         """Bring VMs into a running action."""
         try:
             return await self._book.enrol(order)
@@ -85,7 +85,7 @@ class RecordActivities:
         check_served(plan.places, self._directory.places())
         return plan
 
-    def _check_size(self, size: int) -> None:
+    def _check_vm_count(self, size: int) -> None:
         if size > self._most:
             hint = "ask for fewer, or raise RATCHET_MAX_VMS where the worker runs"
             raise Refused(Category.QUOTA, f"{size} VMs are too many: the limit here is {self._most} in one MCI", hint)

@@ -103,7 +103,7 @@ class BackendActivities:
 
     @activity.defn
     async def settle_parts(self, work: SystemWork) -> RollOutResult:
-        """The action ends now: what it touched becomes what it is. Nothing is waited for but what has to go."""
+        """End an action: give every part it touched its true status. Waits only until parts that must go are gone."""
         async with self._fence.right(work.path, work.epoch) as right:
             parts = await self._store.touched(work)
             await self._clear(work, parts, right)

@@ -118,7 +118,7 @@ class LeaveResult(StrEnum):
     OCCUPIED = "occupied"  # the MCI still has VMs there, and does not leave
 
 
-class Enrol(Model):
+class AddVms(Model):
     """Add VMs to a running action: new ones, or existing ones to remove."""
 
     path: str
@@ -130,7 +130,7 @@ class Enrol(Model):
     message: ShortText = ""  # for the history: who decided to continue, and why
 
 
-class Enrolled(Model):
+class AddedVms(Model):
     """The VMs that were added, in chunks; `lost` and `troubles` report those that had failed before."""
 
     chunks: list[Chunk] = []
@@ -326,7 +326,7 @@ class MciStore(Protocol):
         """The place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
         ...
 
-    async def enrol(self, order: Enrol) -> Enrolled:
+    async def enrol(self, order: AddVms) -> AddedVms:
         """Add VMs to a running action. Repeatable."""
         ...
 

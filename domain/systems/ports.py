@@ -121,7 +121,7 @@ class Backend(Protocol):
         ...
 
     async def dispose(self, system: str, generation: int) -> None:
-        """Forget a system that has no services left."""
+        """Tell the backend to forget a system that has no services left."""
         ...
 
 

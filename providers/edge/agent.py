@@ -217,7 +217,7 @@ class Agent:
         if fault and fault.kind is CrmFaultKind.FAIL:
             await self._answer(request, {"state": "Offline", "errors": [fault.message or f"cannot {request.verb}"]})
             return
-        self._platform.remember("maintenance", away)
+        self._platform.write_fact("maintenance", away)
         await self._answer(request, {"state": "UnderMaintenance" if away else "Ready"})
 
     async def _shut_down(self, request: CrmRequest) -> None:

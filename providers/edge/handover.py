@@ -26,7 +26,7 @@ class Handover:
 
     def register(self) -> None:
         """So that another process can find this one."""
-        self._platform.remember(f"pid-{self._version}", os.getpid())
+        self._platform.write_fact(f"pid-{self._version}", os.getpid())
 
     async def start(self, version: str) -> str | None:
         """Start the next CRM and watch it, or the one that was started before. Returns why it failed.
@@ -42,7 +42,7 @@ class Handover:
             self._watching = False
 
     async def _start(self, version: str) -> str:
-        if is_crm(pid := int(self._platform.recall(f"pid-{version}", 0))):
+        if is_crm(pid := int(self._platform.read_fact(f"pid-{version}", 0))):
             while is_crm(pid):  # noqa: ASYNC110
                 await asyncio.sleep(WATCH_SECONDS)  # not our child: nobody tells us
             return f"{version} ended before it took over"
@@ -57,21 +57,21 @@ class Handover:
             )
         finally:
             os.close(log)
-        self._platform.remember(f"pid-{version}", process.pid)
+        self._platform.write_fact(f"pid-{version}", process.pid)
         code = await process.wait()
         return f"{version} ended with {code} before it took over"
 
     async def clean_up(self, version: str) -> None:
         """End what there is of the CRM that did not make it."""
-        pid = int(self._platform.recall(f"pid-{version}", 0))
+        pid = int(self._platform.read_fact(f"pid-{version}", 0))
         if pid and pid != os.getpid():
             await end(pid)
-        self._platform.remember(f"pid-{version}", 0)
+        self._platform.write_fact(f"pid-{version}", 0)
 
     async def take_over(self) -> None:
         """Now that we can serve: the CRM before us goes."""
         if self._predecessor:
-            await end(int(self._platform.recall(f"pid-{self._predecessor}", 0)))
+            await end(int(self._platform.read_fact(f"pid-{self._predecessor}", 0)))
             self._predecessor = ""
 
 

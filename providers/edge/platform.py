@@ -114,11 +114,11 @@ class Platform:
         self._db.execute("DELETE FROM expected")
         self._db.execute("COMMIT")
 
-    def recall(self, name: str, default: Any = None) -> Any:
+    def read_fact(self, name: str, default: Any = None) -> Any:
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         return json.loads(row[0]) if row else default
 
-    def remember(self, name: str, value: Any) -> None:
+    def write_fact(self, name: str, value: Any) -> None:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
     def pids(self) -> list[int]:
@@ -128,8 +128,8 @@ class Platform:
 
     def next_notify_id(self, known: int) -> int:
         """A notify-id that is higher than all before, here and at the controller."""
-        fresh = max(int(self.recall("notify_id", 0)), known) + 1
-        self.remember("notify_id", fresh)
+        fresh = max(int(self.read_fact("notify_id", 0)), known) + 1
+        self.write_fact("notify_id", fresh)
         return fresh
 
     # What it does wrong.

@@ -55,7 +55,7 @@ class _Outgoing:
         return True
 
 
-class QueueTransport:
+class TaskQueueTransport:
     """Requests as tasks on the queue that the cloudlet's CRM polls. While some are on their way, the next gather."""
 
     def __init__(self, client: Client) -> None:

@@ -140,7 +140,7 @@ class BackendState:
         """Want these services. An order that is not newer than what is wanted already changes nothing."""
 
         def write(connection: sa.Connection) -> Superseded | None:
-            late = _late(connection, {order.path: order.generation for order in orders})
+            late = _claim_generation(connection, {order.path: order.generation for order in orders})
             if late:
                 return late
             rows = connection.execute(_KNOWN, {"names": [order.path for order in orders]}).mappings()
@@ -160,7 +160,7 @@ class BackendState:
         """Want nothing any more at and below a path, except what is to be kept."""
 
         def write(connection: sa.Connection) -> Superseded | None:
-            late = _late(connection, {prefix: generation}, all_below=True)
+            late = _claim_generation(connection, {prefix: generation}, all_below=True)
             if late:
                 return late
             version = self._next_version(connection)
@@ -175,7 +175,7 @@ class BackendState:
 
     async def claim(self, system: str, generation: int) -> None:
         """From now on no earlier generation orders anything at or below this path."""
-        await self._unless_late(lambda connection: _late(connection, {system: generation}, all_below=True))
+        await self._unless_late(lambda connection: _claim_generation(connection, {system: generation}, all_below=True))
 
     async def _unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
         """A refusal is an answer: an error would take along whoever shares the transaction."""
@@ -223,7 +223,7 @@ class BackendState:
         """Instances that are gone."""
         await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
 
-    async def record_seen(
+    async def record_observations(
         self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[ServiceInstance]
     ) -> None:
         """What services and instances are now, and the services of which nothing is left."""
@@ -238,7 +238,7 @@ class BackendState:
         await self._grouped.run(write)
 
     def _next_version(self, connection: sa.Connection) -> int:
-        """Counted apart: the highest in the table may go with its service, and would be handed out again."""
+        """The next version, from a counter of its own: max(version) would repeat once the newest service is deleted."""
         last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
         if last is None:
             connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
@@ -258,8 +258,11 @@ class BackendState:
         }
 
 
-def _late(connection: sa.Connection, orders: Mapping[str, int], all_below: bool = False) -> Superseded | None:
-    """Has a later generation ordered something at one of these paths, above it, or anywhere below? If not, ours has."""
+def _claim_generation(
+    connection: sa.Connection, orders: Mapping[str, int], all_below: bool = False
+) -> Superseded | None:
+    """Superseded, if a later generation gave orders at these paths, above or (`all_below`) below them. Otherwise record
+    ours as the latest."""
     for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
         _one_at_a_time(connection, root)
     above = {path: [path, *ancestors(path)] for path in orders}

@@ -176,7 +176,9 @@ class Supervisor:
         services = [self._services[path] for path in dirty if path in self._services]
         gone = [service.path for service in services if service.is_gone()]
         facts = [service.facts() for service in services if not service.is_gone()]
-        await self.ledger.record_seen(facts, gone, [unit for service in services for unit in service.changed_health()])
+        await self.ledger.record_observations(
+            facts, gone, [unit for service in services for unit in service.changed_health()]
+        )
         for path in gone:
             if self._services[path].is_gone():  # it may have been ordered anew in the meantime
                 del self._services[path]

@@ -79,9 +79,9 @@ async def token(
 
     Example: starter crm token --cloudlet acme/berlin
     """
-    from workers.crm import token_of
+    from workers.crm import token_file_of
 
-    own = token_of(worker_settings(), expand(cloudlet, SCOPE))
+    own = token_file_of(worker_settings(), expand(cloudlet, SCOPE))
     made = new or not own.file.exists()
     terminal.out(own.make() if made else own.key())
     terminal.say(f"{'a new token is' if made else 'its token is'} in {own.file}; only its key goes to others")
@@ -166,9 +166,9 @@ async def _current(asking: ActionClient, path: str) -> int:
 
 async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> dict[str, Any]:
     """With the proof that a cloudlet with a key asks for: about this object, and the action that runs there."""
-    from workers.crm import token_of
+    from workers.crm import token_file_of
 
-    own = token_of(worker_settings(), _cloudlet_of(path))
+    own = token_file_of(worker_settings(), _cloudlet_of(path))
     if not own.there():
         return message
     try:

@@ -20,7 +20,7 @@ from domain.model import Claim, Grant, Outcome, Result
 from domain.paths import ancestors, parent_of, short
 from domain.statetable import Actor, Row
 from store.history import history_line, merge_info
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 from store.schema import objects
 from store.status import ONE, set_details
 
@@ -70,7 +70,7 @@ def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> CrmAddress | None:
 
 def admit_cloudlet(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     """An upgrade needs a CRM that can be asked, a delete needs an empty cloudlet."""
     path, action = claim.request.path, claim.request.action
     if found is None or isinstance(spec, CloudletSpec):
@@ -78,7 +78,7 @@ def admit_cloudlet(
         kept = spec.model_dump(mode="json")
         _can_check(spec.key)
         there = address_of(found) if found else None  # left by a create that was cut off
-        return Admitted(details=_cloudlet_terms(there, spec), spec=kept)
+        return GrantExtras(details=_cloudlet_terms(there, spec), spec=kept)
     address = address_of(found)
     if isinstance(spec, UpgradeSpec):
         _may_upgrade(found, address, spec)
@@ -96,7 +96,7 @@ def admit_cloudlet(
             f"delete is not allowed for Cloudlet {path}: it has {len(inside)} clusters, the first is {inside[0].path}",
             f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
         )
-    return Admitted(
+    return GrantExtras(
         details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"]), address_of(found, "next"))
     )
 
@@ -126,7 +126,7 @@ def _may_upgrade(found: sa.RowMapping, address: CrmAddress | None, spec: Upgrade
 
 def admit_instance(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     """The cloudlet must take changes, the cluster of an app must be Ready, and a deleted cluster must be empty."""
     request = claim.request
     override = Override(getattr(spec, "override", Override.NONE))
@@ -158,7 +158,7 @@ def admit_instance(
         {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
     )
     info = {"progress": None} if found else made_by
-    return Admitted(details=terms.model_dump(mode="json"), spec=kept, info=info)
+    return GrantExtras(details=terms.model_dump(mode="json"), spec=kept, info=info)
 
 
 def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> sa.RowMapping:

@@ -127,7 +127,7 @@ def connected(connection: sa.Connection, fact: ConnectFact, doubt: CheckProof = 
 
 
 def _connection(site: _CloudletWriter, role: str) -> Connected:
-    """A connection as it is written down."""
+    """The reply to a CRM, built from the connection that its cloudlet has on record for this role."""
     assert site.found
     address = address_of(site.found, role)
     at_rest = ConnectionStanding.ACKED if site.status == S.INIT_OK else ConnectionStanding.KEPT

@@ -29,7 +29,7 @@ from domain.leases.tables import BEFORE_END, END, START, EventStatus, LeaseStatu
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Result
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE, Row
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 from store.leases import booking, changes, hosts, parts
 from store.leases.capacity import held_by, locked, one_at_a_time
 from store.leases.parts import LeaseParts, next_due
@@ -61,11 +61,13 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     parts.set_timers(connection, grant.path, lease["spec"]["pool"], status, now)
 
 
-def admit_event(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def admit_event(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+) -> GrantExtras:
     """An event is announced when it is due, not when somebody feels like it."""
     assert found
     _on_time(cast(EventFiring, spec), name_of(found["path"]), found["spec"]["due"])
-    return Admitted()
+    return GrantExtras()
 
 
 def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -78,7 +80,7 @@ def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: d
 
 def _create(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, limits: LeaseLimits
-) -> Admitted:
+) -> GrantExtras:
     assert isinstance(spec, LeaseSpec)
     lease = claim.request.path
     dates = term(spec, claim.at, limits)
@@ -98,23 +100,23 @@ def _create(
         births.append(NewObject(event_path(lease, name), "event", "", {"due": stamp(due)}))
     connection.execute(parts.NEW_TIMERS, [_timer(lease, spec.pool, name, due) for name, due in _dues(dates).items()])
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_dates_info(dates)}
-    return Admitted(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
+    return GrantExtras(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
 
 
 def _update(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, limits: LeaseLimits
-) -> Admitted:
+) -> GrantExtras:
     """Nothing that others see changes before the update has ended; what it needs is taken here."""
     assert found
     assert isinstance(spec, LeaseChange)
     lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
     named = {**found["spec"], **({"name": spec.name} if spec.name else {})}
     if spec.only_name():
-        return Admitted(details={"pool": pool, "wake": False, "spec": named})
+        return GrantExtras(details={"pool": pool, "wake": False, "spec": named})
     if found["status"] == LeaseStatus.TERMINATED:
         raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
     if wrong := now.why_refused("update", found["status"]):
-        return Admitted(details={"contradiction": wrong})
+        return GrantExtras(details={"contradiction": wrong})
     started = now.events[START]["status"] != EventStatus.UNDONE
     dates = changed_term(spec, now.term(), started, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], pool)
@@ -129,25 +131,25 @@ def _update(
         "spec": {**named, **_dates_info(dates)},
         "moves": [move.model_dump(mode="json") for move in moves],
     }
-    return Admitted(details=details)
+    return GrantExtras(details=details)
 
 
-def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert found
     now = parts.read(connection, found["path"])
     if wrong := now.wrong(found["status"]):
-        return Admitted(details={"contradiction": wrong})
+        return GrantExtras(details={"contradiction": wrong})
     _on_time(cast(EventFiring, spec), START, now.events[START]["spec"]["due"])
     entering = Move(path=now.events[START]["path"], to=EventStatus.IN_PROGRESS, action="start")
-    return Admitted(details=_work(now), moves=[entering])
+    return GrantExtras(details=_work(now), moves=[entering])
 
 
-def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     """By the clock, or by a user before its time; also after a start or an end that failed."""
     assert found
     now = parts.read(connection, found["path"])
     if wrong := now.why_refused("end", found["status"]):
-        return Admitted(details={"contradiction": wrong})
+        return GrantExtras(details={"contradiction": wrong})
     firing = cast(EventFiring, spec)
     if firing.due:
         _on_time(firing, END, now.events[END]["spec"]["due"])
@@ -158,10 +160,10 @@ def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found:
     never = [row for row in now.reservations if row["status"] == ReservationStatus.PENDING]
     told = "its lease ends without having started; whatever it may hold is taken back"
     moves += [Move(path=row["path"], to=ReservationStatus.ERROR, message=told) for row in never]
-    return Admitted(details=_work(now), moves=moves)
+    return GrantExtras(details=_work(now), moves=moves)
 
 
-def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     """Whatever its parts are. What is booked and has no part any more is taken back too."""
     assert found
     work = _work(parts.read(connection, found["path"]))
@@ -169,10 +171,10 @@ def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, fou
     lost = [row for row in locked(connection, found["path"]) if row["units"] and row["reservation"] not in known]
     gone = {"status": ReservationStatus.ERROR, "resource_type": "physical:host"}
     work["reservations"] += [{"path": row["reservation"], **gone} for row in lost]
-    return Admitted(details=work)
+    return GrantExtras(details=work)
 
 
-_Admit = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow], Admitted]
+_Admit = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow], GrantExtras]
 
 
 def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
@@ -240,7 +242,9 @@ def hooks(limits: LeaseLimits) -> dict[str, Hooks]:
         "delete": _delete,
     }
 
-    def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+    def admit(
+        connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    ) -> GrantExtras:
         """Decide and book. What a refused request had begun to book is given back."""
         with connection.begin_nested() if row.action in _BOOKING else nullcontext():
             return by_action[row.action](connection, claim, spec, found)

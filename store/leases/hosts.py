@@ -15,7 +15,7 @@ from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
 from domain.paths import short
 from domain.statetable import Row
-from store.hooks import Admitted, MaybeRow
+from store.hooks import GrantExtras, MaybeRow
 from store.leases import capacity
 from store.leases.booking import room_request
 from store.leases.capacity import RETURNING
@@ -25,7 +25,7 @@ from store.schema import objects
 HOLDERS_SHOWN = 5
 
 
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
     """The pool changes in the transaction that admits the change; what is in use is handed over afterwards."""
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
@@ -33,14 +33,14 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
         if row.action == "remove":
             _nobody_has(connection, host)
             _set_working(connection, host, False)  # and nobody gets it from now on
-            return Admitted()
+            return GrantExtras()
         if row.action == "add":
             assert isinstance(spec, HostSpec)
             _enlist(connection, host, pool, spec)
         _set_working(connection, host, row.action != "fail")
         changed = _reallocate(connection, host, claim.at) if row.action == "fail" else []
         changed += _make_whole(connection, pool, claim.at)
-        return Admitted(details={"hand_over": _in_use(connection, changed)})
+        return GrantExtras(details={"hand_over": _in_use(connection, changed)})
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:

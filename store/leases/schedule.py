@@ -95,8 +95,8 @@ _LATE = (
 def due(connection: sa.Connection, query: DueQuery) -> DueList:
     """Events whose time has come, in the order in which they must run; a lease's own come one after the other.
 
-    A start waits until whoever had its hosts before has given them back; a lease under ERROR is not waited for. However
-    many wait, those behind them are found.
+    A start waits until whoever had its hosts before has given them back; a lease under ERROR is not waited for. Events
+    that wait never hide those behind them: it pages on.
     """
     one_at_a_time(connection, query.pool)  # so that nobody is about to commit an earlier event unseen
     asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)

@@ -15,9 +15,9 @@ from domain.model import Claim, Grant, Outcome, Request, Result
 from domain.paths import ancestors, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 from store.queries import inside
-from store.schema import MACHINES, actions, fact, history, objects
+from store.schema import MACHINES, actions, history, json_text, objects
 from store.status import set_details
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
@@ -25,9 +25,9 @@ _WITH_DISKS = ("delete", "restore", "destroy")
 _ON_DISK = ("add-disk", "attach-disk", "detach-disk")
 _USING_MEMORY = (S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING, S.STARTING, S.DEPLOYING, S.REBOOTING, S.RESETTING)
 
-_USED = sa.select(sa.func.coalesce(sa.func.sum(sa.cast(fact(objects.c.spec, "memory"), sa.Integer)), 0)).where(
+_USED = sa.select(sa.func.coalesce(sa.func.sum(sa.cast(json_text(objects.c.spec, "memory"), sa.Integer)), 0)).where(
     MACHINES,
-    fact(objects.c.info, "node") == sa.bindparam("node"),
+    json_text(objects.c.info, "node") == sa.bindparam("node"),
     objects.c.status.in_(sa.bindparam("statuses", expanding=True)),
 )
 _SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"))
@@ -105,31 +105,33 @@ def _cloudspace_locks(connection: sa.Connection, request: Request, found: MaybeR
 
 def _admit_machine(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     request = claim.request
     _check_parents(connection, request)
     if isinstance(spec, specs.NewMachine) and not spec.virtual:
-        return Admitted(spec=_stored_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
+        return GrantExtras(spec=_stored_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
     if request.action == "deploy" and found:
-        return Admitted(info=_check_new_machine(connection, found["spec"]))
+        return GrantExtras(info=_check_new_machine(connection, found["spec"]))
     if isinstance(spec, specs.Migrate) and found:
         _check_target(connection, found, spec.node)
-        return Admitted(details={"node": spec.node or ""})
+        return GrantExtras(details={"node": spec.node or ""})
     if isinstance(spec, specs.DiskChoice):
         return _admit_disk_action(connection, request, spec)
     named = _machine_locks(connection, request, found)
     return _admit_delete(connection, claim, spec, found, row, {"named": list(named)})
 
 
-def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskChoice) -> Admitted:
+def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskChoice) -> GrantExtras:
     disk = rules.disk_path(request.path, spec.disk)
     kept = _object(connection, disk)
     status = str(kept["status"]) if kept else None
     rules.check_disk(request.action, disk, status, _machine_of(kept), request.path)
-    return Admitted(details={"named": [disk], "order": spec.model_dump()})
+    return GrantExtras(details={"named": [disk], "order": spec.model_dump()})
 
 
-def _admit_disk(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def _admit_disk(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+) -> GrantExtras:
     request = claim.request
     _check_parents(connection, request)
     machine = _machine_of(found)
@@ -146,7 +148,7 @@ def _admit_disk(connection: sa.Connection, claim: Claim, spec: BaseModel | None,
 
 def _admit_cloudspace(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     request = claim.request
     _check_parents(connection, request)
     if request.action in ("delete", "destroy"):
@@ -159,7 +161,7 @@ def _admit_cloudspace(
 
 def _admit_account(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
         _check_contents(connection, request, spec, ("cloudspace", "disk", "machine"))
@@ -169,25 +171,27 @@ def _admit_account(
 
 def _admit_image(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
-) -> Admitted:
+) -> GrantExtras:
     request = claim.request
     if request.action in ("delete", "destroy"):
-        made_from = fact(objects.c.spec, "image") == name_of(request.path)
+        made_from = json_text(objects.c.spec, "image") == name_of(request.path)
         users = sa.select(objects.c.path).where(MACHINES, made_from, objects.c.status.notin_([*GONE, S.VIRTUAL]))
         rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
     return _admit_delete(connection, claim, spec, found, row, {})
 
 
-def _admit_node(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def _admit_node(
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+) -> GrantExtras:
     request = claim.request
     if request.action == "decommission":
         _one_at_a_time(connection)
         rules.check_another_node(name_of(request.path), _enabled_nodes(connection), f"decommission of {request.path}")
     if isinstance(spec, specs.Maintain):
-        return Admitted(details={"mode": spec.mode})
+        return GrantExtras(details={"mode": spec.mode})
     if request.action == "enable" and found:
-        return Admitted(details={"stopped": found["info"].get("stopped", [])})
-    return Admitted(spec=_stored_spec(spec))
+        return GrantExtras(details={"stopped": found["info"].get("stopped", [])})
+    return GrantExtras(spec=_stored_spec(spec))
 
 
 def _check_parents(connection: sa.Connection, request: Request) -> None:
@@ -242,7 +246,7 @@ def _enabled_nodes(connection: sa.Connection) -> list[str]:
 
 def _admit_delete(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row, details: dict[str, Any]
-) -> Admitted:
+) -> GrantExtras:
     """What is common to all that can be deleted: how long it stays, and that the clock destroys only what it may."""
     path, info = claim.request.path, None
     if isinstance(spec, specs.Delete) and row.then in IN_BIN:
@@ -252,7 +256,7 @@ def _admit_delete(
         info = {"until": details["until"]}  # from now on, so that the clock that is woken next finds it
     if isinstance(spec, specs.Destroy) and spec.bin is not None:
         rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
-    return Admitted(details=details, info=info, spec=_stored_spec(spec))
+    return GrantExtras(details=details, info=info, spec=_stored_spec(spec))
 
 
 def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:

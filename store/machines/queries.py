@@ -13,12 +13,12 @@ from domain.machines import rules
 from domain.machines.messages import BinEntry, BinList, BinQuery
 from domain.machines.tables import IN_BIN
 from store.schema import IN_BIN as IN_INDEX
-from store.schema import fact, objects
+from store.schema import json_text, objects
 from store.transaction import Store, transaction
 
 PAGE = 500  # entries that one look reads besides those that are put off
 
-_UNTIL = fact(objects.c.info, "until")
+_UNTIL = json_text(objects.c.info, "until")
 _AT = sa.bindparam("at", type_=sa.String)
 # Not as a range of paths: SQLite would then read all of the tenant by its path instead of what is due by its time.
 _WITHIN = sa.bindparam("within", type_=sa.String)

@@ -17,7 +17,7 @@ from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling
 from store.grants import begin_values, new_row
 from store.history import history_line, merge_info
-from store.mci.connections import use_places
+from store.mci.connections import record_use
 from store.mci.groups import index
 from store.mci.tables import unanswered
 from store.schema import actions, objects
@@ -104,7 +104,7 @@ def _create_record(
     highest: dict[str, int] = dict(mci["info"].get("highest", {}))
     highest[group.name] = max(number, highest.get(group.name, group.subGroupSize))
     set_details(connection, mci["path"], info=merge_info(mci["info"], {"highest": highest}))
-    use_places(connection, mci["path"], [place])
+    record_use(connection, mci["path"], [place])
 
 
 def _group(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[sa.RowMapping, SubGroup]:

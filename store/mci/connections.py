@@ -48,7 +48,7 @@ def mark_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -
     connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row["checked"], **seen}})
 
 
-def use_places(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
+def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
     """The MCI uses these places from now on. Returns those that are not prepared.
 
     Locked before they are looked at: else the last one could leave in between, and take the network along.

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from domain.errors import Category, Refused, one_line
 from domain.limits import CHUNK_VMS, FAILURES_SHOWN
 from domain.mci import MCI, VM, MciPhase, MciSpec, VmStatus
-from domain.mci.messages import Enrol, Enrolled
+from domain.mci.messages import AddedVms, AddVms
 from domain.mci.specs import new_vms
 from domain.model import Chunk, Grant, NewObject, TargetFailure
 from domain.statetable import Actor, Row, Ruling
@@ -33,7 +33,7 @@ _TAKEN = ObjectSet(
 )
 
 
-def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
+def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     """Bring VMs into the action, as its row for them says."""
     action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one_or_none()
     mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
@@ -42,10 +42,10 @@ def enrol(connection: sa.Connection, order: Enrol) -> Enrolled:
     return _WAYS[order.action](connection, order, mci, stored_grant(action))
 
 
-def _new_vms(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _new_vms(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
     """`create` makes every VM of the spec, `scale-out` some more of one subgroup."""
     if grant.targets:
-        return Enrolled(chunks=grant.chunks, targets=grant.targets)
+        return AddedVms(chunks=grant.chunks, targets=grant.targets)
     spec = MciSpec.model_validate(mci["spec"])
     highest: dict[str, int] = dict(mci["info"].get("highest", {}))
     born: list[NewObject] = []
@@ -68,14 +68,14 @@ def _new_vms(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant:
     return _keep(connection, order, grant, _chunks(order, parts))
 
 
-def _next(connection: sa.Connection, order: Enrol, highest: dict[str, int], group: str) -> int:
+def _next(connection: sa.Connection, order: AddVms, highest: dict[str, int], group: str) -> int:
     if order.action == "create":
         return 1
     known = highest.get(group)
     return 1 + (highest_ever(connection, order.path, group) if known is None else known)
 
 
-def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news: dict[str, Any]) -> None:
+def _provision(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, news: dict[str, Any]) -> None:
     """The MCI goes on to Creating, step by step, each by a row."""
     status, lines = mci["status"], []
     for to, why in ((MciPhase.PREPARED, ""), (VmStatus.CREATING, order.message)):
@@ -90,25 +90,25 @@ def _provision(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, news
     ONE.change(connection, {"name": order.path}, values, lines)
 
 
-def _scaled_in(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _scaled_in(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
     """`scale-in` takes the highest numbers of a subgroup."""
     if grant.targets:
-        return Enrolled(chunks=grant.chunks, targets=grant.targets)
+        return AddedVms(chunks=grant.chunks, targets=grant.targets)
     found = vms_of(connection, order.path, order.group)[-order.count :]
     return _keep(connection, order, grant, _take_along(connection, order, found))
 
 
-def _failed_or_all(connection: sa.Connection, order: Enrol, mci: sa.RowMapping, grant: Grant) -> Enrolled:
+def _failed_or_all(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
     """After a creation that failed in part: `refine` takes what failed, `delete` takes everything. Else nothing."""
     members = connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}).mappings().all()
     taken = [row for row in members if row["target_action"] == order.action]  # by ourselves, before
     failed = [row for row in members if row["status"] == VmStatus.FAILED or row["previous_status"] == VmStatus.FAILED]
     if not failed:
-        return Enrolled()
+        return AddedVms()
     todo = taken or (failed if order.action == "refine" else members)
     chunks = _parts(order, todo) if taken else _take_along(connection, order, todo)
     troubles = [_trouble(row, order) for row in failed[:FAILURES_SHOWN]]
-    return Enrolled(chunks=chunks, targets=len(todo), lost=len(failed), troubles=troubles)
+    return AddedVms(chunks=chunks, targets=len(todo), lost=len(failed), troubles=troubles)
 
 
 _MEMBERS = (
@@ -117,7 +117,7 @@ _MEMBERS = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled]] = {
+_WAYS: dict[str, Callable[[sa.Connection, AddVms, sa.RowMapping, Grant], AddedVms]] = {
     "create": _new_vms,
     "scale-out": _new_vms,
     "scale-in": _scaled_in,
@@ -126,7 +126,7 @@ _WAYS: dict[str, Callable[[sa.Connection, Enrol, sa.RowMapping, Grant], Enrolled
 }
 
 
-def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -> list[Chunk]:
+def _take_along(connection: sa.Connection, order: AddVms, found: Sequence[Any]) -> list[Chunk]:
     """VMs at rest go under way by the row of the action that takes them."""
     changes = []
     for each in found:
@@ -138,14 +138,14 @@ def _take_along(connection: sa.Connection, order: Enrol, found: Sequence[Any]) -
     return _parts(order, found)
 
 
-def _row(order: Enrol, status: str) -> Row:
+def _row(order: AddVms, status: str) -> Row:
     verdict = VM.judge_member(status, order.action)
     if verdict.row is None:
         raise Refused(Category.NOT_ALLOWED, verdict.reason)
     return verdict.row
 
 
-def _parts(order: Enrol, found: Sequence[Any]) -> list[Chunk]:
+def _parts(order: AddVms, found: Sequence[Any]) -> list[Chunk]:
     placed = sorted((NewObject(each["path"], "", each["placement"], {}) for each in found), key=_where)
     return _chunks(
         order,
@@ -157,28 +157,28 @@ def _where(each: NewObject) -> tuple[str, str]:
     return each.placement, each.path
 
 
-def _chunks(order: Enrol, parts: Sequence[tuple[str, str, str, int]]) -> list[Chunk]:
+def _chunks(order: AddVms, parts: Sequence[tuple[str, str, str, int]]) -> list[Chunk]:
     return [
         Chunk(epoch=order.epoch, placement=place, action=order.action, first=first, last=last, count=count)
         for place, first, last, count in parts
     ]
 
 
-def _keep(connection: sa.Connection, order: Enrol, grant: Grant, chunks: list[Chunk]) -> Enrolled:
+def _keep(connection: sa.Connection, order: AddVms, grant: Grant, chunks: list[Chunk]) -> AddedVms:
     """The targets are the action's own: finish counts what became of them."""
     targets = sum(chunk.count for chunk in chunks)
     kept = grant.model_copy(update={"chunks": chunks, "targets": targets})
     connection.execute(_GRANT, {"mine": order.epoch, "grant": kept.model_dump(mode="json")})
-    return Enrolled(chunks=chunks, targets=targets)
+    return AddedVms(chunks=chunks, targets=targets)
 
 
-def _tell(connection: sa.Connection, order: Enrol, actor: str) -> None:
+def _tell(connection: sa.Connection, order: AddVms, actor: str) -> None:
     which = {"which": order.path, "mine": order.epoch, "doing": order.action}
     line = {"at": order.at, "actor": str(actor), "action": order.action}
     _TAKEN.record_arrivals(connection, which, line)
 
 
-def _trouble(row: sa.RowMapping, order: Enrol) -> TargetFailure:
+def _trouble(row: sa.RowMapping, order: AddVms) -> TargetFailure:
     failure = row["info"].get("failure", {})
     error = one_line(failure.get("error") or row["error"] or "it failed", 200)
     return TargetFailure(path=row["path"], status=VmStatus.FAILED, error=error, at=failure.get("at") or order.at)

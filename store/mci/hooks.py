@@ -15,9 +15,9 @@ from domain.mci.specs import StraySpec, check_length
 from domain.model import Claim, Grant, Outcome
 from domain.paths import name_of, parent_of, short
 from domain.statetable import Row
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 from store.mci import adopting
-from store.mci.connections import forget, places_of, use_places, used_alone
+from store.mci.connections import forget, places_of, record_use, used_alone
 from store.mci.groups import highest_ever, vms_of
 from store.mci.unanswered import keep
 from store.schema import objects
@@ -26,26 +26,28 @@ _RECORD = sa.select(objects.c.status, objects.c.info).where(objects.c.path == sa
 _THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path"))
 
 
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
     """What the action needs to know of connections; or why it cannot be."""
     way = _WAYS.get(claim.request.action)
-    extra = way(connection, claim.request.path, spec, found) if way else Admitted()
+    extra = way(connection, claim.request.path, spec, found) if way else GrantExtras()
     forgetting = claim.request.action == "delete" and claim.request.force  # without a word to the clouds
     if claim.serves is not None and not forgetting:
         check_served(places_of(connection, claim.request.path), claim.serves)
     return extra
 
 
-def admit_vm(_connection: sa.Connection, claim: Claim, _spec: BaseModel | None, found: MaybeRow, _row: Row) -> Admitted:
-    """A VM is touched only by whoever can reach it."""
+def admit_vm(
+    _connection: sa.Connection, claim: Claim, _spec: BaseModel | None, found: MaybeRow, _row: Row
+) -> GrantExtras:
+    """Refuse an action on a VM whose place this worker does not serve."""
     if claim.serves is not None and found:
         check_served([found["placement"]], claim.serves)
-    return Admitted()
+    return GrantExtras()
 
 
 def admit_orphan(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: MaybeRow, _row: Row
-) -> Admitted:
+) -> GrantExtras:
     """What a record calls its own is no orphan."""
     assert isinstance(spec, StraySpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
@@ -57,8 +59,8 @@ def admit_orphan(
         check_served([spec.place], claim.serves)
     if claim.request.action == "adopt":
         own = adopting.check(connection, vm, cloud_id, spec.place)
-        return Admitted(details={"place": spec.place, "own": own})
-    return Admitted(details={"place": spec.place})
+        return GrantExtras(details={"place": spec.place, "own": own})
+    return GrantExtras(details={"place": spec.place})
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
@@ -67,13 +69,13 @@ def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datet
         forget(connection, grant.path)
 
 
-def _create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeRow) -> Admitted:
+def _create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
-    return Admitted(details={"places": places, "prepare": use_places(connection, path, places)})
+    return GrantExtras(details={"places": places, "prepare": record_use(connection, path, places)})
 
 
-def _scale_out(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _scale_out(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, Scale)
     assert found
     group = MciSpec.model_validate(found["spec"]).group(spec.subGroup)
@@ -81,10 +83,10 @@ def _scale_out(connection: sa.Connection, path: str, spec: BaseModel | None, fou
         check_length(group.name, highest_ever(connection, path, group.name) + spec.count)
     except ValueError as error:
         raise Refused(Category.INVALID, str(error)) from error
-    return Admitted(details={"places": [group.place], "prepare": use_places(connection, path, [group.place])})
+    return GrantExtras(details={"places": [group.place], "prepare": record_use(connection, path, [group.place])})
 
 
-def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> Admitted:
+def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, Scale)
     assert found
     MciSpec.model_validate(found["spec"]).group(spec.subGroup)
@@ -92,14 +94,14 @@ def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, foun
     if there < spec.count:
         message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
         raise Refused(Category.NOT_ALLOWED, message, f"see them with: starter mci status {path}")
-    return Admitted()
+    return GrantExtras()
 
 
-def _delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: MaybeRow) -> Admitted:
-    return Admitted(details={"places": places_of(connection, path), "alone": used_alone(connection, path)})
+def _delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: MaybeRow) -> GrantExtras:
+    return GrantExtras(details={"places": places_of(connection, path), "alone": used_alone(connection, path)})
 
 
-_WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, MaybeRow], Admitted]] = {
+_WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, MaybeRow], GrantExtras]] = {
     "create": _create,
     "scale-out": _scale_out,
     "scale-in": _scale_in,

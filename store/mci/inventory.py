@@ -20,7 +20,7 @@ class SqlMciStore(Store):
     finish_leaving = transaction(connections.finish_leaving)
     count_vms = transaction(groups.count_vms)
     place_of_group = transaction(groups.place)
-    enrol = transaction(enrolment.enrol)
+    enrol = transaction(enrolment.add_vms_to_action)
     adopt = transaction(adopting.adopt)
     plan_survey = transaction(surveys.plan_survey)
     vms_in_status = transaction(surveys.vms_in_status)

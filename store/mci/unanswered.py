@@ -11,16 +11,18 @@ import sqlalchemy as sa
 from domain.mci.messages import UnansweredOrder
 from store.land import ALIKE
 from store.mci.tables import unanswered
-from store.schema import Number, fact, objects
+from store.schema import Number, json_text, objects
 
 _KEEP = sa.insert(unanswered).from_select(
     ["place", "path", "generation", "since"],
     sa.select(
         objects.c.placement,
         objects.c.path,
-        sa.cast(fact(objects.c.info, "generation"), Number),
+        sa.cast(json_text(objects.c.info, "generation"), Number),
         sa.bindparam("gone_at", type_=unanswered.c.since.type),
-    ).where(*ALIKE, fact(objects.c.info, "cloud_id").is_(None), fact(objects.c.info, "generation").is_not(None)),
+    ).where(
+        *ALIKE, json_text(objects.c.info, "cloud_id").is_(None), json_text(objects.c.info, "generation").is_not(None)
+    ),
 )
 # From place to place: a DISTINCT would read every order of every place.
 _NEXT_PLACE = (

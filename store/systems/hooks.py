@@ -31,8 +31,8 @@ from domain.systems.specs import DeploySpec, Node, SystemSpec, is_service, jobs_
 from domain.systems.tables import BACKEND, LETTERS, PART, SYSTEM, DeployStage, PartState
 from store.clock import written_at
 from store.history import history_line
-from store.hooks import Admitted, Hooks, MaybeRow
-from store.schema import LEAVING_PARTS, PathText, fact, metadata, objects
+from store.hooks import GrantExtras, Hooks, MaybeRow
+from store.schema import LEAVING_PARTS, PathText, json_text, metadata, objects
 from store.status import ObjectSet
 from store.steps import apply_step
 from store.transaction import Store, transaction
@@ -69,25 +69,25 @@ _SEEN = (
     .with_for_update()
 )
 _LEAVING = sa.select(objects.c.path, objects.c.epoch).where(
-    LEAVING_PARTS, fact(objects.c.info, LEAVING) == sa.bindparam("by"), objects.c.target_action == NONE
+    LEAVING_PARTS, json_text(objects.c.info, LEAVING) == sa.bindparam("by"), objects.c.target_action == NONE
 )
 _OBSERVED = ObjectSet(
     objects.c.path == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"), objects.c.target_action == NONE
 )
 
 
-def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
     """What is asked for besides a legal status: a system to be in, a place in its tree, a definition that fits."""
     request = claim.request
     root = _root(request.path)
     if isinstance(spec, SystemSpec):
         connection.execute(sa.insert(numbers), [{"system": root, "action": each, "last": 0} for each in LETTERS])
-        return Admitted(details={"backend": spec.backend}, spec=spec.model_dump(mode="json"))
+        return GrantExtras(details={"backend": spec.backend}, spec=spec.model_dump(mode="json"))
     system = found if root == request.path else _alive(connection, root)
     backend = str(system["spec"]["backend"]) if system else ""
     details: dict[str, Any] = {"backend": backend}
     if request.action not in LETTERS:
-        return Admitted(details=details)
+        return GrantExtras(details=details)
     known: dict[str, Any] = {}
     if isinstance(spec, DeploySpec):
         above = _stored_part(connection, parent_of(request.path))
@@ -101,7 +101,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
     record = f"{request.path}::{request.action}:{name}"
     told = {"by": request.requested_by, "reason": request.reason}
     born = NewObject(record, request.action, "", told)
-    return Admitted(births=[born], details=details | {ACTION_NAME: name, "record": record}, **known)
+    return GrantExtras(births=[born], details=details | {ACTION_NAME: name, "record": record}, **known)
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -156,13 +156,13 @@ def _revert(connection: sa.Connection, asked: RevertDeploy) -> Stepped:
 
 
 def _touched(connection: sa.Connection, work: SystemWork) -> list[StoredPart]:
-    rows = _tree(connection, work.path)
+    rows = _parts_at_and_below(connection, work.path)
     mine = [row for row in rows if row["epoch"] == work.epoch and row["target_action"] != NONE]
     return [_part_from_row(row) for row in mine if row["status"] in PART.transitional]
 
 
 def _services(connection: sa.Connection, prefix: str) -> list[StoredPart]:
-    rows = _tree(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
+    rows = _parts_at_and_below(connection, prefix) if prefix else connection.execute(_ALL).mappings().all()
     return [_part_from_row(row) for row in rows if is_service(row["spec"])]
 
 
@@ -236,7 +236,7 @@ def _below(connection: sa.Connection, path: str, query: sa.Select[Any] = _BELOW)
     return connection.execute(query, {"first": f"{path}:", "last": f"{path};"}).mappings().all()
 
 
-def _tree(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
+def _parts_at_and_below(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
     """The part itself and everything below it. A system is not one of its parts."""
     own = connection.execute(_ONE, {"at_path": path}).mappings().all()
     return [*(row for row in own if row["kind"] == PART.kind), *_below(connection, path)]

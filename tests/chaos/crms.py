@@ -21,7 +21,7 @@ from providers.edge.controller import ControllerClient
 from providers.edge.handover import Handover
 from providers.edge.platform import Platform
 from providers.edge.token import Token
-from workers.crm import platform_file, token_of
+from workers.crm import platform_file, token_file_of
 from workers.settings import Settings
 
 GOODBYE_SECONDS = 60
@@ -59,7 +59,7 @@ class Crms:
     def start(self, client: Client, cloudlet: str, version: str = "v1", after: str = "") -> Crm:
         platform = Platform(platform_file(self.home, cloudlet))
         handover = InThisProcess(self, client, cloudlet, platform, version, after)
-        token = token_of(Settings(home=self.home), cloudlet)
+        token = token_file_of(Settings(home=self.home), cloudlet)
         voice = Garbled(self, client, cloudlet, token)
         agent = Agent(client, cloudlet, version, platform, handover, token, 0.02, voice)
         made = Crm(cloudlet, agent, platform, asyncio.create_task(agent.run()))

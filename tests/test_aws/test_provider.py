@@ -12,7 +12,7 @@ import pytest
 from activities.permits import LocalPermitStore, Permits
 from domain.errors import Rejected, Superseded, Unavailable, UnknownOutcome
 from domain.faults import Fault, FaultKind
-from domain.limits import RateLimits
+from domain.limits import ConcurrencyCaps
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.aws import AwsCloud
 from providers.aws.instances import VERBS, NextStep, step
@@ -286,7 +286,7 @@ async def test_calls_that_hang_hold_up_no_other_vm(cloud: CloudMaker, moto: Moto
 async def test_whoever_is_cancelled_waits_for_the_end_of_the_call_under_way(
     cloud: CloudMaker, moto: Moto, cancels: int
 ) -> None:
-    ec2, permits = cloud(), Permits(RateLimits(), LocalPermitStore())
+    ec2, permits = cloud(), Permits(ConcurrencyCaps(), LocalPermitStore())
     [vm] = await create(ec2, "a")
     moto.ec2.add_fault(Fault(kind=FaultKind.HANG, verb="suspend", seconds=0.6))
 

@@ -23,7 +23,7 @@ from providers.edge.platform import Platform
 from providers.edge.token import Token
 from tests.patience import PATIENCE
 from tests.user import User
-from workers.crm import platform_file, token_of
+from workers.crm import platform_file, token_file_of
 from workers.settings import Settings
 
 QUICK: dict[str, Any] = {"connect": 120, "create": 60, "update": 120, "delete": 60, "answer": 30, "cap": 300}
@@ -67,7 +67,7 @@ class Edge:
 
     def token(self, name: str = "berlin") -> Token:
         """Where a CRM of this test looks for its token."""
-        return token_of(Settings(home=self.home), self.at(name))
+        return token_file_of(Settings(home=self.home), self.at(name))
 
     async def stop_crm(self, name: str = "berlin", version: str = "v1") -> None:
         """As if it was killed: no goodbye, and nothing of its work goes on."""

@@ -34,7 +34,7 @@ class CrmProcess:
 
     def pid_of(self, version: str) -> int:
         """The process of this version, if one runs."""
-        pid = int(self.platform.recall(f"pid-{version}", 0))
+        pid = int(self.platform.read_fact(f"pid-{version}", 0))
         return pid if is_crm(pid) else 0
 
 

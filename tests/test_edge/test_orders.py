@@ -19,7 +19,7 @@ from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmRe
 from domain.edge.ports import EdgeInventory, ProveRight
 from domain.errors import Superseded
 from domain.ports import Inventory
-from providers.edge.transports import QueueTransport, WebhookTransport
+from providers.edge.transports import TaskQueueTransport, WebhookTransport
 from tests.test_edge.kit import Edge
 from tests.test_edge.test_transports import answering, freely
 
@@ -116,7 +116,7 @@ async def test_of_orders_that_travel_together_only_those_with_a_right_leave() ->
         raise Superseded("the action is over", final=True)
 
     tasks = Tasks()
-    port = QueueTransport(cast(Client, tasks))
+    port = TaskQueueTransport(cast(Client, tasks))
     good, bad = port.send(TO, [order(8)], freely), port.send(TO, [order(7)], lost)
     ends = await asyncio.gather(good, bad, return_exceptions=True)
     assert ends[0] is None

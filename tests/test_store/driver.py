@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from domain.mci.messages import Enrol
+from domain.mci.messages import AddVms
 from domain.model import Admission, Claim, Ending, Grant, HistoryLine, Landing, Outcome, Refusal, Request, Result
 from store.engine import Database
 from store.inventory import SqlInventory
@@ -70,7 +70,7 @@ class StoreDriver:
 
     async def born(self, grant: Grant) -> Grant:
         """The grant of a creation, with the VMs that have come into being."""
-        order = Enrol(path=grant.path, epoch=grant.epoch, action="create", at=self.now())
+        order = AddVms(path=grant.path, epoch=grant.epoch, action="create", at=self.now())
         found = await self.book.enrol(order)
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from domain.errors import Refused
 from domain.mci.messages import (
+    AddVms,
     ConnectionHold,
     Correction,
-    Enrol,
     HeldConnection,
     LeaveResult,
     PlaceNeeds,
@@ -200,7 +200,7 @@ async def test_vms_are_born_once_and_only_by_an_action_that_is_open(driver: Stor
     await driver.finish(grant)
     before = await driver.dump()
     with pytest.raises(Refused, match="not in the hands of this action any more"):
-        await driver.book.enrol(Enrol(path=WEB, epoch=grant.epoch, action="create", at=NOON))
+        await driver.book.enrol(AddVms(path=WEB, epoch=grant.epoch, action="create", at=NOON))
     assert await driver.dump() == before
 
 

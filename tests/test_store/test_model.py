@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from domain.errors import Category
 from domain.locks import locks_for
 from domain.mci import MCI, VM
-from domain.mci.messages import Enrol
+from domain.mci.messages import AddVms
 from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, Request, Result
 from domain.paths import parent_of
 from domain.statetable import NONE, Row, Ruling, StateTable, Verdict
@@ -170,10 +170,10 @@ class Lives(RuleBasedStateMachine):
 
     def born(self, grant: Grant) -> Grant:
         """A creation goes on at once until its VMs are there; doing so twice changes nothing."""
-        order = Enrol(path=grant.path, epoch=grant.epoch, action="create", at=NOON)
-        found = self.database.run_here(partial(enrolment.enrol, order=order))
+        order = AddVms(path=grant.path, epoch=grant.epoch, action="create", at=NOON)
+        found = self.database.run_here(partial(enrolment.add_vms_to_action, order=order))
         before = self.dump()
-        assert self.database.run_here(partial(enrolment.enrol, order=order)) == found
+        assert self.database.run_here(partial(enrolment.add_vms_to_action, order=order)) == found
         assert self.dump() == before
         return grant.model_copy(update={"chunks": found.chunks, "targets": found.targets})
 

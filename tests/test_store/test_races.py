@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from domain.errors import Category
 from domain.locks import Mode
-from domain.mci.messages import ConnectionHold, Correction, Enrol, LeaveResult, PlaceNeeds, Survey
+from domain.mci.messages import AddVms, ConnectionHold, Correction, LeaveResult, PlaceNeeds, Survey
 from domain.model import Admission, Claim, Ending, Grant, Landing, Outcome, QueueCommand, Result
 from domain.ports import SHARED
 from store import begin, finish, land, recovery, waitqueue
@@ -366,11 +366,9 @@ async def test_a_scale_in_that_waited_for_a_correction_takes_the_vm_as_it_is(
     known = await driver.book.vms_in_status((await driver.book.plan_survey(Survey(path=WEB))).chunks[0], ["Running"])
     told = [Correction(each, "Suspended", each.info) for each in known]
     grant = await driver.grant(WEB, "scale-in", spec={"subGroup": "front", "count": 1})
-    order = Enrol(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
-    made = await overtaken(
-        pair, partial(enrolment.enrol, order=order), partial(surveys.apply_corrections, corrections=told, at=NOON)
-    )
-    assert made == []
+    order = AddVms(path=WEB, epoch=grant.epoch, action="scale-in", at=NOON, group="front", count=1)
+    correct = partial(surveys.apply_corrections, corrections=told, at=NOON)
+    assert await overtaken(pair, partial(enrolment.add_vms_to_action, order=order), correct) == []
     assert await driver.statuses() == {"front-1": "Running", "front-2": "Terminating"}
 
 

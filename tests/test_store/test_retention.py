@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from activities.retention import Archive
 from domain.healing import Pruned
-from domain.mci.messages import Enrol
+from domain.mci.messages import AddVms
 from domain.model import Result
 from store import retention
 from store.schema import actions, history, locks
@@ -71,7 +71,7 @@ async def cycle(driver: StoreDriver, path: str = WEB, times: int = 1) -> None:
 async def scale(driver: StoreDriver, action: str, to: str) -> None:
     """By one VM."""
     grant = await driver.grant(WEB, action, spec={"subGroup": "front", "count": 1})
-    order = Enrol(path=WEB, epoch=grant.epoch, action=action, at=driver.now(), group="front", count=1)
+    order = AddVms(path=WEB, epoch=grant.epoch, action=action, at=driver.now(), group="front", count=1)
     enrolled = await driver.book.enrol(order)
     await driver.land(grant.model_copy(update={"chunks": enrolled.chunks}), to)
     await driver.finish(grant)

@@ -15,7 +15,7 @@ from domain.errors import Category, Refused
 from domain.model import Claim, Ending, Grant, Move, NewObject, Outcome, Request, Result, Step, Stepped
 from domain.statetable import NONE, Row
 from store import audit
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 from tests.test_store.driver import FRONT_1, FRONT_2, WEB, StoreDriver, group
 
 GUEST = f"{WEB}:vm:guest"
@@ -221,11 +221,13 @@ def hooks(driver: StoreDriver) -> dict[str, Hooks]:
 
 
 def admit(found: list[MaybeRow]) -> Any:
-    def decide(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
+    def decide(
+        connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row
+    ) -> GrantExtras:
         found.append(thing)
         if claim.request.reason == "no":
             raise Refused(Category.QUOTA, "the family says no", "ask again")
-        return Admitted(details={"row": row.action}, info={"ridden": True})
+        return GrantExtras(details={"row": row.action}, info={"ridden": True})
 
     return decide
 
@@ -272,8 +274,8 @@ async def test_a_hook_may_lock_more_and_a_conflict_there_refuses(driver: StoreDr
 
 
 async def test_a_hook_bears_objects_of_other_kinds(driver: StoreDriver, hooks: dict[str, Hooks]) -> None:
-    def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
-        return Admitted(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
+    def bear(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> GrantExtras:
+        return GrantExtras(births=[NewObject(GUEST, "vm", "", {"born": "with it"})])
 
     hooks["mci"] = Hooks(admit=bear)
     await driver.make()
@@ -287,8 +289,10 @@ async def test_where_an_object_is_does_not_make_it_a_target_that_must_be_landed(
 ) -> None:
     """Only members of a group are landed one by one; any other object ends with its action, wherever it is."""
 
-    def place(connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row) -> Admitted:
-        return Admitted(placement="store/cellar", spec={})
+    def place(
+        connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row
+    ) -> GrantExtras:
+        return GrantExtras(placement="store/cellar", spec={})
 
     hooks["disk"] = Hooks(admit=place)
     for action, to in (("create", "CREATED"), ("delete", "DELETED")):

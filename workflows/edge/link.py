@@ -83,18 +83,22 @@ class CloudletLink(InitializedWorkflow):
             self._sessions.open(address, acked=True)
         while self._unread or self._to_ignore or self._sessions.addresses:
             await workflow.wait_condition(
-                lambda: bool(self._unread or self._to_ignore) or not self._sessions.addresses or self._is_full()
+                lambda: (
+                    bool(self._unread or self._to_ignore)
+                    or not self._sessions.addresses
+                    or self._must_continue_as_new()
+                )
             )
             await self._record_ignored()
             if self._unread:
                 letter = self._unread.popleft()
                 self._waiting.discard(_text(letter))
                 await self._handle(_fact(letter))
-            if self._is_full() and sum(len(_text(letter)) for letter in self._unread) <= CARRIED:
+            if self._must_continue_as_new() and sum(len(_text(letter)) for letter in self._unread) <= CARRIED:
                 await self._continue_as_new()
         await self._record_summary()
 
-    def _is_full(self) -> bool:
+    def _must_continue_as_new(self) -> bool:
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _continue_as_new(self) -> None:

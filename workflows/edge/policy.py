@@ -141,7 +141,7 @@ class FollowDemand(InitializedWorkflow):
                     look.done()
                     or self._may_have_changed
                     or bool(self._to_ignore)
-                    or bool(self._spec and self._is_full())
+                    or bool(self._spec and self._must_continue_as_new())
                 )
             )
             await self._read_policy()
@@ -156,7 +156,7 @@ class FollowDemand(InitializedWorkflow):
                 return True
             try:
                 await workflow.wait_condition(
-                    lambda: self._may_have_changed or bool(self._to_ignore) or self._is_full(),
+                    lambda: self._may_have_changed or bool(self._to_ignore) or self._must_continue_as_new(),
                     timeout=left,
                     timeout_summary="until the next look",
                 )
@@ -166,12 +166,12 @@ class FollowDemand(InitializedWorkflow):
             await self._continue_if_full()
         return False
 
-    def _is_full(self) -> bool:
+    def _must_continue_as_new(self) -> bool:
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _continue_if_full(self) -> None:
         """Continue as new before Temporal's signal limit; the interval goes on where it is."""
-        if not self._is_full() or not self._spec:
+        if not self._must_continue_as_new() or not self._spec:
             return
         if more := self._budget.summary():
             await self._ignore(more)

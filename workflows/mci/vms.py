@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.limits import FAILURES_SHOWN
     from domain.mci import Scale, VmStatus
-    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, Enrol, Enrolled, PlaceNeeds
+    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, PlaceNeeds
     from domain.model import Done, Grant, Outcome, Refusal, Request, TargetFailure
     from workflows.action import Action, Failed
     from workflows.calls import run_local
@@ -48,10 +48,10 @@ class OnVms(Action):
 
     async def enrol(
         self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
-    ) -> tuple[Grant, Enrolled]:
+    ) -> tuple[Grant, AddedVms]:
         """Add VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
-        order = Enrol(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
+        order = AddVms(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
         enrolled = await run_local(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 

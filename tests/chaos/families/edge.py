@@ -15,7 +15,7 @@ from domain.wire import companion
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
-from workers.crm import token_of
+from workers.crm import token_file_of
 from workers.settings import Settings
 
 ROOT = "org:{ns}"
@@ -51,7 +51,7 @@ def bring_up(below: str, keyed: bool = False) -> Act:
     async def do(world: World, path: str) -> Outcome:
         """Its CRM comes when somebody waits for it: one that nobody expects tries again only after a while."""
         cloudlet = f"{path}{below}"
-        key = {"key": token_of(Settings(home=world.home), cloudlet).make()} if keyed else {}
+        key = {"key": token_file_of(Settings(home=world.home), cloudlet).make()} if keyed else {}
         ticket = await world.ask(cloudlet, "create", spec={"patience": world.crms.patience, **key})
         world.crms.start(world.client, cloudlet)
         return await world.end(ticket)

@@ -9,13 +9,13 @@ from pydantic import BaseModel
 
 from domain.model import Claim
 from domain.statetable import Row
-from store.hooks import Admitted, Hooks, MaybeRow
+from store.hooks import GrantExtras, Hooks, MaybeRow
 
 
-def _admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> Admitted:
+def _admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
     if isinstance(spec, Resize) and found:
         refuse_to_shrink(claim.request.path, int(found["info"]["size"]), spec.size)
-    return Admitted()
+    return GrantExtras()
 
 
 HOOKS = {"volume": Hooks(admit=_admit)}
