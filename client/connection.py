@@ -19,8 +19,9 @@ from domain.errors import Category, Refused
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 EMBEDDED_FILE = "embedded.json"
 # Only an unanswered ping reveals a network that drops packets; by default that takes 45 s. A server
-# disconnects a client that pings more often than every 10 s (`frontend.keepAliveMinTime`).
-KEEP_ALIVE = KeepAliveConfig(interval_millis=12_000, timeout_millis=5_000)
+# disconnects a client that pings more often than every 10 s (`frontend.keepAliveMinTime`), and calls in flight fail
+# with it: on a busy machine pings come unevenly and answers late, so neither number is as small as it could be.
+KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 
 def connection(home: Path, profile: str | None = None) -> dict[str, Any]:

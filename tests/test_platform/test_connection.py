@@ -151,4 +151,4 @@ def test_a_connection_that_is_dead_is_noticed_soon_by_pings_that_a_server_bears(
     """Temporal's frontend hangs up on pings that come more often than every 10 s."""
     alive = connection(tmp_path)["keep_alive_config"]
     assert alive.interval_millis > 10_000
-    assert alive.interval_millis + alive.timeout_millis <= 20_000
+    assert alive.interval_millis + alive.timeout_millis <= 25_000
