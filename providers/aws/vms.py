@@ -31,7 +31,7 @@ VALUES = 200  # that EC2 takes in one filter
 
 
 @dataclass(slots=True)
-class OrderTask:
+class VmTask:
     """One order under way. `told`: EC2 has taken it; `answer`: it is settled."""
 
     order: VmOrder
@@ -51,7 +51,7 @@ class Ec2Vms:
 
     async def perform(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
         """Look, tell, and look again until every VM is where it should be, or the time is up."""
-        tasks = [OrderTask(order) for order in orders]
+        tasks = [VmTask(order) for order in orders]
         try:
             async for _ in self._rounds():
                 await self._refresh([task for task in tasks if task.answer is None])
@@ -63,7 +63,7 @@ class Ec2Vms:
         return [task.answer or self._late(task) for task in tasks]
 
     async def describe(self, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        tasks = [OrderTask(order) for order in orders]
+        tasks = [VmTask(order) for order in orders]
         await self._refresh(tasks)
         return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
 
@@ -74,7 +74,7 @@ class Ec2Vms:
         found = await self._find({tags.PATH: below, tags.OWNER: self._options.owner})
         return [each.facts() for each in found if not prefix or f"{each.path}:".startswith(f"{prefix}:")]
 
-    def _is_due(self, verb: str, task: OrderTask) -> bool:
+    def _is_due(self, verb: str, task: VmTask) -> bool:
         """Must EC2 be told something now? What is settled by the look alone gets its answer here."""
         vm = task.seen
         if vm is None:
@@ -94,7 +94,7 @@ class Ec2Vms:
                 return not task.told
         return False
 
-    def _is_due_unseen(self, verb: str, task: OrderTask) -> bool:
+    def _is_due_unseen(self, verb: str, task: VmTask) -> bool:
         order = task.order
         if verb == "create":
             return not task.told  # told but not seen: EC2's reads are a little behind
@@ -104,14 +104,14 @@ class Ec2Vms:
             task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
         return False
 
-    async def _issue(self, verb: str, tasks: Sequence[OrderTask]) -> None:
+    async def _issue(self, verb: str, tasks: Sequence[VmTask]) -> None:
         if verb == "create":
             await self._refuse_outdated(tasks)
             await asyncio.gather(*(self._launch(task) for task in tasks if task.answer is None))
         elif tasks:
             await self._command(verb, tasks)
 
-    async def _refuse_outdated(self, tasks: Sequence[OrderTask]) -> None:
+    async def _refuse_outdated(self, tasks: Sequence[VmTask]) -> None:
         """Refuse to make a VM at a path where a later action has ordered something, even if that VM is gone."""
         epochs: dict[str, int] = {}
         for page in _pages({tags.literally(task.order.path) for task in tasks}):
@@ -120,7 +120,7 @@ class Ec2Vms:
         for task in tasks:
             task.answer = _outdated(task.order, epochs.get(task.order.path, 0))
 
-    async def _tag_epochs(self, tasks: Sequence[OrderTask]) -> None:
+    async def _tag_epochs(self, tasks: Sequence[VmTask]) -> None:
         """Write the epochs of the orders on their VMs, unless they are there: one call for each epoch."""
         signed: dict[int, list[str]] = {}
         for task in tasks:
@@ -129,7 +129,7 @@ class Ec2Vms:
         for epoch, ids in signed.items():
             await self._ec2.change("create_tags", Resources=ids, Tags=tags.pairs(tags.of_epoch(epoch)))
 
-    async def _command(self, verb: str, tasks: Sequence[OrderTask]) -> None:
+    async def _command(self, verb: str, tasks: Sequence[VmTask]) -> None:
         """One call for all. If EC2 refuses it for one of them it does it for none: then one call for each."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
@@ -150,7 +150,7 @@ class Ec2Vms:
                 if verb == "reboot" and task.seen:  # it stays `running` all the time: there is nothing to wait for
                     task.answer = task.seen.facts()
 
-    async def _launch(self, task: OrderTask) -> None:
+    async def _launch(self, task: VmTask) -> None:
         try:
             home = await self._network.home(task.order.spec.get("network") or {})
             wanted = self._wanted(task.order, home)
@@ -185,7 +185,7 @@ class Ec2Vms:
             **home.arguments(),
         }
 
-    async def _refresh(self, tasks: Sequence[OrderTask]) -> None:
+    async def _refresh(self, tasks: Sequence[VmTask]) -> None:
         """What the VMs are now: by id, or by the token that each was made with."""
         by_id = {task.order.cloud_id for task in tasks if task.order.cloud_id.startswith("i-")}
         by_token = {task.order.token for task in tasks if not task.order.cloud_id and task.order.token}
@@ -214,14 +214,14 @@ class Ec2Vms:
             if loop.time() > deadline:
                 return
 
-    def _late(self, task: OrderTask) -> VmAnswer:
+    def _late(self, task: VmTask) -> VmAnswer:
         name, waited = task.order.cloud_id or task.order.path, f"after {self._options.wait_seconds:g} s"
         if task.seen is None:
             return UnknownOutcome(f"EC2 was told about {name} and shows nothing of it {waited}")
         return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
 
 
-def _ended(verb: str, task: OrderTask, vm: Instance) -> VmAnswer:
+def _ended(verb: str, task: VmTask, vm: Instance) -> VmAnswer:
     """A VM that EC2 ended itself while it was being made is a failure, with EC2's reason."""
     if verb == "create" and task.told and vm.state is VmState.TERMINATED:
         why = f"{vm.cloud_id} ended while it was made: {vm.reason or 'EC2 does not say why'}"
