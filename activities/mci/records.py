@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from activities.pollers import Pollers
 from activities.reads import refusal_as_answer
@@ -62,18 +61,12 @@ class RecordActivities:
     @activity.defn
     async def enrol_vms(self, order: AddVms) -> AddedVms:
         """Bring VMs into a running action."""
-        try:
-            return await self._book.enrol(order)
-        except Refused as refused:
-            raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
+        return await refusal_as_answer(self._book.enrol(order))
 
     @activity.defn
     async def adopt_vm(self, adoption: Adoption) -> str:
         """Give an orphan to its record. Returns the record's status."""
-        try:
-            return await self._book.adopt(adoption)
-        except Refused as refused:
-            raise ApplicationError(refused.message, type=wire.REFUSED, non_retryable=True) from refused
+        return await refusal_as_answer(self._book.adopt(adoption))
 
     @activity.defn
     async def plan_survey(self, survey: Survey) -> SurveyPlan:

@@ -15,6 +15,7 @@ from domain.ports import VmFacts, VmOrder
 from starter.mci import steering
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
+from tests.patience import PATIENCE
 
 ROOT = "ns:{ns}:mci:web"
 VM = ":vm:aws0-1"
@@ -107,11 +108,12 @@ async def reconciled(world: World, path: str) -> Outcome:
 async def forgotten(world: World, path: str) -> Outcome:
     """Only the records go; what is left in the cloud is ended by hand, as the outcome says."""
     outcome = await world.do(path, "delete", force=True)
-    while living := [vm for vm in await world.books(path) if vm.state != "terminated"]:
-        for vm in living:  # a cloud in trouble says no, or lies: whoever does it by hand looks, and tries again
-            by_hand = VmOrder(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
-            await world.cloud.perform("terminate", vm.region, [by_hand])
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE):
+        while living := [vm for vm in await world.books(path) if vm.state != "terminated"]:
+            for vm in living:  # a cloud in trouble says no, or lies: whoever does it by hand looks, and tries again
+                by_hand = VmOrder(vm.path, f"by hand {vm.cloud_id}", vm.cloud_id, epoch=vm.epoch)
+                await world.cloud.perform("terminate", vm.region, [by_hand])
+            await asyncio.sleep(0.1)
     return outcome
 
 
