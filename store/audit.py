@@ -1,7 +1,7 @@
-"""What is kept, as facts for those who check it. Nothing here writes.
+"""Checks the stored objects, actions and history for `verify`. Read-only.
 
-Everything is read page by page in the order of paths, over one snapshot: however much there is, little of it is in
-memory, and nobody waits. Between pages there is a pause, or the worker's other threads would wait for the interpreter.
+Reads page by page in path order, over one snapshot: memory use does not grow with the store, and no writer waits. It
+sleeps between pages, because the worker's other threads need the interpreter lock.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from domain.statetable import NONE, LineEffect
 from store.schema import actions, history, locks, objects, pruned
 
 PAGE = 200  # rows
-SLICE = 0.0005  # seconds of work between rests
-REST = 1.5  # times as long as the work before it
+SLICE = 0.0005  # seconds of work between two sleeps
+REST = 1.5  # length of a sleep, as a multiple of the work before it
 LONGEST_PAUSE = 0.05  # seconds
 
 AuditRow = sa.Row[Any]
-TaggedRow = tuple[str, int, Any]  # a path, what kind of row, the row
+TaggedRow = tuple[str, int, Any]  # path, kind of row, row
 
 _OBJECTS = sa.select(objects.c.path, objects.c.kind, objects.c.status, objects.c.target_action, objects.c.epoch)
 _ACTIONS = sa.select(
@@ -58,7 +58,7 @@ _OBJECT, _ACTION, _PRUNED, _LINE = range(4)
 
 
 def check_kept(connection: sa.Connection, prefix: str) -> AuditSnapshot:
-    """Check what can be checked here: I4, I5, I11 and most of I1. The rest is for those who can ask Temporal."""
+    """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
     found, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _AuditCheck()
     found.last = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar() or 0
     found.open = [_action_facts(row) for row in connection.execute(_ACTIONS.where(actions.c.ended_at.is_(None)))]
@@ -77,21 +77,21 @@ def check_kept(connection: sa.Connection, prefix: str) -> AuditSnapshot:
 
 
 def begun_since(connection: sa.Connection, epoch: int) -> list[str]:
-    """The objects on which an action has begun after the one with this number."""
+    """Returns the paths of objects on which an action has begun after the action with this epoch."""
     # Not DISTINCT: SQLite would read all actions in the order of their paths.
     paths = connection.execute(sa.select(actions.c.path).where(actions.c.epoch > epoch)).scalars()
     return list(dict.fromkeys(paths))
 
 
 class _AuditCheck:
-    """Goes from object to object."""
+    """Checks the stored rows of one object after the other."""
 
     def __init__(self) -> None:
         self._overlaps = Overlaps()
         self._judged: defaultdict[str, dict[JudgedChange, bool]] = defaultdict(dict)
 
     def take(self, path: str, about: Iterable[TaggedRow], found: AuditSnapshot) -> None:
-        """The next object: what it is, its actions, where its history begins, its history, in this order."""
+        """Checks one object by its rows, in this order: object, actions, pruned position, history lines."""
         kind = registry.KINDS.get(kind_of(path))
         status, walk = NONE, HistoryWalk(kind.table, path, self._judged[kind.name]) if kind else None
         mine: dict[tuple[int, str], ActionFacts] = {}
@@ -112,7 +112,7 @@ class _AuditCheck:
                 status = row.status
                 if row.target_action != NONE or status in registry.kind(row.kind).table.moving:
                     found.under_way.append((path, status, row.epoch))
-        # Hidden work excludes nobody: it is begun while others are under way, and waits for them.
+        # Hidden actions may overlap others: they begin while others are under way, and wait for them.
         hidden = kind.table.hidden_actions if kind else frozenset[str]()
         found.note(walk.end(status) if walk else ())
         found.note(ended_with_an_outcome(mine.values()))
@@ -120,7 +120,7 @@ class _AuditCheck:
 
 
 def _extend(mine: dict[tuple[int, str], ActionFacts], line: AuditLine) -> None:
-    """An action's span is that of its own lines: facts that others report after it, under other words, are not its."""
+    """Extends an action's span of history lines by one of its own lines; lines of other actors do not count."""
     action = mine.get((line.epoch, line.action))
     if action and line.effect != LineEffect.IGNORED:
         action.first, action.last = action.first or line.seq, line.seq
@@ -139,7 +139,7 @@ def _action_facts(row: AuditRow) -> ActionFacts:
 
 
 def _lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]:
-    """Lines of the history. Whether an action is behind each is looked up for many at once."""
+    """Yields history lines, and checks page by page that each has an action on record."""
     rows = reader.rows(_HISTORY, "path", "seq")
     while page := [AuditLine._make(row) for _, row in zip(range(PAGE), rows, strict=False)]:
         epochs = set(reader.connection.execute(_EPOCHS, {"these": list({line.epoch for line in page})}).scalars())
@@ -148,13 +148,13 @@ def _lines(reader: _SnapshotReader, found: AuditSnapshot) -> Iterator[TaggedRow]
 
 
 class _SnapshotReader:
-    """Reads pages of one snapshot. It works and rests in turns, so that the worker's other threads get theirs."""
+    """Reads one snapshot in pages, and sleeps in between so that the worker's other threads can run."""
 
     def __init__(self, connection: sa.Connection, prefix: str) -> None:
         self.connection, self._prefix, self._rested = connection, prefix, time.perf_counter()
 
     def rows(self, query: sa.Select[Any], *key: str) -> Iterator[AuditRow]:
-        """The rows at or below the path in the order of a key that begins with the path, read a page at a time."""
+        """Yields the rows at or below the prefix, in the order of a key that begins with the path."""
         columns = [query.selected_columns[name] for name in key]
         path, after = columns[0], sa.tuple_(*(sa.bindparam(f"last_{name}") for name in key))
         for low, high in _ranges(self._prefix):
@@ -168,7 +168,7 @@ class _SnapshotReader:
                 page = self._read(following, last) if len(page) == PAGE else []
 
     def rest(self) -> None:
-        """Let others have the interpreter, after every short piece of work."""
+        """Sleeps in proportion to the time worked since the last sleep, to release the interpreter lock."""
         worked = time.perf_counter() - self._rested
         if worked >= SLICE:
             time.sleep(min(REST * worked, LONGEST_PAUSE))
@@ -180,7 +180,7 @@ class _SnapshotReader:
 
 
 def _ranges(prefix: str) -> list[tuple[str, str]]:
-    """The path itself, and what is below it: two ranges, as `web-1` comes between `web` and `web:vm:1`."""
+    """Returns two key ranges, the path and everything below it: `web-1` sorts between `web` and `web:vm:1`."""
     if not prefix:
         return [("", "")]
     check_path(prefix)

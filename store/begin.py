@@ -1,4 +1,4 @@
-"""begin: may this action start? If so, locks, status, epoch and history are written in the same transaction."""
+"""begin: admits an action or refuses it. Admission writes locks, status, epoch and history in one transaction."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from store.steps import apply_step
 from store.turns import serialise
 
 FoundRow = sa.RowMapping
-UNKNOWN_SPEC = ""  # of actions that began before specs were told apart
-AccessCheck = Callable[[Request], None]  # may whoever asks do this at all? raises Refused
+UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
+AccessCheck = Callable[[Request], None]  # raises Refused if the requester lacks permission
 
 _SAME_RUN = sa.select(actions).where(actions.c.run == sa.bindparam("run"))
 _ASKED_AGAIN = (  # the latest first: an earlier one may have been abandoned
@@ -37,7 +37,7 @@ _ASKED_AGAIN = (  # the latest first: an earlier one may have been abandoned
 _STARTED = sa.select(actions.c.run).where(
     actions.c.run.in_(sa.bindparam("runs", expanding=True)), actions.c.started_at > sa.bindparam("started")
 )
-# Only what can be in the way, and what is our own: a busy parent has as many IX holders as children at work.
+# Reads only conflicting locks and our own: a parent has one IX holder for each active child.
 _HELD = (
     sa.select(locks)
     .where(
@@ -52,8 +52,8 @@ _NAMED = (
     .order_by(actions.c.epoch)
 )
 _OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
-_JUDGED = _OBJECT.with_for_update()  # not only actions change it: what a backend sees of a part at rest does too
-_MEMBERS = (  # locked first, then counted: what clouds report of members at rest changes them too
+_JUDGED = _OBJECT.with_for_update()  # row lock: a backend's observations change objects at rest, too
+_MEMBERS = (  # locked before they are counted: surveys change members at rest, too
     sa.select(objects.c.status)
     .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
     .order_by(objects.c.path)
@@ -64,13 +64,13 @@ _COUNTS = sa.select(_MEMBERS.c.status, sa.func.count()).group_by(_MEMBERS.c.stat
 
 
 def allow_everybody(_request: Request) -> None:
-    """Whoever asks may do it."""
+    """Access check that allows every request."""
 
 
 def begin(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
 ) -> Admission:
-    """The whole of begin. A second begin of the same run returns the first one's grant."""
+    """Admits or refuses an action. A second begin of the same run returns the stored grant."""
     request = claim.request
     try:
         kind = registry.kind_at(request.path)
@@ -83,7 +83,7 @@ def begin(
         if earlier := _earlier_answer(connection, claim, allowed):
             return earlier
         check_incarnation(connection, claim)
-        allowed(request)  # not before: what was once granted stays granted
+        allowed(request)  # not checked for a repeated begin: a grant stays valid
         want = _with_hook_locks(connection, hook, kind, request, want)
         held = _held(connection, want)
         if later := _newer_runs(connection, claim, held):
@@ -113,7 +113,7 @@ def begin(
 
 
 def _check_id(claim: Claim) -> None:
-    """The ID decides what Temporal excludes: hidden work under the object's own path would keep its users out."""
+    """Refuses a wrong workflow ID: Temporal's mutual exclusion rests on it. Hidden actions have IDs of their own."""
     owner = registry.owner_of(claim.request.path, claim.request.action)
     if claim.workflow and claim.workflow != owner:
         raise Refused(Category.INVALID, f"the workflow ID must be {owner}", "start it with that ID")
@@ -122,7 +122,7 @@ def _check_id(claim: Claim) -> None:
 def check(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, allowed: AccessCheck = allow_everybody
 ) -> Admission:
-    """What begin would answer to a new request: it is asked, and then taken back."""
+    """Dry run: runs begin inside a savepoint, rolls it back, and returns the answer."""
     attempt = connection.begin_nested()
     try:
         return _own_action(connection, claim) or begin(connection, hooks, claim, allowed)
@@ -131,7 +131,8 @@ def check(
 
 
 def _own_action(connection: sa.Connection, claim: Claim) -> Admission | None:
-    """The object's own action: to begin it would be dead, but only because Temporal starts no second run."""
+    """Refuses a dry run while an action on the object is open. A real begin takes that action for dead, because
+    Temporal starts no second run of a workflow ID."""
     path, owner = claim.request.path, registry.owner_of(claim.request.path, claim.request.action)
     mine = [hold for hold in _held(connection, {path: Mode.X}) if hold.owner == owner]
     return Admission(refusal=_conflict(connection, mine)) if mine and not claim.request.force else None
@@ -140,7 +141,7 @@ def _own_action(connection: sa.Connection, claim: Claim) -> Admission | None:
 def _with_hook_locks(
     connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
 ) -> dict[str, Mode]:
-    """The locks that the family wants besides, if any."""
+    """Adds the locks that the family's hook asks for."""
     more = hook.locks(connection, request, _find(connection, request.path)) if hook.locks else ()
     if more:
         want = locks_for([request.path, *more], request.action in kind.table.hidden_actions)
@@ -151,32 +152,32 @@ def _with_hook_locks(
 def _locks_have_changed(
     connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
 ) -> bool:
-    """On PostgreSQL an action can end between the reading of what else is to be locked and that of the locks. Then its
-    locks are gone, and what it has joined or parted was not seen. Once no lock is in the way, nothing changes it."""
+    """Tells whether the hook asks for other locks when called again. On PostgreSQL an action that attaches or detaches
+    parts can end between the hook's first call and the reading of the locks."""
     return connection.dialect.name == "postgresql" and _with_hook_locks(connection, hook, kind, request, want) != want
 
 
 def _apply_hook_moves(
     connection: sa.Connection, hooks: HooksByKind, grant: Grant, claim: Claim, extra: GrantExtras
 ) -> None:
-    """The family's moves of parts: with the action's own status, or not at all."""
+    """Applies the hook's moves of parts in the same transaction as the action's own status."""
     if extra.moves:
         step = Step(path=grant.path, epoch=grant.epoch, at=claim.at, moves=list(extra.moves))
         taken = apply_step(connection, hooks, step)
-        if not taken.made:  # the hook saw the same locked rows: a bug of the family, and nothing must be kept
+        if not taken.made:  # a bug of the family, as the hook saw the same locked rows: roll back
             raise RuntimeError(f"{grant.path} cannot begin {grant.action}: {'; '.join(taken.refusals)}")
 
 
 def _earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
-    """What was answered before: to this very run, or to the same request in an earlier run."""
+    """Returns the stored answer to this run, or to an earlier run with the same request ID."""
     request = claim.request
     if row := connection.execute(_SAME_RUN, {"run": claim.run}).mappings().one_or_none():
-        return Admission(grant=stored_grant(row), outcome=_outcome(row))  # ended: a reset must not do it again
+        return Admission(grant=stored_grant(row), outcome=_outcome(row))  # a reset must not repeat an ended one
     if not request.request_id:
         return None
     asked = {"path": request.path, "request_id": request.request_id}
     for row in connection.execute(_ASKED_AGAIN, asked).mappings():
-        allowed(request)  # what became of it is told to nobody who may not ask for it
+        allowed(request)  # an outcome is shown only to those who may request the action
         if not _same_request(row, claim):
             return Admission(refusal=request_id_conflict(request, row["action"], row["requested_by"]))
         if outcome := _outcome(row):
@@ -196,7 +197,7 @@ def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
 
 
 def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
-    """Locks of runs of our own ID that started after us: then it is we who are dead, and our begin comes late."""
+    """Returns locks of later runs of our own workflow ID. If there are any, this run is the dead one."""
     owner = registry.owner_of(claim.request.path, claim.request.action)
     runs = [hold.run for hold in held if hold.owner == owner]
     if not runs or claim.started is None:
@@ -208,7 +209,7 @@ def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -
 def _conflicting_locks(
     connection: sa.Connection, hooks: HooksByKind, claim: Claim, held: list[HeldLock]
 ) -> list[HeldLock]:
-    """Locks of others on our paths. An older run of our own ID is dead, as Temporal runs one at a time."""
+    """Returns locks of other workflow IDs. Abandons older runs of our own ID: Temporal runs one at a time."""
     owner = registry.owner_of(claim.request.path, claim.request.action)
     for run in dict.fromkeys(hold.run for hold in held if hold.owner == owner):
         abandon(connection, hooks, owner, run, claim.at, CUT_OFF)
@@ -216,7 +217,7 @@ def _conflicting_locks(
 
 
 def _judged_later(kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
-    """Hidden work that stands in line is not judged by what its object is now: that changes until it is its turn."""
+    """Admits a hidden action that has to queue without checking the status, which may change before its turn."""
     if found is None:
         raise _refused(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
     row = next(row for row in kind.table.rows if row.action == request.action)
@@ -231,7 +232,7 @@ def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[HeldLock]:
 
 
 def _holders(holds: list[HeldLock]) -> list[Holder]:
-    """Each holder once, however many locks it holds."""
+    """Returns each lock holder once, however many locks it holds."""
     holders = {
         hold.owner: Holder(owner=hold.owner, action=hold.action, run=hold.run, since=hold.since) for hold in holds
     }
@@ -255,7 +256,7 @@ def _conflict(connection: sa.Connection, holds: list[HeldLock]) -> Refusal:
 
 
 def _named_holders(connection: sa.Connection, holders: Iterable[Holder]) -> str:
-    """Actions that have names of their own, by them: `; locked by deploys d1, d2`."""
+    """Lists actions that have names of their own, for the refusal: `; locked by deploys d1, d2`."""
     runs = [holder.run for holder in holders if _has_name(holder)]
     if not runs:
         return ""
@@ -275,7 +276,7 @@ def _find(connection: sa.Connection, path: str, query: sa.Select[Any] = _OBJECT)
 
 
 def _unless_gone(kind: registry.Kind, request: Request, found: FoundRow | None) -> FoundRow | None:
-    """An object that is gone for good leaves its name to the next one."""
+    """Treats an object in a vacant status as absent if the action may create a new one under its path."""
     if found is None or found["status"] not in kind.table.vacant:
         return found
     row = kind.table.judge(NONE, request.action).row
@@ -283,7 +284,7 @@ def _unless_gone(kind: registry.Kind, request: Request, found: FoundRow | None) 
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
-    """The verdict of the object's table and, for a group, of each member's."""
+    """Judges the request by the object's state table and, for a group, by each member's."""
     status = found["status"] if found else NONE
     verdict = kind.table.judge(status, request.action, force=request.force)
     if verdict.ruling is Ruling.REFUSED:
@@ -316,7 +317,7 @@ def _judge_members(
 
 
 def _never_refused(table: StateTable, request: Request) -> bool:
-    """Is it never refused for a member at rest? Then it is not refused for want of one."""
+    """Tells whether the action is refused for no stable member status; then an empty group has nothing to do."""
     verdicts = (table.judge_member(status, request.action) for status in table.stable)
     return all(verdict.ruling is not Ruling.REFUSED for verdict in verdicts)
 
@@ -332,7 +333,7 @@ def _refused(table: StateTable, request: Request, status: str, reason: str) -> R
 
 
 def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
-    """What may be asked for in one of these statuses, and what with force."""
+    """Returns the hint of a refusal: the actions allowed in these statuses, and those that need --force."""
     words, offered = list(statuses), registry.kind(table.kind).offered
     plain = dict.fromkeys(action for word in words for action in table.allowed(word) if action in offered)
     forced = dict.fromkeys(action for word in words for action in table.needs_force(word) if action in offered)

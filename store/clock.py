@@ -1,4 +1,4 @@
-"""The database's clock: the one that all workers share. What expires is reckoned by it, never by a worker's own."""
+"""The database's clock, which all workers share. Expiries are computed by it, never by a worker's own clock."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SQLITE = sa.text(f"SELECT {MICROS_ON_SQLITE}")
 
 
 def micros(connection: sa.Connection) -> int:
-    """Microseconds since 1970, at this statement: a transaction may have waited for a lock since it began."""
+    """Returns the database's time in microseconds since 1970: at this statement, not at the transaction's begin."""
     return int(connection.execute(_POSTGRES if connection.dialect.name == "postgresql" else _SQLITE).scalar_one())
 
 
 def written_at(connection: sa.Connection, at: datetime) -> datetime:
-    """The time that a caller names, or the database's own for WHEN_WRITTEN."""
+    """Returns the caller's time, or the database's time for WHEN_WRITTEN."""
     return now(connection) if at == WHEN_WRITTEN else at
 
 
 def now(connection: sa.Connection) -> datetime:
-    """What time it is for everybody."""
+    """Returns the database's time."""
     return datetime.fromtimestamp(micros(connection) / 1_000_000, UTC)

@@ -1,7 +1,7 @@
-"""One database, SQLite or PostgreSQL, and transactions that run in a thread of their own.
+"""The database, SQLite or PostgreSQL, and transactions that run in a thread.
 
-Plain synchronous Core in a thread instead of SQLAlchemy's asyncio layer: a transaction of eight statements is one hop
-to a thread instead of eight.
+Uses synchronous SQLAlchemy Core in threads: a transaction of eight statements is one hop to a thread, not eight as with
+SQLAlchemy's asyncio layer.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from domain.errors import Category, Refused, StoreUnavailable, one_line
 T = TypeVar("T")
 
 BUSY_SECONDS = 5  # how long SQLite waits for another process's write
-_JSON: dict[str, Any] = {  # faster than the standard library's, and here anyway
+_JSON: dict[str, Any] = {  # faster than the standard library's json
     "json_serializer": lambda value: pydantic_core.to_json(value).decode(),
     "json_deserializer": pydantic_core.from_json,
 }
 POOL = 8  # connections and threads per process on PostgreSQL
-TRIES = 5  # of a transaction that PostgreSQL gave up in favour of another one
+TRIES = 5  # of a transaction that lost a race
 
-# What PostgreSQL calls its errors. A transaction that lost a race was rolled back for sure: it is tried again here.
+# SQLSTATE codes. A transaction that lost a race was rolled back for sure, so it is tried again here.
 LOST_RACES = {"40001", "40P01"}  # serialization failure, deadlock
 READ_ONLY = "25006"  # a standby: it becomes writable, or is replaced
-NO_PERMISSION = {"42501", "3F000"}  # the latter: not even a schema to make tables in
+NO_PERMISSION = {"42501", "3F000"}  # the latter: there is no schema to create tables in
 
-# A connection through which nothing comes any more is noticed in half a minute, not in two hours.
+# A dead connection is noticed in half a minute; the default is two hours.
 _CONNECT: dict[str, Any] = {
     "connect_timeout": 5,
     "application_name": "ratchet",
@@ -49,14 +49,14 @@ _CONNECT: dict[str, Any] = {
 }
 
 ONLY_READS = "ratchet_only_reads"
-_SNAPSHOT: dict[bool, dict[str, Any]] = {  # on SQLite?
-    True: {ONLY_READS: True},  # in WAL mode readers see what was committed when they began, and lock nobody out
+_SNAPSHOT: dict[bool, dict[str, Any]] = {  # by Database.sqlite
+    True: {ONLY_READS: True},  # in WAL mode a reader has a snapshot and blocks no writer
     False: {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True},
 }
 
 
 class Database:
-    """Runs functions of a connection, each as one transaction. A URL that cannot be one is Refused."""
+    """Runs functions of a connection, each as one transaction. Refuses a malformed URL."""
 
     def __init__(self, url: str, pool: int = POOL) -> None:
         self.url = url
@@ -67,11 +67,11 @@ class Database:
         self._threads = ThreadPoolExecutor(1 if self.sqlite else pool, thread_name_prefix="store")
 
     async def run(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work` in one transaction. Away, locked or full: StoreUnavailable, and a retry helps."""
+        """Runs `work` as one transaction. Raises StoreUnavailable if the database is away, locked or full."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
 
     def run_here(self, work: Callable[[sa.Connection], T]) -> T:
-        """The same in the caller's own thread."""
+        """Runs `work` as one transaction in the caller's thread; retries it after a lost race."""
         for attempt in range(1, TRIES + 1):
             try:
                 with self.engine.begin() as connection:
@@ -83,14 +83,11 @@ class Database:
         raise AssertionError("the last try either returns or raises")
 
     async def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run `work`, which only reads, over one snapshot, however long it takes. Nobody waits for it.
-
-        It has a thread of its own, as the others' are for transactions that are short.
-        """
+        """Runs `work` over one read-only snapshot, in a thread outside the pool: it may take long and blocks nobody."""
         return await asyncio.to_thread(self.read_here, work)
 
     def read_here(self, work: Callable[[sa.Connection], T]) -> T:
-        """The same in the caller's own thread."""
+        """Runs `work` over one read-only snapshot in the caller's thread."""
         try:
             with self.engine.connect().execution_options(**_SNAPSHOT[self.sqlite]) as connection, connection.begin():
                 return work(connection)
@@ -112,7 +109,7 @@ def _sqlite(url: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
+        connection.isolation_level = None  # the listener below sends BEGIN
         for pragma in (f"busy_timeout={BUSY_SECONDS * 1000}", "journal_mode=WAL", "synchronous=NORMAL"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -130,7 +127,7 @@ def _postgres(url: sa.URL, pool: int) -> sa.Engine:
         return sa.create_engine(
             url.set(drivername="postgresql+psycopg"),
             **_JSON,
-            isolation_level="READ COMMITTED",  # whatever the server's default: who waited for a lock sees what is now
+            isolation_level="READ COMMITTED",  # after waiting for a lock, read the rows as they are then
             pool_size=pool,
             max_overflow=0,
             pool_timeout=10,
@@ -145,7 +142,7 @@ def _postgres(url: sa.URL, pool: int) -> sa.Engine:
 
 
 def _checked(url: str) -> sa.URL:
-    """The URL in its parts. It may have a password in it, so it is not shown when it is wrong."""
+    """Parses the store's URL. Its errors never quote the URL, which may contain a password."""
     written = "write RATCHET_STORE_URL as postgresql://user:password@host/name, or sqlite:///file"
     try:
         parsed = sa.make_url(url)
@@ -157,7 +154,7 @@ def _checked(url: str) -> sa.URL:
 
 
 def _translate_error(error: Exception) -> Exception:
-    """What an error of the database means to us; a bug stays what it is."""
+    """Translates a database error into Refused or StoreUnavailable; returns a bug unchanged."""
     if _state(error) in NO_PERMISSION:
         return Refused(
             Category.INVALID,
@@ -170,10 +167,10 @@ def _translate_error(error: Exception) -> Exception:
 
 
 def _state(error: Exception) -> str:
-    """PostgreSQL's five characters for what went wrong; nothing on SQLite, or if there was no server to say it."""
+    """Returns PostgreSQL's five-character SQLSTATE, or an empty string."""
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
 def _reason(error: Exception) -> str:
-    """The driver's own words, without the statement and its parameters."""
+    """Returns the driver's message without the statement and its parameters."""
     return one_line(str(error.orig) if isinstance(error, DBAPIError) and error.orig else error, 200)

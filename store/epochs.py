@@ -1,8 +1,8 @@
-"""Epochs: the numbers of actions. They rise over all objects, and never go back.
+"""Epochs: the numbers of actions. They increase over all objects and are never reused.
 
-A number is at least the clock in microseconds. A store that was restored from a backup, or a replica that took over,
-has forgotten its last actions, but not the time: their numbers are not used again, nor are the tokens made from them.
-A clock that was set back costs nothing: then the last number known counts on.
+An epoch is at least the database's clock in microseconds. A store restored from a backup, or a promoted replica, has
+lost its last actions but not the time, so it does not reuse their epochs or the tokens made from them. If the clock was
+set back, epochs count up from the highest one on record.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from store.clock import MICROS, MICROS_ON_SQLITE
 from store.schema import actions
 
 _LAST = sa.select(sa.func.coalesce(sa.func.max(actions.c.epoch), 0)).scalar_subquery()
-# Two that begin at the same moment can come to one number. The later one waits for the end of the other's transaction,
-# writes nothing, and tries again; a begin that comes after another's commit sees it in any case.
+# Two concurrent begins can compute the same epoch. The later insert waits for the other transaction, writes nothing,
+# and is tried again with the next epoch.
 _INSERT = (
     postgresql.insert(actions)
     .values(epoch=sa.func.greatest(sa.literal_column(MICROS), _LAST + 1))
@@ -32,7 +32,7 @@ _INSERT_ALONE = (  # SQLite has one writer at a time
 
 
 def add_action(connection: sa.Connection, action: dict[str, Any]) -> int:
-    """Insert a line into `actions`. Returns its number."""
+    """Inserts a row into `actions` and returns its epoch."""
     insert = _INSERT if connection.dialect.name == "postgresql" else _INSERT_ALONE
     while True:
         number = connection.execute(insert, action).scalar_one_or_none()

@@ -1,4 +1,4 @@
-"""finish: the end of an action is written and its locks are released, in one transaction, exactly once."""
+"""finish: writes the end of an action and releases its locks, in one transaction, exactly once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ACTION = (
 _ENDED = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
 _UNLOCK = sa.delete(locks).where(locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("by"))
 
-# What the action wrote and did not bring to rest, or brought to rest with an error.
+# Objects of the action that are still under way or that failed.
 _OPEN = (
     sa.select(
         *(objects.c.path, objects.c.status, objects.c.previous_status),
@@ -73,7 +73,7 @@ _ITSELF = ObjectSet(
 
 
 def finish(connection: sa.Connection, hooks: HooksByKind, ending: Ending) -> Outcome:
-    """The whole of finish. A second one gives the first one's outcome; one that lost the object changes nothing."""
+    """Ends an action. A second call returns the stored outcome; objects that a later action owns stay unchanged."""
     mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
     action = connection.execute(_ACTION, mine).mappings().one_or_none()
     if action is None:
@@ -104,7 +104,7 @@ def finish(connection: sa.Connection, hooks: HooksByKind, ending: Ending) -> Out
 
 
 def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
-    """Trying again cannot help: the run ends with a failure that says why."""
+    """Returns a failed outcome for an action that is not on record; a retry cannot help."""
     same = (NONE, NONE, ending.epoch, f"ignored: {UNKNOWN}", LineEffect.IGNORED)
     told = history_line(ending.path, ending.at, Actor.CONTROLLER, ending.action, *same)
     record(connection, [told])
@@ -113,19 +113,19 @@ def _unknown(connection: sa.Connection, ending: Ending) -> Outcome:
 
 
 def _reason(result: Result, message: str) -> str:
-    """How it ended and why, in one line. A message that says how already is not told twice."""
+    """Returns result and message in one line, without repeating the result."""
     if message == result or message.startswith(f"{result}; "):
         return one_line(message)
     return one_line(f"{result}: {message}" if message else result.value)
 
 
 def _land_the_rest(connection: sa.Connection, hooks: HooksByKind, grant: Grant, ending: Ending) -> list[TargetFailure]:
-    """Targets that nobody landed have failed: nothing is left transitional by an action that has ended."""
+    """Lands the targets that are still transitional as failed. Returns the failures."""
     troubles: list[TargetFailure] = []
     left: defaultdict[tuple[str, str], list[Landing]] = defaultdict(list)
     for path, status, came_from, doing, place, error in connection.execute(_OPEN, _has_own_record(grant)):
         if not place or not registry.is_target(kind_of(path)):
-            continue  # the group itself, or an object that is not landed: its action's end is its own
+            continue  # not landed as a target; `_end_object` moves it
         if not error:
             status = _failure(path, doing, status, came_from)
             error = f"{UNANSWERED}: {ending.message}" if ending.message else UNANSWERED
@@ -140,12 +140,12 @@ def _land_the_rest(connection: sa.Connection, hooks: HooksByKind, grant: Grant, 
 
 def _failure(path: str, action: str, status: str, came_from: str) -> str:
     rows = [row for row in registry.kind_at(path).table.rows if row.action == action and row.during == status]
-    own = [row for row in rows if row.source == came_from]  # none if it was forced out of a status that no row names
+    own = [row for row in rows if row.source == came_from]  # empty if force began in a status that no row names
     return (own or rows)[0].failure_status(came_from)
 
 
 def _outcome(grant: Grant, ending: Ending, troubles: list[TargetFailure]) -> Outcome:
-    """Counted from the records, not from what the workflow remembers."""
+    """Builds the outcome; the counts come from the stored rows, not from the workflow."""
     failed = len(troubles) + ending.lost
     result = ending.result
     if grant.targets and result is not Result.CANCELLED and not ending.failed:
@@ -164,9 +164,9 @@ def _outcome(grant: Grant, ending: Ending, troubles: list[TargetFailure]) -> Out
 
 
 def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> str:
-    """The object itself, if it was not one of the targets, goes where its row leads.
+    """Moves the object itself to its row's *then* or *else* status, unless it was landed as a target.
 
-    The history of a group tells what readers see then, which its own status does not; that is returned.
+    Returns a group's shown status, which its history line names too; else an empty string.
     """
     kind = registry.kind_at(grant.path)
     if grant.action in kind.table.hidden_actions:
@@ -200,7 +200,7 @@ def _end_object(connection: sa.Connection, grant: Grant, ending: Ending, outcome
 
 
 def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: Ending, outcome: Outcome) -> None:
-    """Hidden work moves nothing: it leaves what it found out, and a line in the history."""
+    """Records the end of a hidden action: info and a history line, and no status."""
     which = objects.c.path == grant.path
     kept = connection.execute(sa.select(objects.c.status, objects.c.info).where(which).with_for_update()).one_or_none()
     if kept is None:
@@ -214,7 +214,7 @@ def _record_hidden_work(connection: sa.Connection, grant: Grant, ending: Ending,
 
 
 def _may_end(grant: Grant, status: str, to: str) -> bool:
-    """May the action end elsewhere than its row says? As a row lands there, or as we may step there from here."""
+    """Tells whether the action may end in another status than its row names: by a landing row or by a step."""
     table = registry.kind_at(grant.path).table
     landing = table.landing_row(grant.action, grant.during, grant.came_from, to)
     return landing is not None or table.judge_step(status, to, Actor.CONTROLLER).ruling is not Ruling.REFUSED

@@ -1,4 +1,4 @@
-"""Everything that an admitted action writes at its beginning: status, epoch, history, locks, and its grant."""
+"""Writes everything that an admitted action needs at begin: status, epoch, history, locks and the grant."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _GONE = ObjectSet(
     objects.c.status.in_(sa.bindparam("vacant", expanding=True)),
 )
 
-# Compare and set: only what is still in the status that was judged.
+# Compare and set: matches only objects still in the status that was judged.
 _ITSELF = ObjectSet(objects.c.path == sa.bindparam("which"), objects.c.status == sa.bindparam("came_from"))
 _MEMBERS = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
     objects.c.kind == sa.bindparam("member"),
     objects.c.status == sa.bindparam("came_from"),
-    objects.c.epoch != sa.bindparam("mine"),  # not those that were just taken along out of another status
+    objects.c.epoch != sa.bindparam("mine"),  # not members that this action has just moved out of another status
 )
 _TAKEN = ObjectSet(objects.c.parent == sa.bindparam("which"), objects.c.epoch == sa.bindparam("mine"))
 
 
 def _counted_ranges() -> sa.Select[Any]:
-    """Members in some statuses, grouped by place and cut into ranges of paths: counted by the database."""
+    """Builds the query that cuts members in some statuses into chunks: path ranges of one place, with counts."""
     numbered = (
         sa.select(
             objects.c.placement,
@@ -70,7 +70,7 @@ RANGES = _counted_ranges()
 
 @dataclass(frozen=True)
 class AdmissionPlan:
-    """What was decided: the object's own row, and the row for the members in each status that allows it."""
+    """The decision to admit an action: its row, and the row for the members in each status that allows it."""
 
     row: Row | None  # None: there is nothing to do
     came_from: str
@@ -80,7 +80,7 @@ class AdmissionPlan:
 
 @dataclass(frozen=True)
 class GrantWriter:
-    """An admitted action, about to be written."""
+    """Writes an admitted action: object, members, history, locks and grant."""
 
     connection: sa.Connection
     claim: Claim
@@ -91,7 +91,7 @@ class GrantWriter:
     behind: list[Holder]
 
     def create(self, births: Iterable[NewObject], want: dict[str, Mode]) -> Grant:
-        """A new object, and its members if it is a group."""
+        """Creates the object, and its members if it is a group."""
         request, extra = self.claim.request, self.extra
         born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
         placed = [each for each in born if each.placement and registry.is_target(each.kind)]
@@ -109,21 +109,21 @@ class GrantWriter:
         return grant
 
     def change(self, found: sa.RowMapping, want: dict[str, Mode]) -> Grant:
-        """An object that is there, and those of its members that may go along."""
+        """Moves an existing object, and the members whose rows allow it, to their transitional statuses."""
         path, members, placement = self.claim.request.path, self.plan.members, found["placement"]
         which = {"which": path, "member": self.kind.member}
         ranges: Sequence[Any] = [(placement, path, path, 1)] if placement and registry.is_target(self.kind.name) else []
         if members:
             ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
         grant = self._grant(ranges)
-        if self.row.hidden:  # it neither shows nor fences: others act on the object meanwhile, or wait to
+        if self.row.hidden:  # writes no status and no epoch: other actions run on the object meanwhile
             self._record(grant, many=False)
             self._lock(want)
             return grant
         came_from = self.plan.came_from
         values = self._changes(self.row, came_from, grant.epoch) | self._new_info(found)
         changed = _ITSELF.change(self.connection, {"which": path, "came_from": came_from}, values)
-        if changed != 1:  # it was locked when it was judged: a bug, and a grant without it must not be kept
+        if changed != 1:  # a bug, as its row is locked since it was judged: roll back
             raise RuntimeError(f"{path} is not {came_from} any more")
         self._create_members(list(self.extra.births), grant)
         if members:
@@ -133,16 +133,16 @@ class GrantWriter:
         return grant
 
     def _take_members(self, which: dict[str, Any], grant: Grant) -> None:
-        """Every member that was judged goes along, or nothing is kept: the grant says how many there are."""
+        """Moves the members under way. Fails if their number is not that of the grant."""
         taken = 0
         for status, row in self.plan.members.items():
             changes = self._changes(row, status, grant.epoch)
             taken += _MEMBERS.change(self.connection, {**which, "came_from": status}, changes)
-        if taken != grant.targets:  # they were locked when they were judged: a bug
+        if taken != grant.targets:  # a bug, as their rows are locked since they were judged
             raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
 
     def _grant(self, ranges: Sequence[Any]) -> Grant:
-        """The grant, kept with the action so that asking again gives it again; its epoch is the action's number."""
+        """Builds the grant and stores it with the action; its epoch is the action's."""
         request = self.claim.request
         grant = Grant(
             epoch=0,
@@ -175,7 +175,7 @@ class GrantWriter:
         return begin_values(row, came_from, epoch, self.claim.at)
 
     def _new_info(self, found: sa.RowMapping) -> dict[str, Any]:
-        """What the family wants to be kept with the object from now on."""
+        """Returns the info and spec that the hook stores with the object."""
         news: dict[str, Any] = {}
         if self.extra.info is not None:
             news["info"] = merge_info(found["info"], self.extra.info)
@@ -184,7 +184,7 @@ class GrantWriter:
         return news
 
     def _create_members(self, born: list[NewObject], grant: Grant) -> None:
-        """New objects together with this one, each as the table of its own kind says."""
+        """Inserts the members and parts that the action creates, each by the creation row of its kind."""
         by_kind: defaultdict[str, list[NewObject]] = defaultdict(list)
         for each in born:
             by_kind[each.kind].append(each)
@@ -203,7 +203,7 @@ class GrantWriter:
     def _insert(self, newborns: list[dict[str, Any]], row: Row, epoch: int, info: dict[str, Any] | None = None) -> None:
         known = {"generation": epoch, **(info or {})}
         fresh = self._changes(row, NONE, epoch) | {"created_at": self.claim.at, "info": known}
-        if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # what was there before lives on in the history
+        if vacant := registry.kind(newborns[0]["kind"]).table.vacant:  # the old object's row goes; its history stays
             _GONE.remove(self.connection, {"names": [newborn["path"] for newborn in newborns], "vacant": vacant})
         create(self.connection, [newborn | fresh for newborn in newborns])
 
@@ -228,7 +228,7 @@ class GrantWriter:
 
 
 def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str, Any]:
-    """What an action writes to an object that it takes along by this row."""
+    """Returns the columns that begin writes to an object by this row."""
     under_way = row.during is not None
     return {
         "status": row.during if under_way else row.success_status(came_from),
@@ -242,18 +242,18 @@ def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str
 
 
 def stored_grant(action: sa.RowMapping) -> Grant:
-    """The grant that an action was given."""
+    """Returns the grant that is stored with an action."""
     return with_epoch(Grant.model_validate(action["grant"]), action["epoch"], action["run"])
 
 
 def with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
-    """The grant as it was kept, with the number that its action got and the run that it was given to."""
+    """Fills the action's epoch and run into a grant and its chunks."""
     chunks = [chunk.model_copy(update={"epoch": epoch}) for chunk in grant.chunks]
     return grant.model_copy(update={"epoch": epoch, "run": run, "chunks": chunks})
 
 
 def new_row(born: NewObject) -> dict[str, Any]:
-    """What is written of a new object, whatever brings it into being."""
+    """Returns the columns that identify a new object; status and epoch come from its row."""
     return {
         "path": born.path,
         "kind": born.kind,
@@ -264,7 +264,7 @@ def new_row(born: NewObject) -> dict[str, Any]:
 
 
 def cut_into_chunks(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
-    """Runs of objects in one place, none longer than `most`."""
+    """Cuts sorted objects into runs in one place, none longer than `most`."""
     group: list[NewObject] = []
     for each in born:
         if group and (each.placement != group[0].placement or len(group) == most):

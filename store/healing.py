@@ -1,4 +1,4 @@
-"""What a sweep reads and writes: actions that never ended, locks and moving objects without one, leftovers, reports."""
+"""Queries and writes of a sweep: open actions, orphaned locks and objects, leftovers, reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OPEN = (
     sa.select(actions.c.path, actions.c.run, actions.c.action, actions.c.began_at, actions.c.epoch, objects.c.status)
     .outerjoin(objects, objects.c.path == actions.c.path)
     .where(OPEN, actions.c.began_at <= sa.bindparam("before"))
-    .order_by(actions.c.began_at, actions.c.epoch)  # in the order of its index, or SQLite reads the whole table
+    .order_by(actions.c.began_at, actions.c.epoch)  # the index's order; with another, SQLite reads the whole table
 )
-# A lock lives exactly as long as its action: one without is nobody's.
+# A lock lives exactly as long as its action: one without an open action is orphaned.
 _ORPHANED_LOCKS = (
     sa.select(locks)
     .outerjoin(actions, (actions.c.run == locks.c.run) & actions.c.ended_at.is_(None))
@@ -42,13 +42,13 @@ _ORPHANED_OBJECTS = (
 _LEFT_OPEN = (
     sa.select(actions.c.epoch)
     .where(actions.c.run == sa.bindparam("dead"), actions.c.ended_at.is_(None))
-    .with_for_update()  # or it ends itself, but not both
+    .with_for_update()  # so that the action cannot finish at the same time
 )
 _LEFT_LOCKED = sa.select(locks.c.path).where(
     locks.c.owner == sa.bindparam("owner"), locks.c.run == sa.bindparam("dead")
 )
 
-# Objects that did not come into being: of each, the last line of its history.
+# Objects whose creation was abandoned or failed, each with the last line of its history.
 _SUSPECTS = sa.select(history.c.path).where(UNBORN).distinct().subquery()
 _later = history.alias("later")
 _LAST = (
@@ -70,7 +70,7 @@ _NEVER_CREATED = (
 
 
 def suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
-    """Whatever has been under way since before that time, each once, however much of it is left."""
+    """Returns open actions, locks and transitional objects older than `before`; the sweep asks Temporal about them."""
     rows = connection.execute(_OPEN, {"before": before}).mappings()
     found = [
         Suspect(
@@ -111,7 +111,7 @@ def _unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[Su
 
 
 def heal(connection: sa.Connection, hooks: HooksByKind, suspect: Suspect, at: datetime, message: str) -> bool:
-    """Put right what a dead action left. False: nothing was left of it, as it came to rest by itself."""
+    """Abandons a dead action, or restores an orphaned object. Returns False if nothing was left to heal."""
     if not suspect.run:
         return _recover(connection, suspect, at, message) > 0
     left = (
@@ -123,7 +123,7 @@ def heal(connection: sa.Connection, hooks: HooksByKind, suspect: Suspect, at: da
 
 
 def _recover(connection: sa.Connection, suspect: Suspect, at: datetime, message: str) -> int:
-    """An object that moves although no action moves it goes back where it came from. It may have come to rest."""
+    """Restores an object that is transitional although its action has ended. Returns how many were restored."""
     still_open = sa.select(actions.c.epoch).where(actions.c.epoch == suspect.epoch, actions.c.ended_at.is_(None))
     if connection.execute(still_open).first():
         return 0
@@ -132,7 +132,7 @@ def _recover(connection: sa.Connection, suspect: Suspect, at: datetime, message:
 
 
 def leftovers(connection: sa.Connection) -> list[Leftover]:
-    """What has come into being since, or was removed by an action that succeeded, is none any more."""
+    """Returns paths of objects that a failed or dead action never created, and that nothing has created since."""
     return [
         Leftover(path=row["path"], action=row["action"], since=row["at"])
         for row in connection.execute(_NEVER_CREATED).mappings()
@@ -141,7 +141,7 @@ def leftovers(connection: sa.Connection) -> list[Leftover]:
 
 
 def keep_report(connection: sa.Connection, report: HealReport) -> HealReport:
-    """Store a heal report and delete the oldest ones. Returns the report with its number."""
+    """Stores a heal report and deletes the oldest ones. Returns the report with its number."""
     cut = report.model_copy(update={"found": report.found[:FINDINGS_KEPT]})
     new = sa.insert(reports).values(at=report.at, report=cut.model_dump(mode="json")).returning(reports.c.number)
     number = int(connection.execute(new).scalar_one())
@@ -150,6 +150,6 @@ def keep_report(connection: sa.Connection, report: HealReport) -> HealReport:
 
 
 def read_reports(connection: sa.Connection, limit: int) -> list[HealReport]:
-    """The newest first."""
+    """Returns the latest heal reports, newest first."""
     query = sa.select(reports.c.number, reports.c.report).order_by(reports.c.number.desc()).limit(limit)
     return [HealReport.model_validate(report | {"number": number}) for number, report in connection.execute(query)]

@@ -1,4 +1,4 @@
-"""History lines as data, and what is merged into an object's info. `status.py` writes them."""
+"""Builds history lines and merges info; `status.py` writes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def history_line(
     message: str = "",
     effect: LineEffect = LineEffect.APPLIED,
 ) -> dict[str, Any]:
-    """One line, to be inserted together with others."""
+    """Returns the columns of one history line."""
     return {
         "path": path,
         "at": at,
@@ -38,5 +38,5 @@ def history_line(
 
 
 def merge_info(info: dict[str, Any], news: dict[str, Any]) -> dict[str, Any]:
-    """What is known with the news over it; a value None removes its key."""
+    """Merges updates into an object's info; a value of None deletes its key."""
     return {key: value for key, value in {**info, **news}.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Functions of a family that the kernel calls inside its own transactions.
+"""Hooks: functions of a family that the kernel calls inside its own transactions.
 
-A hook reads and writes inside the transaction that it is called in, and never commits. Pure functions in `domain/`
-decide what is legal; a hook only brings them the facts.
+A hook reads and writes in the caller's transaction and never commits. It collects facts; pure functions in `domain/`
+decide what is legal.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ MaybeRow = sa.RowMapping | None
 
 @dataclass(frozen=True)
 class GrantExtras:
-    """What a family adds to a grant: objects to be born, facts for the workflow, what to keep with the object."""
+    """What an `admit` hook adds to a grant: new objects, details for the workflow, info and spec to store."""
 
     births: Sequence[NewObject] = ()
     details: dict[str, Any] = field(default_factory=dict)
     info: dict[str, Any] | None = None  # merged
     spec: dict[str, Any] | None = None  # replaces
     placement: str = ""  # of a new object
-    moves: Sequence[Move] = ()  # parts that go along in the same transaction; each must be legal
+    moves: Sequence[Move] = ()  # moves of parts in the same transaction; each needs a row
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Called inside begin (`locks`, then `admit`), after each step (`moved`), and inside finish (`ended`).
+    """One kind's hooks: `locks` and `admit` run inside begin, `moved` after each step, `ended` inside finish.
 
-    `gone` is called before records go, with what names them in `landings.ALIKE`."""
+    `gone` runs before rows are deleted, with the parameters of `land.ALIKE`.
+    """
 
     locks: Callable[[sa.Connection, Request, MaybeRow], Sequence[str]] | None = None  # more paths to hold X on
     admit: Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], GrantExtras] | None = (
         None  # or raises Refused
     )
-    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
+    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused to roll the step back
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
     gone: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 
 
-HooksByKind = Mapping[str, Hooks]  # of all families; a kind may have none
+HooksByKind = Mapping[str, Hooks]  # of all families; a kind without hooks is absent
 NO_HOOKS = Hooks()

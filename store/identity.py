@@ -1,4 +1,4 @@
-"""Which store this is, and since when: an id for life, and an incarnation that every restore from a backup raises."""
+"""The store's identity: an id that never changes, and an incarnation that each restore from a backup raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDENTITY = sa.select(store_identity.c.id, store_identity.c.incarnation, store_i
 
 @dataclass(frozen=True)
 class Identity:
-    """The store's one line about itself."""
+    """The single row of `store_identity`."""
 
     id: str
     incarnation: int
@@ -30,12 +30,12 @@ class Identity:
 
 
 def identity(connection: sa.Connection) -> Identity:
-    """Which store this is."""
+    """Returns the store's id, incarnation and the time of the last restore."""
     return Identity(*connection.execute(_IDENTITY).one())
 
 
 def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
-    """Refuse a run that started before the store was restored: what it knows of the store may never have happened."""
+    """Refuses a run that started before the store was restored: the restored store may lack what it did."""
     if claim.started is None:
         return
     found = identity(connection)
@@ -48,7 +48,7 @@ def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
 
 
 def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identity, int]:
-    """Raise the incarnation and end every action of the old one. Returns the new identity, and how many were open."""
+    """Raises the incarnation and abandons every open action. Returns the new identity and their number."""
     at, before = now(connection), identity(connection)
     after = Identity(before.id, before.incarnation + 1, at)
     connection.execute(sa.update(store_identity).values(incarnation=after.incarnation, since=at))
@@ -56,5 +56,5 @@ def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identi
     opened = connection.execute(left.order_by(actions.c.epoch)).all()
     for path, action, run in opened:
         abandon(connection, hooks, registry.owner_of(path, action), run, at, RESTORED)
-    connection.execute(sa.delete(locks))  # whoever held them is of the old incarnation
+    connection.execute(sa.delete(locks))  # all holders belong to the old incarnation
     return after, len(opened)

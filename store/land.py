@@ -1,4 +1,4 @@
-"""Targets of an action, read and landed in bulk."""
+"""Reads the targets of an action and lands them, in bulk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OWNED = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_LOCKED = _OWNED.subquery()  # counted only after nobody else can change them
+_LOCKED = _OWNED.subquery()  # locked before they are counted
 _GROUPS = sa.select(_LOCKED.c.status, _LOCKED.c.previous_status, sa.func.count()).group_by(
     _LOCKED.c.status, _LOCKED.c.previous_status
 )
@@ -51,7 +51,7 @@ _ONE = ObjectSet(objects.c.path == sa.bindparam("name"), objects.c.epoch == sa.b
 
 
 def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
-    """The targets of the chunk that are still to be done: a retry finds only what is left."""
+    """Returns the targets of a chunk that are still transitional; a retried activity gets only those."""
     table = registry.kind_at(chunk.first).table
     which = {
         "first": chunk.first,
@@ -65,7 +65,8 @@ def targets(connection: sa.Connection, chunk: Chunk) -> list[Target]:
 
 
 def land(connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
-    """Write where targets came out. Compare and set: the epoch must be ours, and a row must lead there."""
+    """Writes the statuses that targets reached, by compare and set: same epoch, and a row that leads there. Returns how
+    many."""
     at = written_at(connection, at)
     plain: defaultdict[str, list[str]] = defaultdict(list)
     telling: list[Landing] = []
@@ -81,7 +82,7 @@ def land(connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, landings: 
 def _land_alike(
     connection: sa.Connection, hooks: HooksByKind, chunk: Chunk, to: str, names: list[str], at: datetime
 ) -> int:
-    """Targets that came out alike and tell nothing new: a few statements, however many they are."""
+    """Lands targets that reach one status without error or info, with a few statements for any number of them."""
     table = registry.kind_at(chunk.first).table
     mine = {"names": names, "mine": chunk.epoch}
     groups = connection.execute(_GROUPS, mine).all()
@@ -91,7 +92,7 @@ def _land_alike(
     landed = 0
     for status, came_from, count in groups:
         if status not in table.transitional:
-            continue  # our own write, found again
+            continue  # already landed by an earlier attempt
         here = mine | {"now": status, "came_from": came_from}
         legal = table.may_land(chunk.action, status, came_from, to)
         told = {"at": at, "actor": Actor.CLOUD.value, "action": chunk.action, "to": to}
@@ -101,14 +102,14 @@ def _land_alike(
         if to == NONE and (gone := hooks.get(table.kind, NO_HOOKS).gone):
             gone(connection, here, at)
         changed = _GROUP.move(connection, here, told, _at_rest(at))
-        if changed != count:  # they were locked when they were counted: a bug
+        if changed != count:  # a bug, as their rows are locked
             raise RuntimeError(f"{changed} of {count} targets land on {to}")
         landed += count
     return landed
 
 
 def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> int:
-    """Targets that each tell something of their own: one prepared statement for all of them."""
+    """Lands targets that each have an error or info of their own, with one prepared statement."""
     table = registry.kind_at(chunk.first).table
     owned = _lock_owned(connection, [landing.path for landing in landings], chunk.epoch)
     _record_ignored(connection, chunk, [landing for landing in landings if landing.path not in owned], at)
@@ -117,7 +118,7 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
     for landing in landings:
         status, came_from = owned.get(landing.path, (NONE, NONE))
         if status not in table.transitional:
-            continue  # not ours, or our own write found again
+            continue  # not owned, or already landed by an earlier attempt
         legal = table.may_land(chunk.action, status, came_from, landing.status)
         why = (landing.error, LineEffect.APPLIED) if legal else (NO_ROW, LineEffect.IGNORED)
         same = (landing.path, at, Actor.CLOUD, chunk.action)
@@ -132,7 +133,7 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
 
 
 def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
-    """A write from an action that no longer owns the object changes nothing and is kept as ignored."""
+    """Records landings of objects that the action no longer owns; they change nothing."""
     lines = [
         history_line(
             landing.path,
@@ -155,6 +156,6 @@ def _at_rest(at: datetime) -> dict[str, Any]:
 
 
 def _lock_owned(connection: sa.Connection, names: list[str], epoch: int) -> dict[str, tuple[str, str]]:
-    """Status and former status of those that this action still owns, locked until the transaction ends."""
+    """Locks the objects that the action still owns. Returns their status and previous status, by path."""
     rows = connection.execute(_OWNED, {"names": names, "mine": epoch})
     return {path: (status, came_from) for path, status, came_from in rows}

@@ -1,4 +1,4 @@
-"""Bring a database to the schema that this code knows, one process at a time."""
+"""Upgrades a database to this code's schema, one process at a time."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from alembic.script import ScriptDirectory
 from domain.errors import Category, Refused
 from store.engine import Database
 
-_LOCK = 7_267_438  # any number; all our processes must use the same one
+_LOCK = 7_267_438  # an arbitrary key of the advisory lock
 
 
 def migrate(database: Database) -> tuple[str, str]:
-    """Upgrade in one transaction. Returns the versions before and after. A newer schema than ours is refused."""
+    """Upgrades the schema in one transaction. Returns the versions before and after; refuses a newer schema."""
     return database.run_here(_upgrade)
 
 
 def version(database: Database) -> str:
-    """The schema version that the database has, or nothing."""
+    """Returns the database's schema version, or an empty string."""
     return database.run_here(_version)
 
 
 def newest() -> str:
-    """The schema version that this code knows."""
+    """Returns this code's schema version."""
     return _scripts().get_current_head() or ""
 
 
 def known_versions() -> set[str]:
-    """Every schema version that this code has known."""
+    """Returns every schema version up to this code's."""
     return {script.revision for script in _scripts().walk_revisions()}
 
 
 def newer(found: str) -> Refused:
-    """What to say to a schema that this code does not know."""
+    """Returns the refusal for a schema that is newer than this code."""
     return Refused(
         Category.INVALID,
         f"the store has schema {found}, which is newer than this program's {newest()}",
@@ -47,7 +47,7 @@ def newer(found: str) -> Refused:
 
 def _upgrade(connection: sa.Connection) -> tuple[str, str]:
     if connection.dialect.name == "postgresql":
-        # Whoever comes second waits for the first, however long its migration takes; nothing here is cut off halfway.
+        # A second process waits for the first migration, however long it takes.
         for patience in ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout"):
             connection.exec_driver_sql(f"SET LOCAL {patience} = 0")
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))

@@ -1,4 +1,4 @@
-"""How workers share each cloud's concurrency caps. Whoever takes or returns permits locks the cloud's row first."""
+"""Stores how workers share each cloud's concurrency caps. Every exchange of permits locks the cloud's row first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TAKE = sa.insert(permits)
 def exchange(
     connection: sa.Connection, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
 ) -> PermitTerms:
-    """The shares that ran out go as well, whoever's they were."""
+    """Replaces a worker's shares of a cloud by new ones for its requests, and deletes expired shares of all workers."""
     if connection.execute(_ONE, {"of": cloud}).first() is None:
         connection.execute(_ADD, {"of": cloud})
         connection.execute(_ONE, {"of": cloud})

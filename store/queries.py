@@ -1,4 +1,4 @@
-"""What readers see. Nothing here writes."""
+"""Read-only queries of the inventory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _COUNTS_BELOW = (
 
 
 def get(connection: sa.Connection, path: str, members: bool = False) -> ObjectView:
-    """One object, with its members if asked for."""
+    """Returns one object, with its members if asked for."""
     table = registry.kind_at(path).table
     row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
     if row is None:
@@ -67,7 +67,7 @@ _TROUBLES = (
 
 
 def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
-    """A group with its members counted by place: two statements, however many there are."""
+    """Returns a group with its members counted by place, in a fixed number of statements."""
     view = get(connection, path, members=False)
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for placement, status, number in connection.execute(_PLACES, {"at_path": path}):
@@ -81,7 +81,7 @@ def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
 
 
 def outcome(connection: sa.Connection, run: str) -> Outcome:
-    """What became of the action of a run."""
+    """Returns the stored outcome of a run's action."""
     found = connection.execute(sa.select(actions.c.outcome).where(actions.c.run == run)).scalar_one_or_none()
     if found is None:
         raise Refused(Category.NOT_FOUND, f"no action of run {run} has ended")
@@ -89,7 +89,7 @@ def outcome(connection: sa.Connection, run: str) -> Outcome:
 
 
 def is_open(connection: sa.Connection, path: str, epoch: int) -> bool:
-    """Is the action of this number, at or above the path, still under way?"""
+    """Tells whether the action with this epoch, on the path or above it, is still open."""
     acted_on = connection.execute(_OPEN, {"number": epoch}).scalar_one_or_none()
     return acted_on is not None and f"{path}:".startswith(f"{acted_on}:")
 
@@ -111,14 +111,14 @@ _ITSELF = sa.select(objects).where(
 def list_objects(
     connection: sa.Connection, kind: str, prefix: str = "", after: str = "", limit: int = 100
 ) -> list[ObjectView]:
-    """Objects of a kind at or below a path, in the order of their paths, a page at a time."""
+    """Returns a page of objects of a kind at or below a path, ordered by path."""
     registry.kind(kind)
     if after:
         check_path(after)
     if not prefix:
         first = {"kind": kind, "after": after, "most": limit}
         return _views(connection, connection.execute(_OF_KIND, first).mappings())
-    # Two ranges of one index, one after the other: as one condition with "or" it would be read from end to end.
+    # Two index ranges, one after the other: with OR the whole index would be read.
     check_path(prefix)
     itself = connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}).mappings().all()
     start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
@@ -126,7 +126,7 @@ def list_objects(
 
 
 def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
-    """The last changes of one object, oldest first."""
+    """Returns the latest history lines of an object, oldest first."""
     told = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
     query = (
         sa.select(history, actions.c.path.label("workflow"), *told)
@@ -140,7 +140,7 @@ def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list
 
 
 def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
-    """Locks that are held at or below a path, or everywhere."""
+    """Returns the locks held at or below a path, or all locks."""
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
         query = query.where(below(locks.c.path, prefix))
@@ -148,12 +148,12 @@ def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
 
 
 def hold_of(row: sa.RowMapping) -> HeldLock:
-    """A line of the locks table."""
+    """Converts a row of `locks`."""
     return HeldLock(row["path"], Mode(row["mode"]), row["owner"], row["run"], row["action"], row["since"])
 
 
 def shown_status(connection: sa.Connection, path: str) -> str:
-    """The status that readers see: computed from the members for a group."""
+    """Returns the status that readers see; a group's is computed from its members."""
     row = connection.execute(_STATUS, {"at_path": path}).one_or_none()
     if row is None:
         return NONE
@@ -163,12 +163,12 @@ def shown_status(connection: sa.Connection, path: str) -> str:
 
 
 def below(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
-    """The path itself and everything under it; `;` is the character after `:`, so `a` does not cover `ab`."""
+    """Condition for a path and everything below it; `;` follows `:` in ASCII, so `a` does not match `ab`."""
     return (column == prefix) | inside(column, prefix)
 
 
 def inside(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]:
-    """Everything under the path, and not the path itself: one range, which an index can be read by."""
+    """Condition for everything below a path, without the path itself: one index range."""
     check_path(prefix)
     return (column > f"{prefix}:") & (column < f"{prefix};")
 
@@ -186,7 +186,7 @@ def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[Obj
 
 
 def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Statuses of the parts of groups, given with their kinds: of their children, or of all that is below them."""
+    """Counts the statuses of groups' members, or of all objects below where the kind says so."""
     counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
     by_kind: defaultdict[str | None, list[str]] = defaultdict(list)
     for path, kind in groups.items():

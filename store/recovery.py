@@ -1,4 +1,4 @@
-"""What a dead action left behind is put right: its objects brought back, its locks released, its end recorded."""
+"""Recovery of dead actions: restores their objects, releases their locks, records their outcome."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ CUT_OFF = "the action before was cut off; back to what it was, the cloud was not
 
 
 def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:
-    """End the action of a run that the caller knows to be dead. Returns how many objects were brought back."""
+    """Ends the action of a run that the caller knows to be dead. Returns how many objects were restored."""
     path, at = object_of(owner), written_at(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, one_line(message)
-    for action in connection.execute(dead.with_for_update()).mappings().all():  # or it ends itself, but not both
+    for action in connection.execute(dead.with_for_update()).mappings().all():  # excludes its finish
         healed += restore_objects(connection, action, at, message)
         outcome = Outcome(
             path=path,
@@ -63,7 +63,7 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
 
 
 def restore_objects(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
-    """Objects that the dead action left under way go back to the status they came from."""
+    """Restores objects that the dead action left under way to the status they came from. Returns how many."""
     paths = [path for path in _locked(connection, action) if _has_objects_under_way(connection, path, action["epoch"])]
     if not paths:
         return 0
@@ -72,7 +72,7 @@ def restore_objects(connection: sa.Connection, action: sa.RowMapping, at: dateti
 
 
 def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
-    """Of these objects, those that are under way go back to the status they came from. Returns how many."""
+    """Restores the transitional ones of these objects to the status they came from. Returns how many."""
     mine = which & (objects.c.target_action != NONE)
     alike = (objects.c.kind, objects.c.status, objects.c.previous_status, objects.c.target_action)
     healed = 0
@@ -90,13 +90,13 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
 
 
 def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
-    """What the action could have touched is at and below the paths that it locked for itself."""
+    """Returns the paths that the action locked exclusively: it changed nothing outside them."""
     owner = registry.owner_of(action["path"], action["action"])
     held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
     return dict.fromkeys((action["path"], *held))
 
 
 def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:
-    """Did the action leave rows under way here? Mostly not: one prepared statement asks before objects are read."""
+    """Tells whether the action left objects under way here: a cheap check before objects are read."""
     which = {"at_path": path, "first": f"{path}:", "last": f"{path};", "mine": epoch}
     return connection.execute(_SOMETHING_LEFT, which).first() is not None

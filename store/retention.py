@@ -1,7 +1,7 @@
-"""Retention: removes ended actions and their history lines once they are old enough, after an export.
+"""Retention: exports and removes ended actions and their history lines once they are old enough.
 
-A path loses only its oldest lines, and those of one action all at once. The table `pruned` says where its history then
-begins: `verify` goes on from there. An action goes when its last line has gone.
+A path loses its oldest lines only, and all lines of an action at once. `pruned` stores where its history then begins,
+for `verify`. An action is removed with its last line.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from domain.statetable import LineEffect
 from store.healing import leftovers
 from store.schema import actions, history, locks, objects, pruned
 
-ACTIONS = 100  # looked at in one transaction
-STRAYS = 1_000  # lines of no action, in one transaction
+ACTIONS = 100  # per transaction
+STRAYS = 1_000  # lines without an action, per transaction
 
 Rows = list[dict[str, Any]]
-Export = Callable[[Rows], None]  # must have them on disk when it returns
+Export = Callable[[Rows], None]  # must have written the rows to disk when it returns
 
 _LOCK = sa.select(locks.c.path).where(locks.c.run == sa.bindparam("by")).limit(1)
 _CURRENT = (
     sa.select(objects.c.path).where(objects.c.path == actions.c.path, objects.c.epoch == actions.c.epoch).exists()
 )
-# An epoch is at least the microsecond at which its action began, so an old action has a low one: a range of the key.
-# The highest one stays: the next number is reckoned from it if the clock was set back.
+# An epoch is at least its action's begin in microseconds, so old actions are a range of the primary key.
+# The highest epoch stays: the next one is computed from it if the clock was set back.
 _OLD = (
     sa.select(actions)
     .where(
@@ -44,13 +44,13 @@ _OLD = (
     )
     .order_by(actions.c.epoch)
     .limit(sa.bindparam("most"))
-    .with_for_update()  # of two sweeps the later one sees what the earlier one left
+    .with_for_update()  # serialises two sweeps
 )
 _mine = history.alias("mine")
 
 
 def _epoch_of_first_line(column: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
-    """The epoch of a path's first or last line that tells of a change."""
+    """Builds the subquery for the epoch of a path's first line, or last line, that is not ignored."""
     told = sa.select(_mine.c.epoch).where(_mine.c.path == history.c.path, _mine.c.effect != LineEffect.IGNORED.value)
     return told.order_by(column).limit(1).scalar_subquery()
 
@@ -81,9 +81,9 @@ _FORGET_BELOW = sa.delete(pruned).where(pruned.c.path > sa.bindparam("low"), pru
 
 
 def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str], export: Export) -> Pruned:
-    """One batch, from the action after `after` on. Nothing of objects that are `busy`, by the ID of their workflow.
+    """Removes one batch of old actions, from epoch `after` on, except those whose workflow ID is in `busy`.
 
-    The rows are exported before this transaction commits: a crash between the two exports them again, and loses none.
+    The rows are exported before the commit: a crash in between exports them twice, and loses none.
     """
     which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS}
     old = connection.execute(_OLD, which).mappings().all()
@@ -105,7 +105,7 @@ def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str
 
 
 def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[Rows, bool]:
-    """Remove an action's lines from each path whose oldest they are. Returns them, and whether none is left."""
+    """Removes an action's lines from each path where they are the oldest. Returns them, and whether all went."""
     gone, whole = Rows(), True
     begins: dict[str, WalkPosition] = {}
     vanished: list[str] = []
@@ -126,7 +126,7 @@ def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple
 
 
 def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPosition | None:
-    """Where the history stands after these lines; nothing if they must stay: in use, not the oldest, or wrong."""
+    """Replays an action's lines of one path. Returns the position reached, or None if the lines must stay."""
     first = rows[0]
     changes = [row for row in rows if row["effect"] != LineEffect.IGNORED]
     if first["current"] == epoch or (changes and first["oldest"] != epoch):
@@ -152,8 +152,8 @@ def _remove_lines(connection: sa.Connection, lines: Rows) -> None:
 
 
 def _begin_at(connection: sa.Connection, begins: dict[str, WalkPosition], vanished: Sequence[str]) -> None:
-    """Remember where histories begin. Of what is gone with its whole history, only as long as its parent lives: an MCI
-    never gives a VM's number twice."""
+    """Stores where pruned histories begin. A removed object's entry stays while its parent exists, because VM numbers
+    are never reused."""
     if not begins:
         return
     living = {above: _lives(connection, above) for above in {parent_of(path) or "" for path in vanished}}

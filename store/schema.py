@@ -1,4 +1,4 @@
-"""The tables of the inventory. Alembic makes them; this is how the code names them."""
+"""Table definitions of the inventory. The migrations create the tables."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ metadata = sa.MetaData()
 
 
 def json_text(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[str]:
-    """A key of a JSON column as text, spelled as indexes on it are: only then a database uses them."""
+    """Returns a key of a JSON column as text, in the exact form of the indexes on it."""
     return column.op("->>", return_type=sa.String())(sa.literal_column(f"'{key}'"))
 
 
-PathText = sa.String()  # sorted by bytes on every database, as Python sorts: see the migration's collation
+PathText = sa.String()  # sorted by bytes, as in Python, by the migration's collation
 Json = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
-Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
+Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite autoincrements INTEGER only
 
 
 class Moment(TypeDecorator[datetime]):
-    """An aware time on every database; SQLite keeps none of the zone, so everything is kept in UTC."""
+    """A time with zone on every database; SQLite stores no zone, so all times are stored in UTC."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -34,16 +34,16 @@ class Moment(TypeDecorator[datetime]):
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         if value is None:
             return None
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)  # PostgreSQL speaks its own zone
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)  # PostgreSQL's session zone
 
 
-# Machines and their neighbours: what is in the recycle bin or on its way there, by when its time is over.
+# Machines family: objects in the recycle bin, or on their way there.
 IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
-# What runs where, and what is made from which image: a machine that takes none of its node's memory is in no one's way.
+# Machines family: machines by node, and by image.
 MACHINES = sa.text("kind = 'machine'")
-# Parts whose removal was begun: their backend may have removed them by itself.
+# Systems family: parts whose removal has begun; their backend may have removed them already.
 LEAVING_PARTS = sa.text("(info ->> 'leaving') IS NOT NULL")
-# Conditions of partial indexes. A query must have them word for word, or the index is not used.
+# Conditions of partial indexes. A query must repeat them word for word, or the index is not used.
 OPEN = sa.text("ended_at IS NULL")
 ASKED = sa.text("request_id <> ''")
 UNDER_WAY = sa.text("target_action <> 'None'")
@@ -61,7 +61,7 @@ objects = sa.Table(
     sa.Column("target_status", sa.String, nullable=False),
     sa.Column("spec", Json, nullable=False),
     sa.Column("info", Json, nullable=False),
-    sa.Column("error", sa.String, nullable=False),  # what went wrong in the last action; empty if nothing did
+    sa.Column("error", sa.String, nullable=False),  # the error of the last action; empty if it succeeded
     sa.Column("epoch", Number, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("changed_at", Moment, nullable=False),
@@ -81,7 +81,7 @@ objects = sa.Table(
     sa.Index("objects_under_way", "changed_at", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
 )
 
-# One line per admitted action. Its number is the epoch: it rises with every action, whatever the object (`epochs.py`).
+# One row per admitted action. Epochs increase over all objects (`epochs.py`).
 actions = sa.Table(
     "actions",
     metadata,
@@ -93,7 +93,7 @@ actions = sa.Table(
     sa.Column("requested_by", sa.String, nullable=False),
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("request_id", sa.String, nullable=False),
-    sa.Column("spec_digest", sa.String, nullable=False, server_default=""),  # a request id belongs to one spec
+    sa.Column("spec_digest", sa.String, nullable=False, server_default=""),  # a request ID is bound to one spec
     sa.Column("began_at", Moment, nullable=False),
     sa.Column("ended_at", Moment),
     sa.Column("grant", Json, nullable=False),
@@ -102,14 +102,14 @@ actions = sa.Table(
     sa.Index("actions_of_path", "path", "epoch"),
     sa.Index("actions_of_request", "path", "request_id", sqlite_where=ASKED, postgresql_where=ASKED),
     sa.Index("actions_open", "began_at", sqlite_where=OPEN, postgresql_where=OPEN),
-    sqlite_autoincrement=True,  # never hand out a number twice, even after the last line was removed
+    sqlite_autoincrement=True,  # never reuse an epoch, even after the last row was removed
 )
 
 locks = sa.Table(
     "locks",
     metadata,
     sa.Column("path", PathText, primary_key=True),
-    sa.Column("owner", PathText, primary_key=True),  # the workflow ID: the path that the action is about
+    sa.Column("owner", PathText, primary_key=True),  # the workflow ID
     sa.Column("mode", sa.String, nullable=False),
     sa.Column("run", sa.String, nullable=False),
     sa.Column("action", sa.String, nullable=False),
@@ -119,7 +119,7 @@ locks = sa.Table(
 )
 
 # Append-only, until retention removes the oldest lines of a path.
-# Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
+# Lines of objects that were never created: their action was cut off, failed or was cancelled.
 UNBORN = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
 
 history = sa.Table(
@@ -140,8 +140,8 @@ history = sa.Table(
     sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
 )
 
-# Where the history of a path begins whose oldest lines retention has removed: the last action that went, and the status
-# that it had come to, as `HistoryWalk` knows it.
+# Where the history of a path begins after retention has removed its oldest lines: the last removed action and the
+# status it had reached, as `HistoryWalk` needs them.
 pruned = sa.Table(
     "pruned",
     metadata,
@@ -152,7 +152,7 @@ pruned = sa.Table(
     sa.Column("epoch", Number, nullable=False),
 )
 
-# What sweeps of self-healing found. The oldest are forgotten.
+# Reports of sweeps. The oldest are deleted.
 heal_reports = sa.Table(
     "heal_reports",
     metadata,
@@ -162,8 +162,8 @@ heal_reports = sa.Table(
     sqlite_autoincrement=True,
 )
 
-# Rate limits: which worker may have how many VMs of a region in flight, until when by the database's clock. A line
-# without a worker stands for the cloud: whoever changes the others locks it first.
+# How many VMs of a region a worker may have in flight, and until when by the database's clock. A row without a
+# worker stands for the cloud, and is locked before its other rows change.
 permits = sa.Table(
     "permits",
     metadata,
@@ -176,7 +176,7 @@ permits = sa.Table(
     sa.Column("until", sa.Double, nullable=False),
 )
 
-# One line: which store this is. A restore from a backup raises the incarnation; the id stays.
+# One row, the store's identity. A restore from a backup raises the incarnation; the id stays.
 store_identity = sa.Table(
     "store_identity",
     metadata,

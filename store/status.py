@@ -1,6 +1,6 @@
-"""The one writer of status: every insert, update and delete of an object's row, with the history lines.
+"""The only writer of statuses: inserts, updates and deletes rows of `objects` together with their history lines.
 
-A set of objects that alike go from one status to another takes two statements, however many they are.
+Moving any number of objects from one status to another takes two statements.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import sqlalchemy as sa
 from domain.statetable import NONE, LineEffect
 from store.schema import history, objects
 
-Values = dict[str, Any]  # columns, or parameters of a condition
+Values = dict[str, Any]  # column values, or parameters of a condition
 
 _LINES = sa.insert(history)
 _ROWS = sa.insert(objects)
 
 
 def record(connection: sa.Connection, lines: Sequence[Values]) -> None:
-    """Write history lines, made by `history_line`."""
+    """Inserts history lines, as built by `history_line`."""
     if lines:
         connection.execute(_LINES, lines)
 
 
 def create(connection: sa.Connection, rows: Sequence[Values], lines: Sequence[Values] = ()) -> None:
-    """Insert new objects and their history lines."""
+    """Inserts new objects and their history lines."""
     if rows:
         connection.execute(_ROWS, rows)
     record(connection, lines)
 
 
 class ObjectSet:
-    """The objects that meet a condition. Its statements are built once: building one costs more than running it.
+    """The objects that meet a condition. Its statements are built once, as building one costs more than running it.
 
     `which` has the parameters of the condition. An object whose new status is `None` is deleted.
     """
@@ -45,31 +45,31 @@ class ObjectSet:
 
     @cached_property
     def update_rows(self) -> sa.Update:
-        """Changes the rows."""
+        """Statement that updates the rows of the set."""
         return sa.update(objects).where(*self._condition)
 
     @cached_property
     def delete_rows(self) -> sa.Delete:
-        """Deletes the rows."""
+        """Statement that deletes the rows of the set."""
         return sa.delete(objects).where(*self._condition)
 
     @cached_property
     def departure_lines(self) -> sa.Insert:
-        """Writes a line for each object: from its status to the parameter `to`."""
+        """Statement that inserts a history line per object, from its status to the parameter `to`."""
         return self._insert_lines(objects.c.status, sa.bindparam("to", type_=sa.String))
 
     @cached_property
     def arrival_lines(self) -> sa.Insert:
-        """Writes a line for each object: from the status before to its status."""
+        """Statement that inserts a history line per object, from its previous status to its status."""
         return self._insert_lines(objects.c.previous_status, objects.c.status)
 
     def move(self, connection: sa.Connection, which: Values, line: Values, values: Values) -> int:
-        """Move all of them to the status `to` of the line. Returns how many were moved."""
+        """Moves all objects of the set to the line's status `to`, with a history line each. Returns how many."""
         self.record_departures(connection, which, line)
         return self.change(connection, which, values | {"status": line["to"]})
 
     def change(self, connection: sa.Connection, which: Values, values: Values, lines: Sequence[Values] = ()) -> int:
-        """Change all of them alike, and write these lines. Returns how many were changed."""
+        """Writes the same values to all objects of the set, and these history lines. Returns how many changed."""
         if values.get("status") == NONE:
             changed = self.remove(connection, which)
         else:
@@ -78,7 +78,7 @@ class ObjectSet:
         return changed
 
     def change_each(self, connection: sa.Connection, changes: Sequence[Values], lines: Sequence[Values]) -> None:
-        """Change each by parameters and values of its own: one prepared statement for those with the same columns."""
+        """Writes different values to each object, with one prepared statement per set of columns."""
         alike: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
         for change in changes:
             alike[tuple(change)].append(change)
@@ -87,15 +87,15 @@ class ObjectSet:
         record(connection, lines)
 
     def remove(self, connection: sa.Connection, which: Values) -> int:
-        """Delete all of them. Returns how many there were."""
+        """Deletes all objects of the set. Returns how many."""
         return connection.execute(self.delete_rows, which).rowcount
 
     def record_departures(self, connection: sa.Connection, which: Values, line: Values) -> None:
-        """Write a line for each, from its status to the status `to`: before they are moved, or as ignored."""
+        """Writes a history line per object, from its status to `to`: before a move, or for an ignored one."""
         connection.execute(self.departure_lines, which | line)
 
     def record_arrivals(self, connection: sa.Connection, which: Values, line: Values) -> None:
-        """Write a line for each, from the status before to its status: after they were moved or created."""
+        """Writes a history line per object, from its previous status to its status: after a move or creation."""
         connection.execute(self.arrival_lines, which | line)
 
     def _insert_lines(self, source: sa.ColumnElement[str], to: sa.ColumnElement[str]) -> sa.Insert:
@@ -117,6 +117,6 @@ ONE = ObjectSet(objects.c.path == sa.bindparam("name"))
 
 
 def set_details(connection: sa.Connection, path: str, **values: Any) -> None:
-    """Change what is known of an object besides its status. It has no line in the history."""
+    """Updates columns of an object other than its status. Writes no history line."""
     assert "status" not in values
     ONE.change(connection, {"name": path}, values)

@@ -1,4 +1,4 @@
-"""Moves within an action: each by a row of its object's table, all of a step or none of it."""
+"""Steps: moves within an action, each by a row of its object's table; a step is applied whole or not at all."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ _KEPT = ("placement", "status", "previous_status", "target_action", "target_stat
 
 @dataclass
 class _MovingObject:
-    """An object on its way through the moves of a step."""
+    """An object's row in memory while the moves of a step are applied to it."""
 
     path: str
     table: StateTable
     kept: dict[str, Any]
     existed: bool
-    been_through: bool = False  # this very step, in an attempt whose answer was lost
+    been_through: bool = False  # the step was applied by an earlier attempt
     touched: bool = False
-    replaced: bool = False  # its row is that of an earlier object, gone for good, whose name is used again
+    replaced: bool = False  # its row belongs to an earlier object whose path is reused
 
     @property
     def status(self) -> str:
         return str(self.kept["status"])
 
     def row(self, move: Move) -> Row | None:
-        """The row by which the move is legal. A name whose object is gone for good is free, as it is for begin."""
+        """Returns the row that allows the move. As in begin, the path of an object in a vacant status can be reused."""
         if (row := _row(self.table, self.kept, move)) or self.status not in self.table.vacant:
             return row
         creation = _row(self.table, _never_created(), move)
@@ -64,7 +64,7 @@ class _MovingObject:
 
 @dataclass
 class _StepWriter:
-    """The moves of one step, judged one after the other; nothing is written before all of them are."""
+    """Judges the moves of a step one by one in memory; they are written only if all are legal."""
 
     owner: str
     action: str
@@ -74,12 +74,12 @@ class _StepWriter:
     refusals: list[tuple[Move, str]] = field(default_factory=list)
 
     def make(self, move: Move) -> None:
-        """Judge a move and, if it is legal, make it in memory."""
+        """Judges a move and, if it is legal, applies it in memory."""
         thing = self.objects[move.path]
         if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
             self.refusals.append((move, NOT_OURS))
         elif thing.been_through or thing.status == move.to:
-            self._record(thing, move)  # found already made, or nothing but news
+            self._record(thing, move)  # already applied, or only info changes
         elif (row := thing.row(move)) is None:
             self.refusals.append((move, NO_ROW))
         else:
@@ -94,7 +94,7 @@ class _StepWriter:
         if before not in thing.table.transitional or (entering and before in thing.table.resting):
             kept["previous_status"] = before
         if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
-            return  # what the action itself is about keeps its target until the end
+            return  # the action's own object keeps its target until finish
         if entering:
             kept["target_action"], kept["target_status"] = row.action, row.target_status(before)
         elif row.rests or move.to not in thing.table.transitional:
@@ -111,9 +111,10 @@ class _StepWriter:
 def apply_step(
     connection: sa.Connection, hooks: HooksByKind, step: Step, action: sa.RowMapping | None = None
 ) -> Stepped:
-    """Make the moves of a step, or record why not. A step that was taken before is found made.
+    """Applies the moves of a step, or records why they are refused. A repeated step finds its moves applied.
 
-    `action` is the action's own line, for whoever has it locked already."""
+    `action` is the action's row if the caller has locked it already.
+    """
     step = step.model_copy(update={"at": written_at(connection, step.at)})
     action = action or connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
     held: list[str] = []
@@ -154,7 +155,7 @@ def _objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
     for name in names:
         row = rows.get(name)
         kept = {key: row[key] for key in _KEPT} if row else _never_created()
-        # Several moves may lead an object through statuses that no row leads back to: the last one tells.
+        # A step may move an object several times, so only its last status shows that the step was applied.
         been_through = kept["status"] == last[name] and (row is None or row["epoch"] == step.epoch)
         found[name] = _MovingObject(name, registry.kind_at(name).table, kept, row is not None, been_through)
     return found
@@ -181,7 +182,7 @@ def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
             born = {"path": thing.path, "kind": thing.table.kind, "parent": parent_of(thing.path) or ""}
             births.append({**born, **thing.kept, **stamp, "created_at": step.at})
     lines = [_line(step, walk, move, source) for move, source in walk.lines]
-    if gone:  # before the births: one of them may have the name
+    if gone:  # before the inserts, which may reuse a path
         _NAMED.remove(connection, {"names": gone})
     status.create(connection, births)
     status.ONE.change_each(connection, changes, lines)
@@ -194,7 +195,7 @@ def _line(step: Step, walk: _StepWriter, move: Move, source: str) -> dict[str, A
 
 
 def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
-    """A move that no row allows, or of an action that lost the object: nothing is changed, but it is kept."""
+    """Records refused moves in the history: no row allows them, or the action lost the object."""
     told = []
     for move, why in walk.refusals:
         message = one_line(f"{why}; {move.message}" if move.message else why)

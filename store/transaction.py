@@ -1,4 +1,4 @@
-"""A store's methods are declared, not written: each is a function of a connection, run as one transaction."""
+"""Declares the methods of stores: each runs a function of a connection as one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 
 
 class Store:
-    """Base class of stores. Their methods are transactions: `due = transaction(due)`."""
+    """Base class of stores, whose methods are declared as transactions: `due = transaction(due)`."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -25,7 +25,7 @@ class Store:
 def transaction(
     work: Callable[Concatenate[sa.Connection, P], T],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """The method of a store that runs `work` as one transaction. It has the parameters of `work` after the first."""
+    """Makes a store method that runs `work` as one transaction, with the parameters of `work` after the connection."""
 
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def transaction(
 
 
 class HookedStore(Store):
-    """A store whose transactions call the hooks of families: `finish = with_hooks(finish)`."""
+    """A store whose transactions call the families' hooks: `finish = with_hooks(finish)`."""
 
     def __init__(self, database: Database, hooks: HooksByKind) -> None:
         super().__init__(database)
@@ -45,7 +45,7 @@ class HookedStore(Store):
 def with_hooks(
     work: Callable[Concatenate[sa.Connection, HooksByKind, P], T],
 ) -> Callable[Concatenate[HookedStore, P], Coroutine[Any, Any, T]]:
-    """A transaction of `work`, which takes the hooks second. The method has the parameters after them."""
+    """Makes a store method like `transaction`, for `work` that takes the hooks as its second parameter."""
 
     @wraps(work)
     async def run(store: HookedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +57,7 @@ def with_hooks(
 def snapshot(
     work: Callable[Concatenate[sa.Connection, P], T],
 ) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """The same for `work` that only reads, over one snapshot, however long it takes."""
+    """Makes a store method like `transaction`, for `work` that only reads, over one snapshot, and may take long."""
 
     @wraps(work)
     async def run(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Transactions on overlapping paths take turns, so that what one of them decides on is still so when it writes."""
+"""Serialises transactions on overlapping paths, so that the facts of a decision still hold when it is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from domain.locks import EXCLUSIVE, Mode
 
 
 def serialise(connection: sa.Connection, want: dict[str, Mode]) -> None:
-    """On PostgreSQL by advisory locks until the transaction ends; on SQLite all writers take turns anyway."""
+    """Takes PostgreSQL advisory locks on the paths until the transaction ends; on SQLite writers are serial anyway."""
     if connection.dialect.name != "postgresql":
         return
     alone, together = sa.func.pg_advisory_xact_lock, sa.func.pg_advisory_xact_lock_shared

@@ -1,4 +1,4 @@
-"""Standing in line: who is still ahead, and lines that take nobody any more. The locks themselves are the line."""
+"""Wait queues of hidden actions: who is ahead, and closed queues. The locks themselves are the queue."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _AT = (
 
 
 def still_held(connection: sa.Connection, holders: Sequence[Holder]) -> list[Holder]:
-    """Those of the holders that have not released their locks yet."""
+    """Returns those holders that have not released their locks."""
     held = set(connection.execute(_STILL, {"runs": [holder.run for holder in holders]}).scalars())
     return [holder for holder in holders if holder.run in held]
 
 
 def waiting_behind(connection: sa.Connection, owner: str, run: str) -> list[str]:
-    """Who may be waiting for this run to end: whoever holds a lock beside one of its own that does not go with it."""
+    """Returns owners that may wait for this run: their locks on its paths conflict with its own."""
     return list(connection.execute(_BESIDE, {"me": owner, "by": run}).scalars())
 
 
 def close_queue(connection: sa.Connection, order: QueueCommand) -> list[Holder]:
-    """Let nobody else stand in line here. Asked again by the same run: the same answer."""
+    """Closes an object's wait queue to new requests. Returns who is in it. Idempotent per run."""
     owner = wire.companion(order.path, wire.DRAIN)
-    serialise(connection, {order.path: Mode.X})  # nobody joins the line while it is read
+    serialise(connection, {order.path: Mode.X})  # nobody joins the queue while it is read
     rows = connection.execute(_AT, {"at_path": order.path}).mappings().all()
     mine = [row for row in rows if row["mode"] == Mode.CLOSED]
-    if not any(row["run"] == order.run or row["since"] > order.at for row in mine):  # a later run's: we are dead
-        gone = [row["run"] for row in mine]  # one workflow ID: an older run is dead
+    if not any(row["run"] == order.run or row["since"] > order.at for row in mine):  # a later run's: this is dead
+        gone = [row["run"] for row in mine]  # an older run of the same workflow ID is dead
         connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run.in_(gone)))
         told = {"path": order.path, "owner": owner, "run": order.run, "since": order.at}
         connection.execute(sa.insert(locks).values(**told, mode=Mode.CLOSED.value, action=wire.DRAIN))
@@ -63,13 +63,13 @@ def close_queue(connection: sa.Connection, order: QueueCommand) -> list[Holder]:
 
 
 def open_queue(connection: sa.Connection, order: QueueCommand) -> None:
-    """The line is gone; the next request begins another."""
+    """Opens an object's wait queue to requests again."""
     owner = wire.companion(order.path, wire.DRAIN)
     connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == order.run))
 
 
 class SqlWaitQueue(Store):
-    """What `domain.ports.Inventory` says of wait queues, on SQLite or PostgreSQL."""
+    """The wait-queue methods of `domain.ports.Inventory`, on SQLite or PostgreSQL."""
 
     still_held = transaction(still_held)
     close_queue = transaction(close_queue)

@@ -1,1 +1,1 @@
-"""The edge family's part in the inventory."""
+"""The edge family's hooks, queries and transactions."""

@@ -1,4 +1,4 @@
-"""The connections of CRMs that the inventory knows as open: what the links of their cloudlets should look after."""
+"""Lists the CRM connections that are open on record, so that the links of their cloudlets can be started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLOUDLETS = (
 
 
 async def connections(database: Database) -> AsyncIterator[list[CrmAddress]]:
-    """Cloudlet by cloudlet, those to which a CRM is connected."""
+    """Yields the open CRM connections of each cloudlet that has any."""
     page, after = await database.run(partial(_page, after="")), ""
     while page:
         for addresses in page.values():

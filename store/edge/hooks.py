@@ -1,4 +1,4 @@
-"""What admission asks besides the tables: is the cloudlet able, is the cluster ready, is nothing left inside?"""
+"""Hooks of the edge family: admission checks beyond the state tables, and the clean-up of connections at finish."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ _INSIDE = (
     .order_by(objects.c.path)
 )
 
-StoredCrm = dict[str, Any] | None  # what is kept of a connection
+StoredCrm = dict[str, Any] | None  # the stored fields of a CRM connection
 
 MAX_CASCADE = 500
 
 
 def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """The row of an object; None if it is not there."""
+    """Returns the row of an object, or None."""
     return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
 
 
 def locked(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """The row of an object that is about to be changed by what it says: nobody changes it in between."""
+    """Returns the row of an object, locked until the transaction ends, or None."""
     return connection.execute(_LOCKED, {"at_path": path}).mappings().one_or_none()
 
 
 def cloudlet_of(path: str) -> str:
-    """The cloudlet that an instance is on: the second pair of its path."""
+    """Returns the path of an instance's cloudlet: the first two pairs of its path."""
     return ([*ancestors(path), path])[1]
 
 
 def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> CrmAddress | None:
-    """Where the cloudlet's CRM is, if one is connected."""
+    """Returns the address of the cloudlet's connected CRM in this role, or None."""
     crm = cloudlet["info"].get(role) or {}
     if not crm.get("connected"):
         return None
@@ -71,13 +71,13 @@ def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> CrmAddress | None:
 def admit_cloudlet(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
 ) -> GrantExtras:
-    """An upgrade needs a CRM that can be asked, a delete needs an empty cloudlet."""
+    """Refuses an upgrade or maintenance without a connected CRM, and a delete of a non-empty cloudlet."""
     path, action = claim.request.path, claim.request.action
     if found is None or isinstance(spec, CloudletSpec):
         assert isinstance(spec, CloudletSpec)
         kept = spec.model_dump(mode="json")
         _can_check(spec.key)
-        there = address_of(found) if found else None  # left by a create that was cut off
+        there = address_of(found) if found else None  # the CRM of a create that was cut off
         return GrantExtras(details=_cloudlet_terms(there, spec), spec=kept)
     address = address_of(found)
     if isinstance(spec, UpgradeSpec):
@@ -127,7 +127,7 @@ def _may_upgrade(found: sa.RowMapping, address: CrmAddress | None, spec: Upgrade
 def admit_instance(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
 ) -> GrantExtras:
-    """The cloudlet must take changes, the cluster of an app must be Ready, and a deleted cluster must be empty."""
+    """Refuses unless the cloudlet takes changes, an app's cluster is Ready, and a cluster to delete is empty."""
     request = claim.request
     override = Override(getattr(spec, "override", Override.NONE))
     if override.any_status and not request.force:
@@ -180,9 +180,7 @@ def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> 
 
 
 def _ready_cluster(connection: sa.Connection, path: str, action: str, found: MaybeRow) -> None:
-    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
-
-    One that has lost its cluster can be deleted."""
+    """Refuses an app whose cluster does not exist or is not Ready. An app without a cluster can still be deleted."""
     above = parent_of(path)
     if above is None or above == cloudlet_of(path):
         return
@@ -201,7 +199,7 @@ def _ready_cluster(connection: sa.Connection, path: str, action: str, found: May
 
 
 def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """The spec as it should be afterwards. An update changes what it names."""
+    """Returns the instance's spec after the action; an update merges the given fields into the stored spec."""
     if not isinstance(spec, ClusterSpec | AppSpec):
         return before
     wanted = spec
@@ -214,7 +212,7 @@ def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: d
 
 
 def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | None) -> dict[str, dict[str, Any]]:
-    """What is inside a cluster that is to be deleted: nothing, or everything goes with it."""
+    """Returns the apps to delete with a cluster. Refuses if there are any and --cascade was not given."""
     if action != "delete" or not isinstance(spec, DeleteClusterSpec):
         return {}
     inside: Sequence[Any] = connection.execute(_INSIDE, {"at_path": path}).all()
@@ -232,35 +230,35 @@ def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | N
 
 
 def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """An action kept the cloudlet while CRMs came and went: now it is told as it is."""
+    """Writes the cloudlet's status and CRM connections at finish, as CRMs came and went during the action."""
     found = locked(connection, grant.path)
     if found is None:
         return
     found = _handed_over(connection, found, grant, outcome)
     crm, other = found["info"].get("crm"), found["info"].get("next")
     repaired = found["status"] == S.READY and grant.action == "repair"
-    if found["status"] == S.READY and grant.action == "upgrade" and other:  # or it would have said what became of it
+    if found["status"] == S.READY and grant.action == "upgrade" and other:  # cut off
         why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
         _set_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
     elif found["status"] == S.READY and not address_of(found):
         _set_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
     if other:
-        kept = grant.action in ("upgrade", "repair") and not repaired  # not with a new key: it would have to prove it
+        kept = grant.action in ("upgrade", "repair") and not repaired  # not after a rekey: it has to prove the new key
         crm, other = remaining_crms(crm, other) if kept else (crm, None)
         info = merge_info(found["info"], {"crm": crm, "next": other})
         set_details(connection, grant.path, info=info)
-    if repaired and crm:  # it may have brought up the other one
+    if repaired and crm:  # a repair may have started another version
         set_details(connection, grant.path, spec={**found["spec"], "version": crm["version"]})
 
 
 def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, outcome: Outcome) -> sa.RowMapping:
-    """Connections as an action that succeeded leaves them: by the row, not by what the action last heard."""
+    """Applies a successful upgrade or rekey to the stored CRM connections."""
     crm, other = found["info"].get("crm"), found["info"].get("next")
     if outcome.result is not Result.SUCCEEDED or not (crm or other):
         return found
     if grant.action == "upgrade" and other and other["version"] == found["spec"].get("version"):
         news = {"crm": other, "next": None}
-    elif grant.action == "rekey" and crm:  # whoever is there has to prove the new token
+    elif grant.action == "rekey" and crm:  # a connected CRM has to prove the new key
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
@@ -271,7 +269,7 @@ def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, 
 
 
 def remaining_crms(crm: StoredCrm, other: StoredCrm) -> tuple[StoredCrm, StoredCrm]:
-    """Who serves, and who is to take over, when no upgrade decides it any more: whoever is there."""
+    """Returns the serving CRM and the CRM to take over, after an upgrade was cut off: those still connected."""
     if not other or not other.get("connected"):
         return crm, None
     return (crm, other) if crm and crm.get("connected") else (other, None)

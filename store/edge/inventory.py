@@ -1,4 +1,4 @@
-"""The edge's part of the inventory as its activities use it: every method is one transaction."""
+"""The edge family's transactions, as its activities call them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a CRM's connection changes. A connection is a fact, not an action: it may come while instances are changed.
+"""Records what CRMs report: connects, answers and lost connections. None of these is an action; they come at any time.
 
-It moves the cloudlet by the rows of the CRM and the Controller, unless an action holds the cloudlet: then what follows
-is that action's business, and only the connection itself is written down.
+A report moves the cloudlet by the rows of the actors CRM and Controller. While an action holds the cloudlet, only the
+connection itself is recorded, and the action decides the rest.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _BELOW = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.e
 
 
 class _CloudletWriter:
-    """A cloudlet in the middle of a transaction: what it is, who holds it, what is to be written."""
+    """Reads and locks a cloudlet with its lock holders, and writes its changes, within one transaction."""
 
     def __init__(self, connection: sa.Connection, fact: CrmFact) -> None:
         path = fact.cloudlet
-        serialise(connection, locks_for([path]))  # nobody below begins an action in between
+        serialise(connection, locks_for([path]))  # no action below can begin meanwhile
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
-        self.found = locked(connection, path)  # before its locks are read: finish writes it, and releases them
+        self.found = locked(connection, path)  # before its locks are read: finish releases them last
         holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
         owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
         self.owner = path if path in owners else ""
@@ -65,14 +65,14 @@ class _CloudletWriter:
 
     @property
     def key(self) -> str:
-        """Against which a CRM proves who it is; empty: nobody has to."""
+        """The key against which a CRM's proof is checked; empty if none is needed."""
         return str(self.found["spec"].get("key", "")) if self.found else ""
 
     def crm(self, role: str = "crm") -> dict[str, Any]:
         return dict(self.info.get(role) or {})
 
     def current(self) -> int:
-        """The newest notify-id of all connections."""
+        """Returns the highest notify-id of the cloudlet's connections."""
         return max(int(self.crm(role).get("notify_id", 0)) for role in ("crm", "next"))
 
     def tell(
@@ -83,7 +83,7 @@ class _CloudletWriter:
         record(self.connection, [told])
 
     def ignore(self, action: str, to: str, why: str) -> None:
-        """Keep a message that changes nothing, unless it is one of too many."""
+        """Records an ignored message in the history, unless too many were recorded already."""
         if self.kept:
             self.tell(CrmActor.CRM, action, self.status, to, f"ignored: {why}", LineEffect.IGNORED)
 
@@ -101,16 +101,16 @@ class _CloudletWriter:
 
 
 def always_believed(_key: str) -> str:
-    """No doubt: it was noticed here, or there is nothing to prove."""
+    """Proof check that accepts every message."""
     return ""
 
 
 def connected(connection: sa.Connection, fact: ConnectFact, doubt: CheckProof = always_believed) -> Connected:
-    """A CRM has connected. Old, foreign and unexpected ones are refused; the rest is written down and acknowledged."""
+    """Records a CRM's connect and acknowledges it. Refuses an old notify-id, an unexpected version and a bad proof."""
     site, said = _CloudletWriter(connection, fact), fact.said
     why = doubt(site.key)
     if not why and (role := _known(site, said)):
-        return _connection(site, role)  # written down before, by a worker that died before it could say so
+        return _connection(site, role)  # recorded by a worker that died before it replied
     if why := why or _unacceptable(site, said):
         site.ignore("startup", S.INIT, why)
         return Connected(standing=ConnectionStanding.REFUSED, why=why, current=site.current())
@@ -127,7 +127,7 @@ def connected(connection: sa.Connection, fact: ConnectFact, doubt: CheckProof = 
 
 
 def _connection(site: _CloudletWriter, role: str) -> Connected:
-    """The reply to a CRM, built from the connection that its cloudlet has on record for this role."""
+    """Builds the reply to a CRM from the recorded connection of this role."""
     assert site.found
     address = address_of(site.found, role)
     at_rest = ConnectionStanding.ACKED if site.status == S.INIT_OK else ConnectionStanding.KEPT
@@ -140,7 +140,7 @@ def _connection(site: _CloudletWriter, role: str) -> Connected:
 
 
 def _known(site: _CloudletWriter, said: CrmConnect) -> str:
-    """In which role this very connection is open; empty if it is not."""
+    """Returns the role in which this very connection is already open, or an empty string."""
     for role in ("crm", "next"):
         crm = site.crm(role)
         if crm.get("connected") and (crm["notify_id"], crm["version"]) == (said.notify_id, said.version):
@@ -149,13 +149,13 @@ def _known(site: _CloudletWriter, said: CrmConnect) -> str:
 
 
 def _of_running(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> dict[str, Any]:
-    """What the CRM has of objects that are being changed, for their actions to look up: a signal could be forged."""
+    """Returns the CRM's instances that running actions work on; these read them here, as a signal can be forged."""
     ours = [(path, seen) for path, seen in there.items() if any(_covers(owner, path) for owner in site.running)]
     return {path: seen.model_dump() for path, seen in ours}
 
 
 def rejoined(connection: sa.Connection, path: str, notify_id: int) -> Rejoined:
-    """The connection with this notify-id and what it has at or below a path, if there is such a connection."""
+    """Returns the connection with this notify-id and what its CRM reported at or below a path, if it is open."""
     found = find(connection, cloudlet_of(path))
     for role in ("crm", "next"):
         address = address_of(found, role) if found else None
@@ -189,12 +189,12 @@ def _unacceptable(site: _CloudletWriter, said: CrmConnect) -> str:
 
 
 def _is_next(site: _CloudletWriter, said: CrmConnect) -> bool:
-    """Is it the CRM that an upgrade has brought, which was then cut off?"""
+    """Tells whether this CRM is the new version of an upgrade that was cut off."""
     return said.version == site.crm("next").get("version")
 
 
 def _role(site: _CloudletWriter, said: CrmConnect) -> str:
-    """During an upgrade there are two: the one that serves, and the one that is to take over."""
+    """Returns `crm` for the CRM that serves, or `next` for the one that takes over at the end of an upgrade."""
     assert site.found
     upgrading = site.owner and site.found["target_action"] == "upgrade"
     beside = not site.owner and _is_next(site, said) and site.crm().get("connected")
@@ -217,7 +217,7 @@ def _acknowledge(site: _CloudletWriter) -> None:
 
 
 def _reconcile(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> None:
-    """Instances at rest against what the CRM has: lost ones are marked, strange ones are reported."""
+    """Compares instances at rest with the CRM's report: marks missing ones, records unknown ones as orphans."""
     rows = {
         row["path"]: row
         for row in site.connection.execute(
@@ -252,14 +252,14 @@ def _mark(
 
 
 def answered(connection: sa.Connection, fact: AnswerFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
-    """A CRM speaks of the cloudlet itself while no action holds it: it has gathered, or could not."""
+    """Records a CRM's message about the cloudlet itself while no action holds it: gathered, or gathering failed."""
     site, said = _CloudletWriter(connection, fact), fact.said
     if site.owner:
         return CloudletAnswer(owner=site.owner)
     if why := doubt(site.key):
         return _ignore(site, said, why).model_copy(update={"refused": why})
     if said.status == S.READY and said.notify_id == site.crm("next").get("notify_id"):
-        site.write({"crm": site.crm("next"), "next": None})  # it has ended the one before
+        site.write({"crm": site.crm("next"), "next": None})  # it has replaced the one before
     if site.found is None or said.notify_id != site.crm().get("notify_id"):
         return _ignore(site, said, f"notify-id {said.notify_id} is not the current one")
     if said.status == S.READY and site.status in (S.UPDATE_ERROR, S.UNDER_MAINTENANCE):
@@ -284,7 +284,7 @@ def _ignore(site: _CloudletWriter, said: CrmResponse, why: str) -> CloudletAnswe
 
 
 def lost(connection: sa.Connection, fact: LostFact, doubt: CheckProof = always_believed) -> CloudletAnswer:
-    """A connection is gone. Offline, unless another one has taken its place or an action holds the cloudlet."""
+    """Records a lost connection. The cloudlet goes Offline unless another CRM is connected or an action holds it."""
     site, said = _CloudletWriter(connection, fact), fact.said
     if why := doubt(site.key):
         site.ignore("lost", S.OFFLINE, why)
@@ -303,7 +303,7 @@ def lost(connection: sa.Connection, fact: LostFact, doubt: CheckProof = always_b
 
 
 def ignore(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: datetime) -> int:
-    """Messages that changed nothing, kept in the history of the objects that they were about."""
+    """Records ignored messages in the histories of their objects."""
     lines = []
     for message in messages:
         found = find(connection, message.path)

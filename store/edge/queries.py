@@ -1,4 +1,4 @@
-"""What the edge's workflows ask: everything on a cloudlet, a way out for its apps, a policy's world."""
+"""Queries of the edge workflows: instances of a cloudlet, refuges for its apps, the state that a policy decides by."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ITEMS_AT_ONCE = 2_000
 
 
 def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> ExpectedPage:
-    """Every instance that should be on a cloudlet, from after a path on."""
+    """Returns a page of the Ready instances of a cloudlet, beginning after a path."""
     query = (
         sa.select(objects.c.path, objects.c.spec)
         .where(objects.c.path > (after or f"{cloudlet}:"), objects.c.path < f"{cloudlet};")
@@ -33,7 +33,7 @@ def everything(connection: sa.Connection, cloudlet: str, after: str = "") -> Exp
 
 
 def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
-    """For each app of a cloudlet: another one without that app, which has a Ready cluster of the same name."""
+    """Finds for each app of a cloudlet another cloudlet without that app and with a Ready cluster of the same name."""
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.spec)
         .where(inside(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
@@ -50,7 +50,7 @@ def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
 
 
 def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: list[str]) -> Refuge:
-    """The first of these cloudlets, which do not have the app, with a Ready cluster for it."""
+    """Returns the first of these cloudlets that has a Ready cluster for the app."""
     cluster, name = name_of(str(parent_of(app))), name_of(app)
     for other in others:
         target = f"{other}:cluster:{cluster}"
@@ -75,7 +75,7 @@ def _able(cloudlet: sa.RowMapping) -> bool:
 
 
 def policy(connection: sa.Connection, path: str) -> KeptPolicy:
-    """A policy: what it says if it is Active, and whether an action is about to change it."""
+    """Returns a policy's spec if it is Active, and whether an action is changing it."""
     row = find(connection, path)
     if row is None:
         return KeptPolicy()
@@ -85,7 +85,7 @@ def policy(connection: sa.Connection, path: str) -> KeptPolicy:
 
 
 def facts(connection: sa.Connection, asked: PolicyQuestion) -> PolicyFacts:
-    """A policy's world: its sites and where its app is, or its cluster."""
+    """Returns the state that a policy decides by: its sites and their apps, or the size of its cluster."""
     if asked.auto_provision:
         return PolicyFacts(places=_places(connection, asked.policy, asked.auto_provision))
     policy = asked.auto_scale
@@ -101,7 +101,7 @@ def facts(connection: sa.Connection, asked: PolicyQuestion) -> PolicyFacts:
 
 
 def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
-    """The policy's sites in their order, then instances that it made elsewhere in the organisation."""
+    """Returns the policy's sites in their order, then the instances that it created on other cloudlets."""
     org = str(parent_of(path))
     cloudlets = {name_of(row["path"]): row for row in _cloudlets(connection, org)}
     places = []
@@ -119,7 +119,7 @@ def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list
 
 
 def _elsewhere(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
-    """Instances that a policy made and whose cloudlet has left it since."""
+    """Returns instances that the policy created on cloudlets that are no longer its sites."""
     sites = {site.cloudlet for site in policy.cloudlets}
     apps = connection.execute(
         sa.select(objects.c.path, objects.c.status, objects.c.info)

@@ -1,4 +1,4 @@
-"""The family's part of the store: its tables, and what rides along in the kernel's transactions."""
+"""The leases family's tables, hooks and queries."""
 
 from __future__ import annotations
 

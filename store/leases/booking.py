@@ -1,4 +1,4 @@
-"""Booking: what a lease asks for is found and taken for its whole term, or the request is refused."""
+"""Booking: allocates hosts to the reservations of a lease for its whole term, or refuses the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WITHIN = (
 )
 _HOSTS = sa.select(sa.func.sum(bookings.c.units)).where(*_WITHIN)
 _EACH = sa.select(bookings.c.starts, bookings.c.ends, bookings.c.units).where(*_WITHIN)
-# By a list, not by a subquery: PostgreSQL would read the whole table for one.
+# By a list: with a subquery, PostgreSQL reads the whole table.
 _FREED = sa.delete(allocations).where(allocations.c.reservation.in_(sa.bindparam("these", expanding=True)))
 _FORGOTTEN = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindparam("these", expanding=True)))
 
@@ -36,7 +36,7 @@ ReservationSpecs = PhysicalHosts | Instances | MciLease
 
 
 def book(connection: sa.Connection, new: Mapping[str, Any], wanted: ReservationSpecs, dates: LeaseTerm) -> None:
-    """One reservation of a new lease."""
+    """Books one reservation of a new lease, with its allocations."""
     booking = {
         **new,
         "version": 1,
@@ -59,7 +59,7 @@ def book(connection: sa.Connection, new: Mapping[str, Any], wanted: ReservationS
 def place(
     connection: sa.Connection, booking: Mapping[str, Any], least: int, most: int, prefer: Sequence[str] = ()
 ) -> dict[str, int]:
-    """Room for at least so many and at most so many units, or Refused with the numbers."""
+    """Finds room for `least` to `most` units, as host -> units. Refuses with the numbers if there is less."""
     wish = room_request(booking, most)
     places = capacity.find(connection, wish, prefer)
     if (found := sum(places.values())) < least:
@@ -68,7 +68,7 @@ def place(
 
 
 def room_request(booking: Mapping[str, Any], units: int) -> RoomRequest:
-    """What a reservation asks for, as the search for hosts wants it."""
+    """Builds the search for hosts from a booking."""
     return RoomRequest(
         pool=booking["pool"],
         starts=booking["starts"],
@@ -81,7 +81,7 @@ def room_request(booking: Mapping[str, Any], units: int) -> RoomRequest:
 
 
 def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: int, limits: LeaseLimits) -> None:
-    """Refused if the project would have more leases, or more hosts at one time, than it may."""
+    """Refuses if the project would exceed its limit of leases, or of hosts at one time."""
     project = lease.split(":")[1]
     others = {"of_project": project, "but": lease}
     leases = connection.execute(_LEASES, others).scalar_one()
@@ -90,7 +90,7 @@ def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: 
     within = others | {"since": dates.start, "until": dates.end}
     at_most = connection.execute(_HOSTS, within).scalar_one() or 0
     if at_most + hosts <= limits.hosts:
-        return  # even if all of them were at the same moment
+        return  # within the limit even if all of them overlap
     rows = connection.execute(_EACH, within).all()
     most = peak(Allocation(max(dates.start, starts), ends, Size(units, 0, 0)) for starts, ends, units in rows).vcpus
     if most + hosts > limits.hosts:
@@ -98,7 +98,7 @@ def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: 
 
 
 def release(connection: sa.Connection, lease: str, reservations: Sequence[str] | None = None) -> None:
-    """Remove the bookings of a lease, or these of them, with all that they hold."""
+    """Deletes the bookings of a lease, or of some of its reservations, with their allocations."""
     over = [row["reservation"] for row in capacity.locked(connection, lease)]
     if gone := [each for each in over if reservations is None or each in reservations]:
         connection.execute(_FREED, {"these": gone})
@@ -110,7 +110,7 @@ def _size(wanted: ReservationSpecs) -> Size:
 
 
 def columns(size: Size) -> dict[str, int]:
-    """A size as the tables have it."""
+    """Returns a size as table columns."""
     return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}
 
 

@@ -1,4 +1,4 @@
-"""Finding and taking room on hosts, inside a transaction that nobody else allocates in."""
+"""Finds and allocates room on hosts. The caller holds the pool's allocation lock."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from store.leases.tables import allocations, bookings, hosts
 
 AllocationRow = Mapping[str, Any] | sa.RowMapping
 
-# While a lease is updated: JOINING rows are its own if it succeeds, LEAVING rows if it does not. RETURNING rows are not
-# its own any more, but whoever hands over may not know yet: nobody else gets them before that.
+# During an update of a lease, JOINING rows become its own if the update succeeds; LEAVING rows stay so if it fails.
+# RETURNING rows are not its own any more, but may still be handed over: they stay blocked until they are back.
 HELD, JOINING, LEAVING, RETURNING = "held", "joining", "leaving", "returning"
-_PAGE = 200  # hosts looked at together when instances are placed
+_PAGE = 200  # hosts per query when instances are placed
 
 
 @dataclass(frozen=True)
 class RoomRequest:
-    """Room for so many units, from when until just before when, on hosts with these properties."""
+    """A search for hosts: so many units, for a period, on hosts of a pool with these properties."""
 
     pool: str
     starts: datetime
@@ -44,7 +44,7 @@ _OVERLAPPING = (
 # Built once: building a statement costs more than running it.
 _FREE = sa.select(hosts.c.host).where(
     hosts.c.pool == sa.bindparam("of_pool"),
-    hosts.c.host > sa.bindparam("first"),  # of that pool, too: PostgreSQL would read all hosts for their order
+    hosts.c.host > sa.bindparam("first"),  # a path range, so that PostgreSQL does not read all hosts for their order
     hosts.c.host < sa.bindparam("last"),
     hosts.c.working,
     ~sa.exists().where(_OVERLAPPING),
@@ -62,14 +62,14 @@ _LOCKED_THESE = _LOCKED.where(bookings.c.reservation.in_(sa.bindparam("these", e
 
 
 def one_at_a_time(connection: sa.Connection, pool: str) -> None:
-    """Who allocates in a pool is alone until the transaction ends. On SQLite every writer is."""
+    """Serialises allocations in a pool until the transaction ends. On SQLite every writer is alone anyway."""
     if connection.dialect.name == "postgresql":
         key = sa.func.hashtextextended(f"lease capacity {pool}", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
 def find(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[str] = ()) -> dict[str, int]:
-    """Hosts with room for up to that many units: host -> units. Those in `prefer` come first."""
+    """Finds hosts with room for up to the units asked for, as host -> units; hosts in `prefer` come first."""
     if wish.whole and not wish.wants and not prefer:
         asked = {"of_pool": wish.pool, "since": wish.starts, "until": wish.ends, "most": wish.units}
         asked |= {"first": f"pool:{wish.pool}:", "last": f"pool:{wish.pool};"}
@@ -81,12 +81,12 @@ def find(connection: sa.Connection, wish: RoomRequest, prefer: Sequence[str] = (
 
 
 def count(connection: sa.Connection, wish: RoomRequest) -> int:
-    """How many working hosts of the pool have the properties that are wanted."""
+    """Returns how many working hosts of the pool have the wanted properties."""
     return int(connection.execute(_count_of(_candidates(connection, wish))).scalar_one())
 
 
 def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[str, int], phase: str = HELD) -> None:
-    """Write down what a booking gets."""
+    """Inserts the allocations of a booking."""
     size = size_of(booking)
     lines = [_allocation_row(booking, host, units, size, phase) for host, units in places.items()]
     if lines:
@@ -94,45 +94,45 @@ def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[
 
 
 def locked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
-    """The bookings of a lease, in the order of its reservations. Whoever changes what one holds has its row locked."""
+    """Locks and returns the bookings of a lease, by reservation path. Changes to allocations need this lock."""
     return [dict(row) for row in connection.execute(_LOCKED_OF_LEASE, {"of_lease": lease}).mappings()]
 
 
 def lock(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Lock the bookings of these reservations, always in the same order. Those that are there, by reservation."""
+    """Locks the bookings of these reservations, always in the same order, and returns the existing ones by path."""
     rows = connection.execute(_LOCKED_THESE, {"these": sorted(set(reservations))}).mappings()
     return {row["reservation"]: dict(row) for row in rows}
 
 
 def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[sa.RowMapping]:
-    """Allocations, in the order of their hosts."""
+    """Returns the allocations that meet a condition, ordered by host."""
     query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
     return list(connection.execute(query).mappings())
 
 
 def held_by(connection: sa.Connection, lease: str) -> list[sa.RowMapping]:
-    """All that a lease has been allocated, in the order of the hosts."""
+    """Returns the allocations of a lease, ordered by host."""
     return list(connection.execute(_OF_LEASE, {"of_lease": lease}).mappings())
 
 
 def drop(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
-    """Free what was allocated; the bookings stay."""
+    """Deletes allocations; their bookings stay."""
     connection.execute(sa.delete(allocations).where(*which))
 
 
 def raise_version(connection: sa.Connection, reservations: Sequence[str]) -> None:
-    """What these should hold has changed: older orders are out of date."""
+    """Raises the version of these bookings, which makes earlier hand-over orders stale."""
     change = sa.update(bookings).where(bookings.c.reservation.in_(reservations))
     connection.execute(change.values(version=bookings.c.version + 1))
 
 
 def size_of(row: AllocationRow) -> Size:
-    """The size in a row: of a host, of one unit of a booking, or of all that an allocation takes."""
+    """Returns the size in a row: of a host, of one unit of a booking, or of a whole allocation."""
     return Size(row["vcpus"], row["memory_mb"], row["disk_gb"])
 
 
 def _candidates(connection: sa.Connection, wish: RoomRequest) -> sa.Select[Any]:
-    """The working hosts of the pool that have the properties."""
+    """Builds the query for the working hosts of the pool with the wanted properties."""
     query = sa.select(hosts).where(hosts.c.pool == wish.pool, hosts.c.working)
     if not wish.wants:
         return query
@@ -146,7 +146,7 @@ def _count_of(candidates: sa.Select[Any]) -> sa.Select[Any]:
 
 
 def _free(connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]) -> list[str]:
-    """Hosts that nobody holds any part of during the window."""
+    """Returns hosts without any allocation during the period."""
     rank = sa.case((hosts.c.host.in_(prefer), 0), else_=1)
     query = (
         candidates.with_only_columns(hosts.c.host)
@@ -160,7 +160,7 @@ def _free(connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[An
 def _fitting(
     connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> dict[str, int]:
-    """Instances on shared hosts, the fullest first come by name: as many as fit on each."""
+    """Places instances on shared hosts in the order of their names, as many as fit on each: host -> units."""
     places: dict[str, int] = {}
     left = wish.units
     for host, taken in _with_taken(connection, wish, candidates, prefer):
@@ -176,7 +176,7 @@ def _fitting(
 def _with_taken(
     connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
 ) -> Iterator[tuple[sa.RowMapping, list[Allocation]]]:
-    """The hosts one after the other, each with what is taken of it during the window."""
+    """Yields each candidate host with its allocations during the period."""
     found = list(connection.execute(candidates.order_by(hosts.c.host)).mappings())
     found.sort(key=lambda host: (host["host"] not in prefer, host["host"]))
     for first in range(0, len(found), _PAGE):

@@ -1,8 +1,8 @@
-"""An update of a lease: what it needs is taken at its beginning, and becomes the lease's at its end or is given back.
+"""An update of a lease: begin allocates what it needs; finish makes it the lease's own, or frees it.
 
-Until the end everything that others see is as it was. The bookings cover both the old and the new dates and sizes, so
-that either can come out without asking anybody; and timers are set to the earlier of two dates, so that the clock
-looks in time whichever it is.
+Until finish, readers see the lease unchanged. Its bookings cover both the old and the new dates and sizes, so either
+can be the result without another search; its timers are set to the earlier of two dates, so the clock wakes in time for
+either.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationR
 from store.leases.parts import LeaseParts
 from store.leases.tables import allocations, bookings, timers
 
-BookingTerms = dict[str, Any]  # of a booking: from when, until when, how many units
+BookingTerms = dict[str, Any]  # start, end and units of a booking
 
 
 def prepare(
     connection: sa.Connection, lease: str, now: LeaseParts, change: LeaseChange, dates: LeaseTerm, started: bool
 ) -> dict[str, Any]:
-    """Take what the change needs besides. Returns what its end has to know: see `settle`."""
+    """Allocates what the update needs. Returns the details that `settle` and the workflow need."""
     specs = {name_of(row["path"]): row["spec"] for row in now.reservations}
     sizes = _sizes(change, specs)
     plans: dict[str, dict[str, BookingTerms]] = {}
@@ -55,7 +55,7 @@ def prepare(
 
 
 def settle(connection: sa.Connection, lease: str, details: Mapping[str, Any], good: bool) -> None:
-    """The update has ended: what it took is the lease's from now on, or everything is as it was before."""
+    """Ends an update: keeps the new allocations if it succeeded (`good`), else restores the old ones."""
     plans, handed = details.get("plans", {}), details.get("hand_over", ())
     for row in capacity.locked(connection, lease):
         if plan := plans.get(row["reservation"]):
@@ -66,7 +66,7 @@ def settle(connection: sa.Connection, lease: str, details: Mapping[str, Any], go
 
 
 def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str, BookingTerms]]) -> int:
-    """How many whole hosts the lease will have."""
+    """Returns how many whole hosts the lease will have after the update."""
     rows = [row for row in capacity.locked(connection, lease) if row["whole"]]
     return sum(
         plans[row["reservation"]]["after"]["units"] if row["reservation"] in plans else row["units"] for row in rows
@@ -74,7 +74,7 @@ def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str
 
 
 def returning(connection: sa.Connection, lease: str) -> list[str]:
-    """Reservations that whoever hands over may still believe to have more than they have."""
+    """Returns reservations with hosts that an earlier update may still have handed over."""
     rows = capacity.held(connection, allocations.c.lease == lease, allocations.c.phase == RETURNING)
     return list(dict.fromkeys(row["reservation"] for row in rows))
 
@@ -82,7 +82,7 @@ def returning(connection: sa.Connection, lease: str) -> list[str]:
 def move_events(
     connection: sa.Connection, now: LeaseParts, dates: Mapping[str, datetime], lease: sa.RowMapping
 ) -> list[Move]:
-    """Events whose time changes at the end of the update. An announcement that came too early comes again."""
+    """Returns the moves of events whose time the update changes. A before_end event that came too early is repeated."""
     moves = []
     for name in EVENTS:
         event, old, due = now.events[name], now.due(name), dates[name]
@@ -106,7 +106,7 @@ def _set_timer(connection: sa.Connection, lease: sa.RowMapping, name: str, due: 
 
 
 def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
-    """The new sizes by reservation. Which one is meant must be said, unless there is only one."""
+    """Returns the new sizes by reservation. Refuses a size that does not name one of several reservations."""
     sizes: dict[str, Resize] = {}
     for size in change.sizes():
         name = size.id or (next(iter(specs)) if len(specs) == 1 else "")
@@ -123,10 +123,10 @@ def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
 
 
 def _rebook(connection: sa.Connection, each: dict[str, Any], dates: LeaseTerm, size: Resize | None, least: int) -> int:
-    """A reservation that has not started: everything anew, on the same hosts as far as possible. Returns its units."""
+    """Allocates a reservation that has not started anew, preferring the hosts that it has. Returns its units."""
     mine = allocations.c.reservation == each["reservation"]
     rows = capacity.held(connection, mine)
-    capacity.drop(connection, mine)  # what it has is no obstacle to what it will have
+    capacity.drop(connection, mine)  # its own allocations do not block the search
     least, most = (size.min, size.max or size.min) if size else (min(least, each["units"]), each["units"])
     moved = _dated(each, dates)
     places = booking.place(connection, moved, least, most, [row["host"] for row in rows])
@@ -137,13 +137,13 @@ def _rebook(connection: sa.Connection, each: dict[str, Any], dates: LeaseTerm, s
 
 
 def _extend(connection: sa.Connection, each: Mapping[str, Any], ends: datetime) -> None:
-    """A reservation that has started keeps its hosts: each must be free until the new end."""
+    """Extends the allocations of a started reservation; refuses if one of its hosts is booked before the new end."""
     if ends <= each["ends"]:
         return
     mine = allocations.c.reservation == each["reservation"]
     rows = capacity.held(connection, mine)
     capacity.drop(connection, mine)
-    for row in rows:  # one after the other: two may be on one host
+    for row in rows:  # one by one: two may be on one host
         moved = dict(each) | {"starts": row["starts"], "ends": ends}
         found = capacity.find(connection, booking.room_request(moved, row["units"]), [row["host"]])
         if found.get(row["host"], 0) < row["units"]:
@@ -152,7 +152,7 @@ def _extend(connection: sa.Connection, each: Mapping[str, Any], ends: datetime) 
 
 
 def _resize(connection: sa.Connection, each: Mapping[str, Any], size: Resize) -> int:
-    """Another size for a reservation that has started: hosts join or leave at the end. Returns its units then."""
+    """Adds or marks allocations for the new size of a started reservation. Returns its units after the update."""
     units, most = int(each["units"]), size.max or size.min
     if units < most:
         more = booking.place(connection, each, max(0, size.min - units), most - units)
@@ -164,7 +164,7 @@ def _resize(connection: sa.Connection, each: Mapping[str, Any], size: Resize) ->
 
 
 def _mark_leaving(connection: sa.Connection, each: Mapping[str, Any], rows: list[sa.RowMapping], units: int) -> None:
-    """So many units, from the last host back; a host may keep some."""
+    """Marks so many units as LEAVING, from the last host back; splits an allocation that leaves in part."""
     size = capacity.size_of(each)
     for row in reversed(rows):
         leaving = min(units, row["units"])
@@ -192,7 +192,7 @@ def _cover_both(connection: sa.Connection, each: Mapping[str, Any], dates: Lease
 
 
 def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
-    """The update was cut off, and nobody knows what was handed over: those hosts are kept until they are back."""
+    """Marks JOINING hosts of a failed update as RETURNING: some may have been handed over already."""
     unsure = (allocations.c.reservation == reservation) & (allocations.c.phase == JOINING)
     connection.execute(sa.update(allocations).where(unsure).values(phase=RETURNING))
 

@@ -1,4 +1,4 @@
-"""What the family adds to the kernel's transactions for leases and their events."""
+"""Hooks of the leases family: admission and end of actions on leases, their events, and hosts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from store.leases.parts import LeaseParts, next_due
 from store.leases.tables import bookings
 
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
-_BOOKING = ("create", "update")  # the others are refused, if at all, before they write
-SOON = timedelta(minutes=1)  # the clock is woken for what comes so soon, whatever it waits for
+_BOOKING = ("create", "update")  # the others write nothing before a refusal
+SOON = timedelta(minutes=1)  # the clock is always woken for an event this near
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """An action on a lease has ended: its parts are checked, what is over is released, timers are set anew."""
+    """Ends an action on a lease: checks its parts, releases the bookings of deleted reservations, sets the timers."""
     lease = parts.lease_at(connection, grant.path)
     if lease is None:
         booking.release(connection, grant.path)
@@ -64,14 +64,14 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
 def admit_event(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
 ) -> GrantExtras:
-    """An event is announced when it is due, not when somebody feels like it."""
+    """Admits an event only at the time when it is due."""
     assert found
     _on_time(cast(EventFiring, spec), name_of(found["path"]), found["spec"]["due"])
     return GrantExtras()
 
 
 def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """After an event the timers of its lease are set anew."""
+    """Sets the timers of an event's lease again."""
     path = str(parent_of(grant.path))
     lease = parts.lease_at(connection, path)
     if lease is not None:
@@ -106,7 +106,7 @@ def _create(
 def _update(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, limits: LeaseLimits
 ) -> GrantExtras:
-    """Nothing that others see changes before the update has ended; what it needs is taken here."""
+    """Admits an update of a lease: allocates what it needs. Readers see no change before it ends."""
     assert found
     assert isinstance(spec, LeaseChange)
     lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
@@ -145,7 +145,7 @@ def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, foun
 
 
 def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
-    """By the clock, or by a user before its time; also after a start or an end that failed."""
+    """Admits the end of a lease: by the clock, by a user before its time, or after a failed start or end."""
     assert found
     now = parts.read(connection, found["path"])
     if wrong := now.why_refused("end", found["status"]):
@@ -164,7 +164,7 @@ def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found:
 
 
 def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
-    """Whatever its parts are. What is booked and has no part any more is taken back too."""
+    """Admits a delete in every status; also frees bookings whose reservation does not exist any more."""
     assert found
     work = _work(parts.read(connection, found["path"]))
     known = {each["path"] for each in work["reservations"]}
@@ -182,7 +182,7 @@ def _timer(lease: str, pool: str, name: str, due: datetime) -> dict[str, Any]:
 
 
 def _lock_project_and_pool(connection: sa.Connection, project: str, pool: str) -> None:
-    """Nobody else counts in this project or allocates in this pool until the transaction ends."""
+    """Serialises quota checks of the project and allocations in the pool until the transaction ends."""
     one_at_a_time(connection, f"of project {project}")
     one_at_a_time(connection, pool)
 
@@ -196,13 +196,13 @@ def _dates_info(dates: LeaseTerm) -> dict[str, str]:
 
 
 def _wake(pool: str, before: datetime | None, earliest: datetime, at: datetime) -> dict[str, Any]:
-    """Must the clock be woken? Not if it will look before anything of ours is due anyway."""
+    """Returns whether the pool's clock must be woken, because it would wake later than the earliest event here."""
     first = min(before, earliest) if before else earliest
     return {"pool": pool, "wake": before is None or earliest < before or first <= at + SOON}
 
 
 def _work(now: LeaseParts) -> dict[str, Any]:
-    """What has to be started, ended or taken back."""
+    """Returns reservations and events with their statuses, for the workflow to start, end or free."""
     told = [{"path": row["path"], "status": row["status"], **_kind(row["spec"])} for row in now.reservations]
     return {"reservations": told, "events": {name: row["status"] for name, row in now.events.items()}}
 
@@ -223,8 +223,8 @@ def _on_time(firing: EventFiring, name: str, due: str) -> None:
 
 
 def _remember_hosts(connection: sa.Connection, lease: str) -> None:
-    """What a reservation began with, so that everybody can see whether it has changed since."""
-    locked(connection, lease)  # a host that fails just now comes before or after
+    """Stores the hosts of each reservation at its start, to show later whether they have changed."""
+    locked(connection, lease)  # serialises with a host that fails now
     began: defaultdict[str, list[str]] = defaultdict(list)
     for row in held_by(connection, lease):
         began[row["reservation"]].append(row["host"])
@@ -233,7 +233,7 @@ def _remember_hosts(connection: sa.Connection, lease: str) -> None:
 
 
 def hooks(limits: LeaseLimits) -> dict[str, Hooks]:
-    """The family's hooks, by kind. No lease exceeds these limits."""
+    """Returns the family's hooks by kind. Requests beyond these limits are refused."""
     by_action: dict[str, _Admit] = {
         "create": partial(_create, limits=limits),
         "update": partial(_update, limits=limits),
@@ -245,7 +245,7 @@ def hooks(limits: LeaseLimits) -> dict[str, Hooks]:
     def admit(
         connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
     ) -> GrantExtras:
-        """Decide and book. What a refused request had begun to book is given back."""
+        """Admits an action on a lease. A refusal rolls back what the hook has booked."""
         with connection.begin_nested() if row.action in _BOOKING else nullcontext():
             return by_action[row.action](connection, claim, spec, found)
 

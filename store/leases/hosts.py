@@ -1,4 +1,4 @@
-"""Hosts that come, fail, recover and go, and what that means for those who have booked them."""
+"""Hooks of hosts: a host that is added, fails, recovers or is removed changes the bookings of its pool."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ HOLDERS_SHOWN = 5
 
 
 def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
-    """The pool changes in the transaction that admits the change; what is in use is handed over afterwards."""
+    """Changes the pool's capacity and bookings at begin; returns the started reservations to hand over afterwards."""
     host, pool = claim.request.path, claim.request.path.split(":")[1]
     with connection.begin_nested():
         capacity.one_at_a_time(connection, pool)
         if row.action == "remove":
             _nobody_has(connection, host)
-            _set_working(connection, host, False)  # and nobody gets it from now on
+            _set_working(connection, host, False)  # no new allocations from now on
             return GrantExtras()
         if row.action == "add":
             assert isinstance(spec, HostSpec)
@@ -44,7 +44,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """Whatever became of the action: only a host that is up is offered."""
+    """Offers the host to leases only if it is UP; deletes its capacity if it was removed."""
     status = connection.execute(sa.select(objects.c.status).where(objects.c.path == grant.path)).scalar_one_or_none()
     if status is None:
         connection.execute(sa.delete(hosts).where(hosts.c.host == grant.path))
@@ -79,13 +79,14 @@ def _nobody_has(connection: sa.Connection, host: str) -> None:
 
 
 def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]:
-    """Whoever has booked a failed host gets others where there are any, the earliest first. Who gets none misses it.
+    """Replaces a failed host in all bookings, the earliest first, where other hosts have room. Returns the
+    reservations.
 
-    Row by row, each for the same time and in the same phase: so it is right for a lease that is just being updated too.
+    Each allocation is replaced for its own period and phase, so that leases under update stay right, too.
     """
     which = (allocations.c.host == host, allocations.c.ends > at)
     touched = capacity.lock(connection, [row["reservation"] for row in capacity.held(connection, *which)])
-    rows = capacity.held(connection, *which)  # again: until now others may have changed them
+    rows = capacity.held(connection, *which)  # read again under the lock
     for row in sorted(rows, key=lambda row: (row["starts"], row["id"])):
         capacity.drop(connection, allocations.c.id == row["id"])
         if row["phase"] != RETURNING and (mine := touched.get(row["reservation"])) and not mine["closing"]:
@@ -97,11 +98,11 @@ def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]
 
 
 def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]:
-    """Bookings that miss something get what there is, the earliest first. Returns those that got something.
+    """Gives bookings with missing units what room there is, the earliest first. Returns the reservations changed.
 
-    Not while their lease is updated: what they will miss is not known before its end.
+    Skips leases under update: what they miss is not known before the update ends.
     """
-    have = (  # of each booking: together, those of all pools would be counted
+    have = (  # per booking: a join would count those of all pools
         sa.select(sa.func.coalesce(sa.func.sum(allocations.c.units), 0))
         .where(allocations.c.reservation == bookings.c.reservation, allocations.c.phase != RETURNING)
         .scalar_subquery()
@@ -115,7 +116,7 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
         .order_by(bookings.c.starts, bookings.c.reservation)
     )
     if capacity.lock(connection, [row["reservation"] for row in connection.execute(query).mappings()]):
-        missing = connection.execute(query).mappings().all()  # again: until now others may have ended
+        missing = connection.execute(query).mappings().all()  # read again under the lock
         return [row["reservation"] for row in missing if _refill(connection, dict(row), at)]
     return []
 
@@ -129,7 +130,7 @@ def _refill(connection: sa.Connection, booking: dict[str, Any], at: datetime) ->
 
 
 def _in_use(connection: sa.Connection, reservations: list[str]) -> list[str]:
-    """Those of them that have started, or are starting just now: whoever hands over must be told."""
+    """Returns those reservations that have started or are starting: their hosts must be handed over anew."""
     if not reservations:
         return []
     lease = objects.alias("lease")

@@ -1,4 +1,4 @@
-"""A lease with its parts as a transaction sees them, checked against the relationship table."""
+"""A lease with its reservations and events, checked against the relationship table."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class LeaseParts:
     events: dict[str, sa.RowMapping]
 
     def wrong(self, status: str) -> str:
-        """What contradicts the lease's status; empty if nothing does."""
+        """Returns how the parts contradict the lease's status; empty if they do not."""
         return contradiction(status, [row["status"] for row in self.reservations], self._statuses())
 
     def why_refused(self, action: str, status: str) -> str:
-        """What contradicts the lease's status, or keeps a lease under ERROR from being updated or ended."""
+        """Returns why the action is refused: contradicting parts, or a lease under ERROR that can only be deleted."""
         return self.wrong(status) or why_only_delete(action, self._statuses())
 
     def _statuses(self) -> dict[str, str]:
@@ -66,19 +66,19 @@ class LeaseParts:
 
 
 def read(connection: sa.Connection, lease: str) -> LeaseParts:
-    """The reservations of a lease in the order of their paths, and its events by name."""
+    """Reads the reservations of a lease, ordered by path, and its events by name."""
     rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
     events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
     return LeaseParts([row for row in rows if row["kind"] == "reservation"], events)
 
 
 def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """The row of a lease; None if it is not there."""
+    """Returns the row of a lease, or None."""
     return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
 
 
 def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: LeaseParts, at: datetime) -> str:
-    """A lease whose parts contradict it goes to ERROR, with the reason. Returns its status after that."""
+    """Moves a lease whose parts contradict its status to ERROR, with the reason. Returns the resulting status."""
     status = str(lease["status"])
     wrong = parts.wrong(status)
     if not wrong:
@@ -93,7 +93,7 @@ def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: LeaseParts
 
 
 def set_timers(connection: sa.Connection, lease: str, pool: str, status: str, parts: LeaseParts | None) -> None:
-    """The timers as they must be for this lease now: those of events to come, none for what will never come."""
+    """Replaces the timers of a lease by those of its events still to come."""
     wanted = _wanted(status, parts) if parts else {}
     there = {str(event): due for event, due in connection.execute(_TIMERS, {"of_lease": lease})}
     names = {event_path(lease, name): name for name in wanted}
@@ -117,6 +117,6 @@ def _wanted(status: str, parts: LeaseParts) -> dict[str, datetime]:
 
 
 def next_due(connection: sa.Connection, pool: str) -> datetime | None:
-    """When the clock of a pool has to act next."""
+    """Returns the time of the pool's next event, or None."""
     found: datetime | None = connection.execute(_NEXT_DUE, {"of_pool": pool}).scalar_one_or_none()
     return found

@@ -1,4 +1,4 @@
-"""Leases and the calendar of a pool as readers see them. Nothing here writes."""
+"""Read-only views of leases and of a pool's calendar."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _lease(connection: sa.Connection, path: str) -> LeaseView:
 
 def _list_leases(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[LeaseView]:
     which = objects.c.path > after
-    if prefix:  # bounds on both sides, as `below` alone is two ranges: from one of them all leases would be read
+    if prefix:  # bounds on both sides: with `below` alone, all leases are read
         first = which if after >= prefix else objects.c.path >= prefix
         which = first & (objects.c.path < f"{prefix};") & below(objects.c.path, prefix)
     return _leases(connection, which, limit)
@@ -93,7 +93,7 @@ def _number(path: str) -> str:
 
 
 def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequence[sa.RowMapping]) -> ReservationView:
-    """The flags are not kept anywhere: they are what the allocations say now."""
+    """Builds the view of a reservation. Its flags are computed from the allocations, never stored."""
     spec = row["spec"]
     units: dict[str, int] = {}
     for each in (row for row in placed if row["phase"] in (HELD, LEAVING)):
@@ -115,7 +115,7 @@ def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequ
 
 
 def _promised(placed: Sequence[sa.RowMapping]) -> int:
-    """During an update a booking covers what is and what will be."""
+    """Returns the allocated units, except those on their way back."""
     return sum(row["units"] for row in placed if row["phase"] != RETURNING)
 
 
@@ -148,7 +148,7 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
 
 
 def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
-    """Everything that leases at or below a path have booked, host by host."""
+    """Returns the periods that leases at or below a path have booked, host by host."""
     query = sa.select(allocations)
     query = query.where(below(allocations.c.lease, prefix)) if prefix else query
     taken = _grouped(connection, query, "host")
@@ -158,7 +158,7 @@ def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
 
 
 def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
-    """Now; or, if nothing happens for a long time, when the next thing happens."""
+    """Returns the calendar's first moment: now, or the next event if that is more than a week away."""
     soon = next_due(connection, pool)
     return max(now, soon) if soon and soon > now + WEEK else now
 
@@ -168,7 +168,7 @@ def _stretch(row: sa.RowMapping) -> Occupancy:
 
 
 class LeaseReads(Store):
-    """What `starter lease show`, `list`, `events` and `calendar` ask for."""
+    """The reads of `starter lease show`, `list`, `events` and `calendar`."""
 
     lease = transaction(_lease)
     leases = transaction(_list_leases)

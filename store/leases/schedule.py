@@ -1,4 +1,4 @@
-"""What is due in a pool, and what the reservations of a lease should hold: what the clock and the hands ask for."""
+"""Queries of a pool's clock (due events) and of host hand-over (what a reservation should hold)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from store.transaction import Store, transaction
 
 PAGE = 500
 OVERDUE_LISTED = 1_000
-_FIRST = {END: 0, BEFORE_END: 1, START: 2}  # at one moment: what ends makes room for what starts
+_FIRST = {END: 0, BEFORE_END: 1, START: 2}  # order at one moment: an end makes room for a start
 
 _MINE = bookings.c.reservation.in_(sa.bindparam("these", expanding=True))
 _CHANGED = sa.update(bookings).where(_MINE).values(version=bookings.c.version + 1)
@@ -46,9 +46,9 @@ _OPEN = (
     .with_for_update(read=True)
 )
 
-_RANK = sa.case(_FIRST, value=timers.c.name)  # of what falls together
+_RANK = sa.case(_FIRST, value=timers.c.name)  # order of events due at one moment
 _OWN = timers.alias("own")
-_EARLIER = (  # a lease's own events come one after the other
+_EARLIER = (  # the events of one lease come one at a time
     sa.exists()
     .where(_OWN.c.lease == timers.c.lease)
     .where((_OWN.c.name == START) | ((_OWN.c.name == BEFORE_END) & (timers.c.name == END)))
@@ -77,7 +77,7 @@ _LATER = (
     .order_by(timers.c.due)
     .limit(1)
 )
-# From pool to pool: grouped, every timer of each would be read.
+# Skips from pool to pool; GROUP BY would read every timer.
 _NEXT_POOL = (
     sa.select(timers.c.pool, timers.c.due)
     .where(timers.c.pool > sa.bindparam("after"))
@@ -93,12 +93,12 @@ _LATE = (
 
 
 def due(connection: sa.Connection, query: DueQuery) -> DueList:
-    """Events whose time has come, in the order in which they must run; a lease's own come one after the other.
+    """Returns due events in the order in which they must run; the events of one lease come one at a time.
 
-    A start waits until whoever had its hosts before has given them back; a lease under ERROR is not waited for. Events
-    that wait never hide those behind them: it pages on.
+    A start waits until the previous holders of its hosts have given them back, unless their lease is under ERROR.
+    Waiting events do not block later ones: it reads on, page by page.
     """
-    one_at_a_time(connection, query.pool)  # so that nobody is about to commit an earlier event unseen
+    one_at_a_time(connection, query.pool)  # waits for transactions that may add an earlier event
     asked, busy = {"of_pool": query.pool, "now": query.at}, set(query.busy)
     ready: list[DueEvent] = []
     waiting = 0
@@ -118,7 +118,7 @@ def due(connection: sa.Connection, query: DueQuery) -> DueList:
 
 
 def pools(connection: sa.Connection) -> dict[str, datetime]:
-    """Pools with events to come, and the time of the first."""
+    """Returns pools with events to come, each with the time of its first event."""
     found: dict[str, datetime] = {}
     last = ""
     while row := connection.execute(_NEXT_POOL, {"after": last}).one_or_none():
@@ -127,10 +127,10 @@ def pools(connection: sa.Connection) -> dict[str, datetime]:
 
 
 def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
-    """Whose start waits for somebody else's end is not late itself."""
+    """Returns events due before a time, by lease. A start that waits for another lease's end is not overdue."""
     if prefix:
         rows = list(connection.execute(_LATE.where(below(timers.c.lease, prefix)), {"before": before}))
-    else:  # pool by pool: their index has no other order
+    else:  # pool by pool, as the index is ordered
         late = {pool for pool, first in pools(connection).items() if first < before}
         each = (connection.execute(_LATE.where(timers.c.pool == pool), {"before": before}) for pool in sorted(late))
         rows = sorted((row for some in each for row in some), key=lambda row: row.due)[:OVERDUE_LISTED]
@@ -139,7 +139,7 @@ def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[st
 
 
 def still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[DueEvent]:
-    """Those of the events whose timers are still there, and set to the same moment."""
+    """Returns those events whose timers still exist with the same time."""
     query = sa.select(timers.c.lease, timers.c.name, timers.c.due)
     leases = [each.lease for each in events]
     there = {tuple(row) for row in connection.execute(query.where(timers.c.lease.in_(leases)))}
@@ -147,7 +147,7 @@ def still_due(connection: sa.Connection, events: Sequence[DueEvent]) -> list[Due
 
 
 def _ordered(connection: sa.Connection, order: HandOver) -> list[Holding]:
-    """What to hand over, for an action that is open: it does not end before this is read."""
+    """Returns what to hand over for an action; raises Superseded if it has ended. It cannot end meanwhile."""
     asked = {"number": order.epoch, "at_path": order.path}
     if connection.execute(_OPEN, asked).first() is None:
         raise Superseded(f"the action {order.epoch} on {order.path} is over", final=True)
@@ -155,13 +155,13 @@ def _ordered(connection: sa.Connection, order: HandOver) -> list[Holding]:
 
 
 def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandOverGoal) -> list[Holding]:
-    """What these should hold now. Those that are to hold nothing are closed first, whoever may come with more.
+    """Returns what each reservation should hold now. Closes the bookings first if they are to hold nothing.
 
-    The bookings stay locked: a host that fails just now is seen here, or whoever fails it sees that we are at work.
+    The bookings stay locked, so that a host failure is ordered before or after this read.
     """
     these = {"these": list(reservations)}
     rows = lock(connection, reservations)
-    if want is HandOverGoal.BEFORE:  # from now on nobody hands over what was to join
+    if want is HandOverGoal.BEFORE:  # JOINING hosts are not handed over from now on
         connection.execute(_STAYS, these)
         connection.execute(_GOES_BACK, these)
     if want is not HandOverGoal.ALL:
@@ -183,7 +183,7 @@ def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandO
 
 
 def returned(connection: sa.Connection, holding: Holding) -> None:
-    """What was to go back is back, unless something has changed since the order was made."""
+    """Frees the RETURNING hosts of a reservation, unless its booking has changed since the order."""
     row = lock(connection, [holding.reservation]).get(holding.reservation)
     if row and (row["token"], row["version"]) == (holding.token, holding.version):
         connection.execute(_IS_BACK, {"mine": holding.reservation})
@@ -196,7 +196,7 @@ def _holding(row: AllocationRow, generation: int, hosts: dict[str, int], returni
 
 
 def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
-    """Leases whose hosts are still in the hands of somebody whose time is over."""
+    """Returns leases whose hosts are still held by a lease whose time is over."""
     if not leases:
         return set()
     ours, theirs = allocations.alias("ours"), allocations.alias("theirs")

@@ -1,6 +1,6 @@
-"""The family's own tables: hosts as capacity, what is booked, where, and the timers of what is still to come.
+"""The leases family's tables: capacity of hosts, bookings, allocations, and timers of coming events.
 
-Leases, reservations, events and hosts are objects like all others; these tables hold what must be searched by time.
+Leases, reservations, events and hosts are ordinary objects; these tables hold what is searched by time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ hosts = sa.Table(
     metadata,
     sa.Column("host", PathText, primary_key=True),
     sa.Column("pool", sa.String, nullable=False),
-    sa.Column("profile", sa.String, nullable=False),  # its properties as one text: few differ, so matching is cheap
+    sa.Column("profile", sa.String, nullable=False),  # its properties as JSON text; few differ, so matching is cheap
     sa.Column("vcpus", sa.Integer, nullable=False),
     sa.Column("memory_mb", sa.Integer, nullable=False),
     sa.Column("disk_gb", sa.Integer, nullable=False),
@@ -30,24 +30,24 @@ bookings = sa.Table(
     sa.Column("lease", PathText, nullable=False),
     sa.Column("project", sa.String, nullable=False),
     sa.Column("pool", sa.String, nullable=False),
-    sa.Column("token", sa.String, nullable=False),  # the reservation and its generation, for whoever hands over
-    sa.Column("version", sa.Integer, nullable=False),  # rises with every change of what it should hold
+    sa.Column("token", sa.String, nullable=False),  # identifies the reservation for the hand-over
+    sa.Column("version", sa.Integer, nullable=False),  # raised by every change of what it should hold
     sa.Column("starts", Moment, nullable=False),
     sa.Column("ends", Moment, nullable=False),
-    sa.Column("units", sa.Integer, nullable=False),  # what it was promised; 0: it takes nothing from the pool
+    sa.Column("units", sa.Integer, nullable=False),  # booked units; 0: takes nothing from the pool
     sa.Column("whole", sa.Boolean, nullable=False),
     sa.Column("vcpus", sa.Integer, nullable=False),
     sa.Column("memory_mb", sa.Integer, nullable=False),
     sa.Column("disk_gb", sa.Integer, nullable=False),
     sa.Column("wants", Json, nullable=False),
     sa.Column("began_with", Json),  # the hosts at its start
-    sa.Column("closing", sa.Boolean, nullable=False),  # everything is being taken back: nothing is handed over any more
+    sa.Column("closing", sa.Boolean, nullable=False),  # hosts are being taken back; none is handed over any more
     sa.Index("lease_bookings_of_lease", "lease"),
     sa.Index("lease_bookings_of_project", "project", "ends", "starts", "units", "lease"),
     sa.Index("lease_bookings_of_pool", "pool", "ends"),
 )
 
-# Which host, or part of it, is whose, from when until just before when.
+# A host, or a part of it, allocated to a reservation for a period [starts, ends).
 allocations = sa.Table(
     "lease_allocations",
     metadata,
@@ -62,7 +62,7 @@ allocations = sa.Table(
     sa.Column("vcpus", sa.Integer, nullable=False),  # of all units together
     sa.Column("memory_mb", sa.Integer, nullable=False),
     sa.Column("disk_gb", sa.Integer, nullable=False),
-    sa.Column("phase", sa.String, nullable=False),  # held; joining, leaving or returning while its lease is updated
+    sa.Column("phase", sa.String, nullable=False),  # held; joining, leaving or returning during an update
     sa.Index("lease_allocations_of_host", "host", "ends", "starts"),
     sa.Index("lease_allocations_of_lease", "lease"),
     sa.Index("lease_allocations_of_reservation", "reservation"),

@@ -1,1 +1,1 @@
-"""Machines and their neighbours in the inventory: hooks into its transactions, and the recycle bin's queries."""
+"""The machines family's hooks, and the queries of the recycle bin."""

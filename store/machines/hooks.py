@@ -1,4 +1,4 @@
-"""Machines and their neighbours in the kernel's transactions: which locks an action needs, and whether it may begin."""
+"""Hooks of the machines family: the locks that an action needs, and its admission checks."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]
 
 
 def _object(connection: sa.Connection, path: str, shared: bool = False) -> sa.RowMapping | None:
-    """An object on which a decision depends: it cannot change before that is committed. `shared`: others may decide
-    by it at the same time."""
+    """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
+    With `shared`, others may lock it in the same way."""
     query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
     found = connection.execute(query).mappings().one_or_none()
     return None if found and found["status"] in GONE else found
 
 
 def _disks_of(connection: sa.Connection, path: str) -> list[str]:
-    """Disks that are attached to machines at or below a path, also those in the recycle bin."""
+    """Returns the disks attached to machines at or below a path, including disks in the recycle bin."""
     machine = objects.c.info["machine"].as_string()
     query = sa.select(objects.c.path, machine).where(
         objects.c.parent == rules.account_of(path),
         objects.c.kind == "disk",
         objects.c.status.in_(_ATTACHED),
-        machine.startswith(path, autoescape=True),  # no more than a first choice: `a` begins `ab`, case may not count
+        machine.startswith(path, autoescape=True),  # a first filter only: `a` is a prefix of `ab`
     )
     return sorted(disk for disk, of in connection.execute(query) if of == path or of.startswith(f"{path}:"))
 
 
 def _machine_of(found: MaybeRow) -> str:
-    """The machine that a disk is attached to."""
+    """Returns the path of the machine that a disk is attached to, or an empty string."""
     return str(found["info"].get("machine", "")) if found else ""
 
 
-# Which locks an action needs besides its own.
+# Locks that an action needs besides its own.
 
 
 def _machine_locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
@@ -75,7 +75,7 @@ def _machine_locks(connection: sa.Connection, request: Request, found: MaybeRow)
 
 
 def _added_to(connection: sa.Connection, disk: str) -> list[str]:
-    """The machine that a disk was made for, which never came into being: outside it may be attached to it."""
+    """Returns the machine that a disk was created for by add-disk: the hypervisor may have attached it."""
     adding = (
         sa.select(actions.c.path)
         .join(history, history.c.epoch == actions.c.epoch)
@@ -87,7 +87,7 @@ def _added_to(connection: sa.Connection, disk: str) -> list[str]:
 
 
 def _disk_locks(connection: sa.Connection, request: Request, found: MaybeRow) -> Sequence[str]:
-    """Actions on an attached disk go through its machine's queue."""
+    """Returns the machine to lock: actions on an attached disk go through its machine's wait queue."""
     if request.action == "discard":
         return _added_to(connection, request.path)
     if request.action in ("attach", "assign"):
@@ -155,7 +155,7 @@ def _admit_cloudspace(
         _check_contents(connection, request, spec, ("machine",))
     details: dict[str, Any] = {"named": list(_cloudspace_locks(connection, request, found))}
     if request.action == "restore" and found:
-        details["bin"] = found["info"].get("bin")  # what went into the bin with it comes back with it
+        details["bin"] = found["info"].get("bin")  # objects deleted with it are restored with it
     return _admit_delete(connection, claim, spec, found, row, details)
 
 
@@ -207,7 +207,7 @@ def _check_contents(connection: sa.Connection, request: Request, spec: BaseModel
 
 
 def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[str, Any] | None:
-    """Refused if its image or the node that it names cannot take it. Room on that node is taken from now on."""
+    """Refuses unless the image and the named node can take the machine. Reserves memory on that node."""
     image = f"image:{spec['image']}"
     found = _object(connection, image, shared=True)
     rules.check_image(image, str(found["status"]) if found else None)
@@ -217,7 +217,7 @@ def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[
 
 
 def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | None) -> None:
-    """A migration to a node that was named must be possible now; else the hypervisor chooses when its turn comes."""
+    """Refuses a migration that is impossible now. Without a named node, the hypervisor chooses at its turn."""
     here = str(found["info"].get("node", ""))
     if node is None:
         rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found['path']}")
@@ -227,14 +227,14 @@ def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | N
 
 
 def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
-    node = _object(connection, f"node:{name}")  # first: whoever else decides by its room waits here
+    node = _object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
     used = int(connection.execute(_USED, {"node": name, "statuses": _USING_MEMORY}).scalar_one())
     room = int(node["spec"].get("memory", specs.NODE_MEMORY)) - used if node else 0
     rules.check_node(name, str(node["status"]) if node else None, room, needed, here)
 
 
 def _one_at_a_time(connection: sa.Connection) -> None:
-    """Each of two nodes may only go because the other one stays: on PostgreSQL they have to take turns for that."""
+    """Serialises decommissions on PostgreSQL: each must see the other, as the last enabled node has to stay."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended("nodes", 0))))
 
@@ -247,20 +247,20 @@ def _enabled_nodes(connection: sa.Connection) -> list[str]:
 def _admit_delete(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row, details: dict[str, Any]
 ) -> GrantExtras:
-    """What is common to all that can be deleted: how long it stays, and that the clock destroys only what it may."""
+    """Admits delete and destroy of every kind: sets the retention; the clock may destroy only the entry it saw."""
     path, info = claim.request.path, None
     if isinstance(spec, specs.Delete) and row.then in IN_BIN:
-        account = connection.execute(_SPEC, {"which": rules.account_of(path)}).scalar_one_or_none()  # we hold its lock
+        account = connection.execute(_SPEC, {"which": rules.account_of(path)}).scalar_one_or_none()  # its lock is held
         stays = rules.retention(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
         details["until"] = rules.until(claim.at, stays)
-        info = {"until": details["until"]}  # from now on, so that the clock that is woken next finds it
+        info = {"until": details["until"]}  # written at begin, so that the clock finds it when it is woken
     if isinstance(spec, specs.Destroy) and spec.bin is not None:
         rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
     return GrantExtras(details=details, info=info, spec=_stored_spec(spec))
 
 
 def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """A delete that did not succeed leaves no time in the recycle bin behind."""
+    """Removes the retention time of an object whose delete did not succeed."""
     if grant.action != "delete" or outcome.result is Result.SUCCEEDED:
         return
     found = _object(connection, grant.path)
@@ -270,7 +270,7 @@ def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: dateti
 
 
 def _stored_spec(spec: BaseModel | None) -> dict[str, Any] | None:
-    """Of a new object: all of its spec, so that nobody who reads it has to know what is usual."""
+    """Returns a new object's whole spec with its defaults, so that readers need not know them."""
     return spec.model_dump(exclude_none=True) if isinstance(spec, specs.NewObjectSpec) else None
 
 

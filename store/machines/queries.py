@@ -1,6 +1,6 @@
-"""The recycle bin of machines and their neighbours: what is due, and when the next entry is.
+"""Queries of the recycle bin: entries that are due, and the time of the next one.
 
-There is no table of it: an object in the bin has its number and its time in `info`, and an index finds them.
+The bin has no table: an object in it has its entry number and its time in `info`, which an index covers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from store.schema import IN_BIN as IN_INDEX
 from store.schema import json_text, objects
 from store.transaction import Store, transaction
 
-PAGE = 500  # entries that one look reads besides those that are put off
+PAGE = 500  # entries read at once, besides those put off
 
 _UNTIL = json_text(objects.c.info, "until")
 _AT = sa.bindparam("at", type_=sa.String)
-# Not as a range of paths: SQLite would then read all of the tenant by its path instead of what is due by its time.
+# Not as a path range: SQLite would then read all objects of the tenant instead of those that are due.
 _WITHIN = sa.bindparam("within", type_=sa.String)
 _OF_TENANT = (IN_INDEX, sa.func.substr(objects.c.path + ":", 1, sa.func.length(_WITHIN)) == _WITHIN)
 _DUE = (
@@ -35,12 +35,12 @@ _OVER = (
     .where(IN_INDEX, _UNTIL <= _AT, objects.c.status.in_(IN_BIN))
     .order_by(_UNTIL, objects.c.path)
 )
-# In the order of the index: in that of the paths, SQLite would read everything that is not in the bin, too.
+# In the order of the index: in path order, SQLite would read objects outside the bin, too.
 _ALL = sa.select(objects.c.path).where(IN_INDEX, _UNTIL.is_not(None)).order_by(_UNTIL, objects.c.path)
 
 
 def due(connection: sa.Connection, query: BinQuery) -> BinList:
-    """Entries whose time is over, the longest over first; what lies in an entry that goes is left to go along."""
+    """Returns entries whose retention is over, the oldest first. What lies inside a listed entry goes with it."""
     which = {"within": f"{query.tenant}:", "at": rules.stamp(query.at)}
     rows = connection.execute(_DUE, which | {"most": PAGE + len(query.later)}).all()
     going, found, waiting = list(query.busy), list[BinEntry](), False
@@ -57,13 +57,13 @@ def due(connection: sa.Connection, query: BinQuery) -> BinList:
 
 
 def overdue(connection: sa.Connection, prefix: str, before: datetime) -> dict[str, str]:
-    """Entries at or below a path whose time was over before that moment."""
+    """Returns entries at or below a path whose retention was over before a time."""
     rows = connection.execute(_OVER, {"at": rules.stamp(before)})
     return {path: until for path, until in rows if not prefix or path == prefix or path.startswith(f"{prefix}:")}
 
 
 def tenants(connection: sa.Connection) -> list[str]:
-    """Whoever has something in the bin, or on its way there."""
+    """Returns tenants with entries in the bin, or on their way there."""
     return sorted({rules.tenant_of(path) for path in connection.execute(_ALL).scalars()})
 
 

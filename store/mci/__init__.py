@@ -1,1 +1,1 @@
-"""MCI: connections and who uses them, VMs that come into a running action, and what surveys write."""
+"""The MCI family's hooks, tables and queries: connections, VMs added to a running action, surveys."""

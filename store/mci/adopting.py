@@ -1,6 +1,6 @@
-"""Gives a VM that was found outside to the record of the path that it carries. One transaction; it may run twice.
+"""Adopts an orphan: gives its VM to the record whose path it carries. Idempotent, in one transaction.
 
-The action on the orphan holds X on its own path, below the VM's: so no action on the VM or its MCI is under way.
+The action holds X on the orphan's path, which is below the VM's, so no action on the VM or its MCI is under way.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from store.status import ONE, create, set_details
 
 _ACTION = sa.select(actions.c.ended_at).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _RECORD = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
-# A sweep removes late VMs that are on record as unanswered: this one has a record again.
+# Sweeps remove VMs that are listed as unanswered; this one has a record again.
 _ANSWERED = sa.delete(unanswered).where(
     unanswered.c.place == sa.bindparam("at_place"), unanswered.c.path == sa.bindparam("at_path")
 )
 
 
 def check(connection: sa.Connection, vm: str, cloud_id: str, place: str) -> str:
-    """The cloud id of the VM that the record has had so far, if any; or Refused, if it can have no other one."""
+    """Returns the cloud id that the VM's record has now, if any. Refuses a record that can take no other VM."""
     hint = f"to end it instead: starter orphans remove {cloud_id}"
     if not place:
         raise Refused(Category.INVALID, "say where it is", "as place, or by: starter orphans adopt")
@@ -48,7 +48,7 @@ def check(connection: sa.Connection, vm: str, cloud_id: str, place: str) -> str:
 
 
 def adopt(connection: sa.Connection, adoption: Adoption) -> str:
-    """The record's status, now that its VM is this one. Asked again: the same answer."""
+    """Gives the orphan's VM to the record and returns its status. A repeated call returns the same."""
     order = adoption.order
     vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
     action = connection.execute(_ACTION, {"mine": order.epoch}).first()
@@ -70,7 +70,7 @@ def adopt(connection: sa.Connection, adoption: Adoption) -> str:
 def _update_record(
     connection: sa.Connection, adoption: Adoption, record: sa.RowMapping, status: VmStatus, known: dict[str, str]
 ) -> None:
-    """The record that is there, by the row for what a cloud says of a VM at rest."""
+    """Updates the existing record by the row for observed VMs."""
     source, epoch = record["status"], record["epoch"]
     if VM.judge_step(source, status, Actor.CLOUD).ruling is not Ruling.GO:
         raise Refused(Category.NOT_ALLOWED, f"{record['path']} is {source}: no row leads to {status}")
@@ -84,7 +84,7 @@ def _update_record(
 def _create_record(
     connection: sa.Connection, adoption: Adoption, vm: str, status: VmStatus, known: dict[str, str]
 ) -> None:
-    """A record anew, by the rows of a growing MCI and of what a cloud says: ordered as its subgroup is today."""
+    """Creates a record by the row of scale-out, with its subgroup's present spec."""
     at, epoch, place = adoption.at, adoption.order.epoch, adoption.order.place
     mci, group = _group(connection, vm, place, "")
     row, number = VM.creation_row("scale-out"), index(vm, group.name)
@@ -108,7 +108,7 @@ def _create_record(
 
 
 def _group(connection: sa.Connection, vm: str, place: str, hint: str) -> tuple[sa.RowMapping, SubGroup]:
-    """The MCI and the subgroup that the VM's name belongs to, or Refused."""
+    """Returns the MCI and the subgroup that the VM's name belongs to, or refuses."""
     path = parent_of(vm) or ""
     mci = _read(connection, path)
     if mci is None:

@@ -1,7 +1,7 @@
-"""Connections: what the VMs of a cloud's region share. Made once, used by many MCIs, removed with the last of them.
+"""Connections: what the VMs of a region share. Created by the first MCI that uses it, removed with the last.
 
-Whoever prepares or releases a connection holds it meanwhile: one at a time, over all MCIs and processes. Every function
-here that decides something locks the connection's line first, and several lines in the order of their places.
+A worker that prepares or releases a connection holds it exclusively, over all MCIs and processes. Every function that
+decides locks the connection's row first, and several rows in the order of their places.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from store import clock
 from store.mci.tables import connections, uses
 from store.schema import objects
 
-CHECKED_FOR = timedelta(hours=24)  # so long a cloud is believed to offer what it was seen to offer
+CHECKED_FOR = timedelta(hours=24)  # how long a verified offer counts
 
 _NAMED = sa.select(connections).where(connections.c.place.in_(sa.bindparam("places", expanding=True)))
 _ONE = sa.select(connections).where(connections.c.place == sa.bindparam("at_place")).with_for_update()
@@ -36,22 +36,22 @@ _VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine"))
 
 
 def unverified(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
-    """Of what is wanted, what no cloud was lately seen to offer."""
+    """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
     known = {row["place"]: row["checked"] for row in _rows(connection, [each.place for each in wanted])}
     return [each for each in wanted if not _offered(known.get(each.place, {}), each, at)]
 
 
 def mark_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -> None:
-    """The cloud offers all of this."""
+    """Records that the cloud offers these specs and images."""
     row = _lock(connection, wanted.place)
     seen = {word: at.isoformat() for word in _words(wanted)}
     connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row["checked"], **seen}})
 
 
 def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
-    """The MCI uses these places from now on. Returns those that are not prepared.
+    """Records that the MCI uses these places. Returns the places that are not prepared.
 
-    Locked before they are looked at: else the last one could leave in between, and take the network along.
+    Locks the rows before it reads them; else the last user could leave meanwhile and remove the network.
     """
     rows = [_lock(connection, place) for place in sorted(places)]
     connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
@@ -60,12 +60,12 @@ def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> l
 
 
 def places_of(connection: sa.Connection, path: str) -> list[str]:
-    """Where the MCI uses something."""
+    """Returns the places whose connections the MCI uses."""
     return list(connection.execute(_PLACES, {"mine": path}).scalars())
 
 
 def used_alone(connection: sa.Connection, path: str) -> list[str]:
-    """Where the MCI uses something that nobody else does."""
+    """Returns the places that no other MCI uses."""
     others = {"mine": path}
     return [
         place
@@ -75,35 +75,35 @@ def used_alone(connection: sa.Connection, path: str) -> list[str]:
 
 
 def forget(connection: sa.Connection, path: str) -> None:
-    """The MCI is gone, and uses nothing any more. Whoever leaves at the same time sees all of its uses, or none."""
+    """Removes all uses of an MCI that is gone, atomically for other MCIs that leave at the same time."""
     for place in places_of(connection, path):
         _lock(connection, place)
     connection.execute(_FORGET, {"mine": path})
 
 
 def resources(connection: sa.Connection, place: str) -> dict[str, str]:
-    """What the VMs of a place share."""
+    """Returns the shared resources of a place: name -> cloud id."""
     return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
 
 
 def acquire_hold(connection: sa.Connection, wish: ConnectionHold) -> HeldConnection | None:
-    """Hold a connection. None if another one holds it.
+    """Acquires a connection's hold. Returns None if another holder has it.
 
-    The same holder gets it at once, under a new number: another worker goes on with its work, and the first is late.
+    The same holder gets it again at once with a new epoch, which fences off the worker that had it before.
     """
     row = _lock(connection, wish.place)
     at = clock.now(connection)
     if row["holder"] not in ("", wish.holder) and row["held_until"] is not None and at < row["held_until"]:
         return None
-    generation = row["generation"] if row["resources"] else wish.generation  # made anew: other tokens than before
-    epoch = max(row["epoch"] + 1, clock.micros(connection))  # also above those that a restored store has forgotten
+    generation = row["generation"] if row["resources"] else wish.generation  # created anew: other tokens
+    epoch = max(row["epoch"] + 1, clock.micros(connection))  # also above epochs that a restored store has lost
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
     return HeldConnection(wish.place, generation, epoch, dict(row["resources"]))
 
 
 def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
-    """Go on holding. False: the hold was lost."""
+    """Extends a hold. Returns False if it was lost."""
     until = {"at_place": held.place, "held_until": clock.now(connection) + lasts}
     return connection.execute(_CHANGE.where(connections.c.epoch == held.epoch, _IS_HELD), until).rowcount == 1
 
@@ -111,7 +111,7 @@ def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta
 def record_resource(
     connection: sa.Connection, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None
 ) -> bool:
-    """Ordered or perhaps going (no id), made, or removed (None). False if the connection is no longer ours."""
+    """Records a shared resource as ordered (empty id), created or removed (None). Returns False without the hold."""
     row = _lock(connection, held.place)
     if not _is_held_by(row, held):
         return False
@@ -124,7 +124,7 @@ def record_resource(
 
 
 def release_hold(connection: sa.Connection, held: HeldConnection) -> None:
-    """Nobody holds the connection any more, if it was us who did."""
+    """Releases a hold, unless it was lost."""
     mine = connections.c.epoch == held.epoch
     connection.execute(_CHANGE.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
 
@@ -134,7 +134,7 @@ def _is_held_by(row: sa.RowMapping, held: HeldConnection) -> bool:
 
 
 def leave_place(connection: sa.Connection, wish: ConnectionHold, path: str) -> LeaveResult:
-    """The MCI uses the place no more, unless it still has VMs. The last one to leave removes what is shared."""
+    """Removes the MCI's use of a place, unless it still has VMs. The last user gets the hold instead, to clean up."""
     _lock(connection, wish.place)
     if connection.execute(_VMS, {"mine": path}).first():
         return LeaveResult.OCCUPIED
@@ -145,7 +145,7 @@ def leave_place(connection: sa.Connection, wish: ConnectionHold, path: str) -> L
 
 
 def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -> bool:
-    """Everything shared there is removed, and the MCI has left. False if the connection is not ours any more."""
+    """Removes the last MCI's use after clean-up, and releases the hold. Returns False if the hold was lost."""
     if not _is_held_by(_lock(connection, held.place), held):
         return False
     connection.execute(_LEFT, {"at_place": held.place, "mine": path})
@@ -158,7 +158,7 @@ def _rows(connection: sa.Connection, places: Iterable[str]) -> Sequence[sa.RowMa
 
 
 def _lock(connection: sa.Connection, place: str) -> sa.RowMapping:
-    """The line of a place, made if it is not there, locked until the transaction ends."""
+    """Locks and returns the row of a place; inserts it if there is none."""
     found = connection.execute(_ONE, {"at_place": place}).mappings().one_or_none()
     if found is None:
         connection.execute(_ADD_CONNECTION, {"place": place})

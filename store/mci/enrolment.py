@@ -1,6 +1,6 @@
-"""VMs that come into an action that is under way: born by it, or taken along to be removed. One transaction each.
+"""Adds VMs to a running action: new ones, or existing ones to be removed. Each call is one transaction.
 
-Asked again, it finds its own work and gives the same answer.
+Idempotent: a repeated call finds what the first one wrote, and returns the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TAKEN = ObjectSet(
 
 
 def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
-    """Bring VMs into the action, as its row for them says."""
+    """Adds VMs to a running action by its row for VMs. Refuses if the action has ended or lost the MCI."""
     action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one_or_none()
     mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
     if action is None or action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
@@ -43,7 +43,7 @@ def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
 
 
 def _new_vms(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
-    """`create` makes every VM of the spec, `scale-out` some more of one subgroup."""
+    """Creates VM records: all of the spec for `create`, some more of one subgroup for `scale-out`."""
     if grant.targets:
         return AddedVms(chunks=grant.chunks, targets=grant.targets)
     spec = MciSpec.model_validate(mci["spec"])
@@ -76,7 +76,7 @@ def _next(connection: sa.Connection, order: AddVms, highest: dict[str, int], gro
 
 
 def _provision(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, news: dict[str, Any]) -> None:
-    """The MCI goes on to Creating, step by step, each by a row."""
+    """Moves the MCI to Creating, row by row, and merges info."""
     status, lines = mci["status"], []
     for to, why in ((MciPhase.PREPARED, ""), (VmStatus.CREATING, order.message)):
         if MCI.judge_step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
@@ -91,7 +91,7 @@ def _provision(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, new
 
 
 def _scaled_in(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
-    """`scale-in` takes the highest numbers of a subgroup."""
+    """Takes the VMs with the highest numbers of a subgroup, for `scale-in`."""
     if grant.targets:
         return AddedVms(chunks=grant.chunks, targets=grant.targets)
     found = vms_of(connection, order.path, order.group)[-order.count :]
@@ -99,9 +99,9 @@ def _scaled_in(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, gra
 
 
 def _failed_or_all(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
-    """After a creation that failed in part: `refine` takes what failed, `delete` takes everything. Else nothing."""
+    """After a partly failed creation, takes the failed VMs for `refine` or all VMs for `delete`."""
     members = connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}).mappings().all()
-    taken = [row for row in members if row["target_action"] == order.action]  # by ourselves, before
+    taken = [row for row in members if row["target_action"] == order.action]  # by an earlier attempt
     failed = [row for row in members if row["status"] == VmStatus.FAILED or row["previous_status"] == VmStatus.FAILED]
     if not failed:
         return AddedVms()
@@ -127,13 +127,13 @@ _WAYS: dict[str, Callable[[sa.Connection, AddVms, sa.RowMapping, Grant], AddedVm
 
 
 def _take_along(connection: sa.Connection, order: AddVms, found: Sequence[Any]) -> list[Chunk]:
-    """VMs at rest go under way by the row of the action that takes them."""
+    """Moves VMs to their transitional status by the action's row. Returns their chunks."""
     changes = []
     for each in found:
         row = _row(order, each["status"])
         changes.append({"name": each["path"], **begin_values(row, each["status"], order.epoch, order.at)})
     if changes:
-        ONE.change_each(connection, changes, [])  # their lines follow, all by one statement
+        ONE.change_each(connection, changes, [])  # `_tell` writes their history lines in one statement
         _tell(connection, order, Actor.GROUP)
     return _parts(order, found)
 
@@ -165,7 +165,7 @@ def _chunks(order: AddVms, parts: Sequence[tuple[str, str, str, int]]) -> list[C
 
 
 def _keep(connection: sa.Connection, order: AddVms, grant: Grant, chunks: list[Chunk]) -> AddedVms:
-    """The targets are the action's own: finish counts what became of them."""
+    """Stores the chunks in the action's grant, as finish counts the targets there."""
     targets = sum(chunk.count for chunk in chunks)
     kept = grant.model_copy(update={"chunks": chunks, "targets": targets})
     connection.execute(_GRANT, {"mine": order.epoch, "grant": kept.model_dump(mode="json")})

@@ -1,4 +1,4 @@
-"""The VMs of an MCI as a whole, and of one subgroup."""
+"""Queries about the VMs of an MCI or of one subgroup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from domain.mci import MCI, VM, MciSpec
 from domain.paths import name_of
 from store.schema import history, objects, pruned
 
-_OF_MCI = (  # by a range of paths: by their parent, SQLite would read all VMs for their order
+_OF_MCI = (  # by a path range: by parent, SQLite would read all VMs for their order
     sa.select(objects.c.path, objects.c.placement, objects.c.status)
     .where(objects.c.kind == VM.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last"))
     .order_by(objects.c.path)
@@ -19,27 +19,27 @@ _SPEC = sa.select(objects.c.spec).where(objects.c.path == sa.bindparam("which"),
 
 
 def count_vms(connection: sa.Connection, path: str) -> int:
-    """How many VMs an MCI has."""
+    """Returns how many VMs an MCI has."""
     return int(connection.execute(_SIZE, {"which": path}).scalar_one())
 
 
 def place(connection: sa.Connection, path: str, group: str) -> str:
-    """Where the VMs of a subgroup are; empty if there is no such MCI or subgroup."""
+    """Returns the place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
     spec = connection.execute(_SPEC, {"which": path}).scalar()
     groups = MciSpec.model_validate(spec).subGroups if spec else []
     return next((each.place for each in groups if each.name == group), "")
 
 
 def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
-    """The VMs of a subgroup, in the order of their numbers; locked, as whoever asks is about to decide by them."""
+    """Locks and returns the VMs of a subgroup, ordered by number."""
     rows = connection.execute(_OF_MCI, {"first": f"{path}:", "last": f"{path};"}).mappings()
     found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
     return sorted(found, key=lambda row: index(row["path"], group))
 
 
 def highest_ever(connection: sa.Connection, path: str, group: str) -> int:
-    """The highest number that a VM of the subgroup ever had, also if it is long gone."""
-    first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' follows the digits
+    """Returns the highest number that a VM of the subgroup ever had, from its history."""
+    first, last = f"{path}:vm:{group}-", f"{path}:vm:{group}-:"  # ':' sorts after the digits
     seen = sa.union(
         *(sa.select(each.c.path).where(each.c.path >= first, each.c.path < last) for each in (history, pruned))
     )
@@ -47,6 +47,6 @@ def highest_ever(connection: sa.Connection, path: str, group: str) -> int:
 
 
 def index(path: str, group: str) -> int:
-    """The number in a VM's name."""
+    """Returns the number in a VM's name, or 0."""
     number = name_of(path).removeprefix(f"{group}-")
     return int(number) if number.isdigit() else 0

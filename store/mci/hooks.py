@@ -1,4 +1,4 @@
-"""What MCIs add to begin and finish: which connections they use, and what a change of size may be about."""
+"""Hooks of the MCI family: connections that an action uses, limits of scaling, orphans."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _THERE = sa.select(objects.c.path).where(objects.c.path == sa.bindparam("at_path
 
 
 def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
-    """What the action needs to know of connections; or why it cannot be."""
+    """Adds the connections that the action needs to its grant. Refuses what the worker's clouds cannot do."""
     way = _WAYS.get(claim.request.action)
     extra = way(connection, claim.request.path, spec, found) if way else GrantExtras()
-    forgetting = claim.request.action == "delete" and claim.request.force  # without a word to the clouds
+    forgetting = claim.request.action == "delete" and claim.request.force  # calls no cloud
     if claim.serves is not None and not forgetting:
         check_served(places_of(connection, claim.request.path), claim.serves)
     return extra
@@ -48,7 +48,7 @@ def admit_vm(
 def admit_orphan(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: MaybeRow, _row: Row
 ) -> GrantExtras:
-    """What a record calls its own is no orphan."""
+    """Refuses an orphan that is the VM of a record; checks adoption."""
     assert isinstance(spec, StraySpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
     record = connection.execute(_RECORD, {"at_path": vm}).first()
@@ -64,7 +64,7 @@ def admit_orphan(
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
-    """An MCI that is gone uses nothing any more."""
+    """Removes the uses of an MCI that does not exist any more."""
     if grant.action in ("create", "delete") and not connection.execute(_THERE, {"at_path": grant.path}).first():
         forget(connection, grant.path)
 

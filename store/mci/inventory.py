@@ -1,4 +1,4 @@
-"""What is kept for MCIs besides objects, as the activities use it: every method is one transaction."""
+"""The MCI family's transactions, as its activities call them."""
 
 from __future__ import annotations
 

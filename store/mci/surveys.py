@@ -1,4 +1,4 @@
-"""What surveys read and write. Writing is compare and set: an action that came between wins."""
+"""Reads and writes of surveys. Writes are compare and set: an action that began meanwhile wins."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOW = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-# An action on an MCI locks it, judges its VMs, and writes. Whoever locks it first never comes in between.
+# begin locks an MCI before it judges its VMs, so this lock serialises surveys with it.
 _GROUPS_AT_REST = (
     sa.select(objects.c.path, objects.c.target_action)
     .where(objects.c.path.in_(sa.bindparam("names", expanding=True)))
@@ -54,7 +54,7 @@ _GROUPS_AT_REST = (
 
 
 def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
-    """Which VMs to ask about: counted by the database, cut into ranges of paths."""
+    """Plans a survey: the chunks of VMs to ask clouds about, and the places to search for orphans."""
     registry.kind_at(survey.path)
     found = connection.execute(sa.select(objects.c.path).where(objects.c.path == survey.path)).scalar()
     if found is None:
@@ -72,19 +72,19 @@ def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
 
 
 def vms_in_status(connection: sa.Connection, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
-    """The VMs of a chunk that are in one of these statuses."""
+    """Returns the VMs of a chunk that are in one of these statuses."""
     which = {"first": chunk.first, "last": chunk.last, "place": chunk.placement, "statuses": list(map(str, statuses))}
     return [SurveyedVm(*row) for row in connection.execute(_SEEN, which)]
 
 
 def cloud_ids(connection: sa.Connection, path: str, place: str) -> dict[str, str]:
-    """The VMs that we have in a place: path -> cloud id."""
+    """Returns the recorded VMs of an MCI in a place: path -> cloud id."""
     rows = connection.execute(_IN_PLACE, {"which": path, "place": place})
     return {found: info.get("cloud_id", "") for found, info in rows}
 
 
 def apply_corrections(connection: sa.Connection, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
-    """Write those of them that are about a VM which is still as it was, and at rest, as its MCI is."""
+    """Writes the corrections whose VM and MCI are unchanged and at rest. Returns those written."""
     at = written_at(connection, at)
     groups = sorted({parent_of(each.known.path) or "" for each in corrections})
     if not groups:

@@ -1,4 +1,4 @@
-"""Orders for VMs that no cloud answered, kept when the records of the VMs go: they may be carried out yet."""
+"""Unanswered orders: VMs that a cloud may still create after their records were deleted. Sweeps look for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEEP = sa.insert(unanswered).from_select(
         *ALIKE, json_text(objects.c.info, "cloud_id").is_(None), json_text(objects.c.info, "generation").is_not(None)
     ),
 )
-# From place to place: a DISTINCT would read every order of every place.
+# Skips from place to place; DISTINCT would read every order.
 _NEXT_PLACE = (
     sa.select(unanswered.c.place)
     .where(unanswered.c.place > sa.bindparam("after"))
@@ -49,12 +49,12 @@ _FORGET = sa.delete(unanswered).where(
 
 
 def keep(connection: sa.Connection, going: Mapping[str, Any], at: datetime) -> None:
-    """Of the records that are about to go, those that no cloud has answered for."""
+    """Stores an unanswered order for each of the records to be deleted that has no cloud id."""
     connection.execute(_KEEP, {**going, "gone_at": at})
 
 
 def places(connection: sa.Connection) -> list[str]:
-    """Where there are any."""
+    """Returns the places that have unanswered orders."""
     found: list[str] = []
     while place := connection.execute(_NEXT_PLACE, {"after": found[-1] if found else ""}).scalar_one_or_none():
         found.append(place)
@@ -62,14 +62,14 @@ def places(connection: sa.Connection) -> list[str]:
 
 
 def page(connection: sa.Connection, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
-    """Those of one place, in the order of their paths."""
+    """Returns a page of the unanswered orders of a place, ordered by path."""
     last = {"path": after.path, "generation": after.generation} if after else {"path": "", "generation": 0}
     rows = connection.execute(_PAGE, {"at_place": place, "most": limit, **last}).mappings()
     return [UnansweredOrder.model_validate(dict(row)) for row in rows]
 
 
 def forget(connection: sa.Connection, some: Sequence[UnansweredOrder]) -> None:
-    """Nothing will come of these any more."""
+    """Deletes unanswered orders that can have no effect any more."""
     named = [{"at_place": each.place, "at_path": each.path, "born_in": each.generation} for each in some]
     if named:
         connection.execute(_FORGET, named)

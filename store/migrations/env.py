@@ -1,4 +1,4 @@
-"""Alembic runs this with the connection that `store.migrate` hands over; there is no offline mode."""
+"""Alembic's entry point; runs on the connection that `store.migrate` passes. There is no offline mode."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""Systems in the inventory."""
+"""The systems family's hooks and transactions."""

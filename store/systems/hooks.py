@@ -1,4 +1,4 @@
-"""Systems in the inventory: admission, the new definition and the way back, and what backends say of services."""
+"""Hooks and transactions of the systems family: admission, deploys and their reversal, observed services."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _ALL = sa.select(*_PARTS).where(objects.c.kind == PART.kind)
 _BELOW = sa.select(*_PARTS).where(
     objects.c.kind == PART.kind, objects.c.path > sa.bindparam("first"), objects.c.path < sa.bindparam("last")
 )
-# What a backend sees of parts at rest changes them without an action: who decides by them locks them, in one order.
+# Observations change parts at rest without an action, so decisions lock the rows, in path order.
 _JUDGED = _BELOW.order_by(objects.c.path).with_for_update()
 _OWN = _ONE.with_for_update()
 _SEEN = (
@@ -77,7 +77,7 @@ _OBSERVED = ObjectSet(
 
 
 def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
-    """What is asked for besides a legal status: a system to be in, a place in its tree, a definition that fits."""
+    """Admits an action on a system or part: its system must be stable and the definition must fit in its tree."""
     request = claim.request
     root = _root(request.path)
     if isinstance(spec, SystemSpec):
@@ -94,7 +94,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
         check_fits(request.path, spec.definition, backend, above, request.path == root)
         former = {FORMER: {"spec": found["spec"] if found else None}} | ({LEAVING: None} if found else {})
         known = {"spec": stored_spec(spec.definition), "info": former}
-        if found and root == request.path:  # it keeps what it was made with; its parts have records of their own
+        if found and root == request.path:  # a system keeps its own spec; its parts have records of their own
             made_with = {name: value for name, value in found["spec"].items() if name != "jobs"}
             known["spec"] = made_with | jobs_of(known["spec"])
     name = f"{LETTERS[request.action]}{_next_number(connection, root, request.action)}"
@@ -105,7 +105,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
-    """With a system go the records of its deploys and teardowns; their history stays."""
+    """Deletes the deploy and teardown records of a deleted system; their history stays."""
     if grant.action == "delete" and outcome.status == NONE:
         below = (objects.c.path > f"{grant.path}:") & (objects.c.path < f"{grant.path};")
         records = below & objects.c.kind.in_(tuple(LETTERS))
@@ -118,7 +118,7 @@ HOOKS = dict.fromkeys((SYSTEM.kind, PART.kind), Hooks(admit=admit, ended=ended))
 
 
 def _accept(connection: sa.Connection, acceptance: AcceptDeploy) -> Stepped:
-    """The whole new definition and the record's acceptance: one step. Taken before: found made."""
+    """Writes a deploy's new definition and accepts its record, in one step. Idempotent."""
     work = acceptance.work
     if _status(connection, work.record) not in (DeployStage.PENDING, NONE):
         return Stepped(made=True)
@@ -167,7 +167,7 @@ def _services(connection: sa.Connection, prefix: str) -> list[StoredPart]:
 
 
 def _observe(connection: sa.Connection, facts: Sequence[ServiceFacts], at: datetime) -> int:
-    """Compare and set, without an action: only what is at rest, and only by a row of the backend's."""
+    """Writes what a backend reports of parts at rest: compare and set, by a row of the backend's. Returns how many."""
     at = written_at(connection, at)
     by_path = {each.path: each for each in facts}
     changes: list[dict[str, Any]] = []
@@ -189,7 +189,7 @@ def _leaving(connection: sa.Connection, backend: str) -> dict[str, int]:
 
 
 def _forget(connection: sa.Connection, parts: Mapping[str, int], at: datetime) -> int:
-    """Remove parts that are still as they were when the backend was asked, and below which nothing else is."""
+    """Deletes parts that the backend has removed, if they are unchanged and nothing is below them. Returns how many."""
     at = written_at(connection, at)
     gone: set[str] = set()
     for path, status, epoch in reversed(connection.execute(_SEEN, {"names": list(parts)}).all()):
@@ -207,7 +207,7 @@ def _root(path: str) -> str:
 
 
 def _alive(connection: sa.Connection, root: str) -> sa.RowMapping:
-    """The system that a part is in, if it can be changed now."""
+    """Returns the system of a part; refuses if there is none or it cannot be changed now."""
     system = connection.execute(_ONE, {"at_path": root}).mappings().one_or_none()
     if system is None:
         raise Refused(Category.NOT_FOUND, f"there is no such System: {root}", "see what there is: starter system list")
@@ -223,7 +223,7 @@ def _stored_part(connection: sa.Connection, path: str | None) -> StoredPart | No
 
 
 def _next_number(connection: sa.Connection, system: str, action: str) -> int:
-    """Numbers count up for each system. Two deploys side by side never get the same one."""
+    """Returns the next number of a system's deploys or teardowns; concurrent ones never get the same."""
     return int(connection.execute(_COUNTED, {"which": system, "what": action}).scalar_one())
 
 
@@ -237,7 +237,7 @@ def _below(connection: sa.Connection, path: str, query: sa.Select[Any] = _BELOW)
 
 
 def _parts_at_and_below(connection: sa.Connection, path: str) -> list[sa.RowMapping]:
-    """The part itself and everything below it. A system is not one of its parts."""
+    """Returns the part at a path and all parts below it. A system is not a part of itself."""
     own = connection.execute(_ONE, {"at_path": path}).mappings().all()
     return [*(row for row in own if row["kind"] == PART.kind), *_below(connection, path)]
 
