@@ -1,4 +1,4 @@
-"""Landings written in groups: one transaction for what came out within a moment, not one per VM."""
+"""Writes landings in batches: one transaction for all that arrive within 0.1 s, instead of one per VM."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Self
 from domain.model import WHEN_WRITTEN, Chunk, Landing, Tally
 from domain.ports import Inventory
 
-PAUSE_SECONDS = 0.1  # how long a landing may wait for company
+PAUSE_SECONDS = 0.1  # how long a landing waits for others
 FULL = 500
 
 
 class ResultBuffer:
-    """Collects the landings of one chunk; leaving it writes what is left, whatever the reason for leaving."""
+    """Collects the landings of one chunk; on exit it writes the rest, whatever the reason for the exit."""
 
     def __init__(self, inventory: Inventory, chunk: Chunk) -> None:
         self._inventory = inventory
@@ -46,7 +46,7 @@ class ResultBuffer:
             raise unwritten
 
     async def _write_loop(self) -> None:
-        """Write what came together within a moment, until the book is closed; then what is left."""
+        """Writes the collected landings every PAUSE_SECONDS until the buffer is closed."""
         while self._waiting or not self._closing.is_set():
             await self._some.wait()
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Ensures that every companion that should live does, whatever ended it: a terminate by hand, a bug, a lost start."""
+"""Ensures that every companion runs, whatever ended it: a terminate by hand, a bug, a lost start."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from domain.wire import ACTIONS_QUEUE
 T = TypeVar("T")
 
 AT_ONCE = 20  # calls to Temporal
-SETTLE = 1.0  # seconds: one that was just told to begin may not have begun
+SETTLE = 1.0  # seconds until the second look: a start may be under way
 PAGE = 1_000  # open workflows in one answer of Temporal
 
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """A schedule that should be there, and how it is made."""
+    """A Temporal schedule that must exist, and the function that creates it."""
 
     id: str
     title: str
@@ -38,7 +38,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What should live and does not."""
+    """A companion or schedule that should exist and does not."""
 
     id: str
     path: str
@@ -46,7 +46,7 @@ class Missing:
 
 
 class Companions:
-    """Asks Temporal for the open workflows of each sort in pages, and looks closer at those that are not listed."""
+    """Finds missing companions: lists open workflows in pages, and describes those not listed one by one."""
 
     def __init__(
         self, client: Client, rows: Sequence[CompanionRow] = (), schedules: Sequence[ScheduleRow] = ()
@@ -56,12 +56,12 @@ class Companions:
         self._schedules = schedules
 
     async def missing(self) -> list[Missing]:
-        """What should live and does not. Changes nothing."""
+        """Returns companions and schedules that should exist and do not. Changes nothing."""
         found = [Missing(each.id, each.path, row.title) for row in self._rows for each in await self._missing_of(row)]
         return found + [Missing(each.id, each.id, each.title) for each in await self._unscheduled()]
 
     async def overdue(self, prefix: str, at: datetime) -> list[BrokenPromise]:
-        """Events at or below a path whose time is over, and long enough for somebody to have noticed."""
+        """Returns violations of I12: events at or below a path that are overdue by more than OVERDUE."""
         told = "should have been done at {}: its {} does not run, or cannot do it"
         return [
             BrokenPromise("I12", path, told.format(since, row.title))
@@ -71,7 +71,7 @@ class Companions:
         ]
 
     async def ensure(self, at: datetime) -> list[Missing]:
-        """Start what is missing, and wake what has overslept. Returns what was started."""
+        """Starts missing companions and schedules, and wakes overdue clocks. Returns what was started."""
         started: list[Missing] = []
         for row in self._rows:
             absent = await self._missing_of(row)
@@ -86,7 +86,7 @@ class Companions:
         return started
 
     async def _missing_of(self, row: CompanionRow) -> list[Companion]:
-        """Those that should live, even after a second look, and have no open run."""
+        """Returns expected companions without an open run, after a second look."""
         running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
         listed = {found.id async for found in self._client.list_workflows(running, page_size=PAGE)}
         doubtful = [each async for each in row.expected() if each.id not in listed]
@@ -104,7 +104,7 @@ class Companions:
         return await is_open(self._client, companion.id)
 
     async def _start(self, row: CompanionRow, companion: Companion) -> str:
-        """The new run; nothing if there is one by now."""
+        """Starts a companion and returns its run; empty if one runs already."""
         try:
             handle = await self._client.start_workflow(
                 row.workflow,
@@ -120,7 +120,7 @@ class Companions:
         return handle.first_execution_run_id or ""
 
     async def _stop_if_unneeded(self, row: CompanionRow, started: dict[str, str]) -> None:
-        """What it should live for may have gone while it was started."""
+        """Terminates companions whose object was removed while they were started."""
         if not started:
             return
         expected = {each.id async for each in row.expected()}
@@ -131,7 +131,7 @@ class Companions:
                     await handle.terminate("what it was started for has gone meanwhile")
 
     async def _wake(self, row: CompanionRow, at: datetime) -> None:
-        """A clock that was never told of an event sleeps past it."""
+        """Signals clocks whose next event is overdue: they may have missed the signal that announced it."""
         if not row.wake:
             return
         async for each in row.expected():

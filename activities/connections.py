@@ -1,4 +1,4 @@
-"""Which connections there are, and whether they work: asked of the worker that would use them."""
+"""Lists and checks connections, in the worker that uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from domain.connections import ConnectionsQuery, ConnectionsView, ConnectionView
 
 
 class ConnectionInspector(Protocol):
-    """Who knows the connections of this process."""
+    """Lists the connections of this process, and checks them."""
 
     def names(self) -> list[ConnectionView]: ...
 
@@ -18,14 +18,14 @@ class ConnectionInspector(Protocol):
 
 
 class ConnectionReading:
-    """What `starter connections` asks for. On a cloud's own queue, because the credentials are there."""
+    """The activity behind `starter connections`. It runs on a cloud's own queue, as the credentials are there."""
 
     def __init__(self, inspector: ConnectionInspector) -> None:
         self._inspector = inspector
 
     @activity.defn
     async def read_connections(self, query: ConnectionsQuery) -> ConnectionsView:
-        """All names; or one cloud's connections with what is found out about them. Never a secret."""
+        """Returns the names of all connections, or one cloud's connections with a check. Never a secret."""
         if not query.csp:
             return ConnectionsView(connections=self._inspector.names())
         return ConnectionsView(connections=await self._inspector.inspect(query.csp, query.check))

@@ -1,7 +1,7 @@
-"""Ending a run that does not make way for a forced action: by a worker, after the policy was asked, not by the client.
+"""Terminates a run that does not make way for a forced action, after a policy check in a worker.
 
-The run is named: whatever runs there by now under the same workflow ID is left alone. Whether it had its minute is
-judged here, by what Temporal has on record of it: who asks cannot shorten it.
+The order names the run, so a later run of the same workflow ID is left alone. The grace period is measured by
+Temporal's record of the run: the requester cannot shorten it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GRACE = 60.0  # seconds in which a run may make way, whoever asks
 
 
 class EvictActivities:
-    """`allowed` raises Refused if whoever asks may not do that."""
+    """Ends runs that block a forced action. `allowed` raises Refused if the requester may not force."""
 
     def __init__(self, client: Client, allowed: Callable[[Request], None] | None = None) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class EvictActivities:
 
     @activity.defn
     async def make_way(self, order: EvictRun) -> EvictRun:
-        """Cancel the run and give it its minute, unless it had it; then terminate it. One that has ended is left."""
+        """Cancels a run, waits out its grace period, then terminates it. A run that has ended is left alone."""
         return await refusal_as_answer(self._make_way(order))
 
     async def _make_way(self, order: EvictRun) -> EvictRun:
@@ -57,7 +57,7 @@ class EvictActivities:
         return order
 
     async def _had(self, run: WorkflowHandle[object, object]) -> float:
-        """Seconds that the run has had: since its task cannot be done, or since it has accepted to make way."""
+        """Returns for how many seconds the run was blocked, or had accepted the preemption."""
         found = await described(self._client, run.id, run.run_id or "")
         since: list[datetime] = []
         if found and found.pending_workflow_task.HasField("original_scheduled_time"):
@@ -71,8 +71,8 @@ class EvictActivities:
 
 
 async def _ended(run: WorkflowHandle[object, object], seconds: float) -> None:
-    """Wait until the run has ended, but not longer than that."""
+    """Waits until the run has ended, or the time is over."""
     end = asyncio.ensure_future(run.result(follow_runs=False))
     await asyncio.wait({end}, timeout=seconds)
     end.cancel()
-    end.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # how it ended is not ours to tell
+    end.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # avoids asyncio's warning

@@ -1,9 +1,9 @@
-"""The right of an action to give orders, proven just before each order goes out.
+"""The fence: proves an action's right to give orders just before each order goes out.
 
-A worker can freeze, or lose Temporal but not the cloud, and go on when its action is long over. So an order goes out
-only while both are true: Temporal acknowledged a heartbeat of this activity within its timeout, and the inventory said
-a moment ago that the action is open. What stays possible is an order that is on the wire already: every order carries
-the action's epoch, so that a provider that can keep one refuses it.
+A worker can freeze, or lose Temporal but not the cloud, and continue after its action has ended. So an order goes out
+only while both hold: Temporal acknowledged a heartbeat of this activity within its timeout, and the inventory had the
+action open a moment ago. An order already on the wire cannot be stopped: it carries the action's epoch, so that a
+provider that stores epochs refuses it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 BEAT_SECONDS = 1.5  # a heartbeat timeout must hold several
 BEAT_PATIENCE = timedelta(seconds=2)  # for the answer to one heartbeat
-PROOF_SECONDS = 1.0  # how long the inventory's word is good for
-# It counts the time that a machine was suspended; a clock that stands still meanwhile would notice nothing.
+PROOF_SECONDS = 1.0  # how long an answer of the inventory counts
+# Also counts the time for which the machine was suspended.
 CLOCK = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 
 ReadClock = Callable[[], float]
@@ -42,12 +42,12 @@ SendHeartbeat = Callable[
 
 
 def boot_time() -> float:
-    """Seconds since the machine was started, however long it was suspended."""
+    """Returns seconds since boot, including the time for which the machine was suspended."""
     return time.clock_gettime(CLOCK)
 
 
 def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
-    """Heartbeats whose answer is awaited: the SDK's own are sent, and nobody hears whether they arrived."""
+    """Returns a function that sends a heartbeat and awaits Temporal's answer; the SDK does not report it."""
 
     async def beat() -> bool:
         info = activity.info()
@@ -59,10 +59,10 @@ def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            activity.heartbeat()  # the SDK asks too, and ends the activity
+            activity.heartbeat()  # the SDK gets the same answer, and cancels the activity
             return False
         if answer.cancel_requested or answer.activity_paused or answer.activity_reset:
-            activity.heartbeat()  # the SDK hears it from its own heartbeat, and tells the activity
+            activity.heartbeat()  # the SDK learns it from its own heartbeat
         return True
 
     return beat
@@ -70,41 +70,41 @@ def acknowledged_heartbeats(client: Client) -> SendHeartbeat:
 
 @dataclass
 class OrderRight:
-    """One activity's right to order on behalf of one action."""
+    """One activity's right to give orders for one action."""
 
     inventory: Inventory
     path: str
     epoch: int
     timeout: float  # seconds without an acknowledged heartbeat after which Temporal gives the work to another worker
     clock: ReadClock = boot_time
-    heard: float = 0.0  # when the last acknowledged heartbeat was sent; the start counts as one
-    proven: float = float("-inf")  # when the inventory was asked that last called the action open
-    gone: bool = False  # Temporal knows this activity no more
+    heard: float = 0.0  # time of the last acknowledged heartbeat, or of the start
+    proven: float = float("-inf")  # time of the last read that had the action open
+    gone: bool = False  # Temporal does not know this activity any more
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.heard = self.clock()
 
     async def prove(self) -> None:
-        """Call this just before an order. Raises Superseded: give none."""
+        """Proves the right; call it just before an order. Raises Superseded if no order may be given."""
         self._send_heartbeats()
         if self.clock() - self.proven >= PROOF_SECONDS:
             async with self._asking:
-                if self.clock() - self.proven >= PROOF_SECONDS:  # or another order asked meanwhile
+                if self.clock() - self.proven >= PROOF_SECONDS:  # unless a concurrent order has asked
                     await self._ask()
-            self._send_heartbeats()  # asking may have taken any time
+            self._send_heartbeats()  # the read may have taken long
 
     async def order(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Prove the right, then call."""
+        """Proves the right, then makes the call."""
         await self.prove()
         return await call()
 
     def shown(self, asked: float) -> None:
-        """The inventory, asked at that time (`boot_time`) for something else, has shown that the action is open."""
+        """Counts another read of the inventory, made at that boot time, as proof that the action is open."""
         self.proven = max(self.proven, asked)
 
     async def keep(self, beat: SendHeartbeat) -> None:
-        """Heartbeat until cancelled. Errors are Temporal's silence: the right ends by itself."""
+        """Sends heartbeats until cancelled. Failed ones are not counted, so the right expires by itself."""
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             sent = self.clock()
@@ -131,7 +131,7 @@ class OrderRight:
 
 
 class Fence:
-    """Hands out rights. One per worker process."""
+    """Issues rights to give orders. One per worker process."""
 
     def __init__(self, inventory: Inventory, beat: SendHeartbeat) -> None:
         self._inventory = inventory
@@ -139,9 +139,9 @@ class Fence:
 
     @asynccontextmanager
     async def right(self, path: str, epoch: int) -> AsyncIterator[OrderRight]:
-        """Heartbeat while the body runs, and let it order while it may. A lost right ends the activity."""
+        """Yields the right to give orders and sends heartbeats meanwhile. A lost right fails the activity."""
         info = activity.info()
-        timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # a local one has its workflow task's
+        timeout = (info.heartbeat_timeout or TASK_TIMEOUT).total_seconds()  # of a local activity: the task's
         right = OrderRight(self._inventory, path, epoch, timeout)
         beating = None if info.is_local else asyncio.create_task(right.keep(self._beat))
         try:
@@ -167,5 +167,5 @@ def _first_error(group: BaseExceptionGroup[Superseded]) -> Superseded:
 
 
 def _failure(lost: Superseded) -> ApplicationError:
-    """An action that is over has nothing to try again; a worker that was not heard leaves it to another one."""
+    """Converts a lost right into an activity failure: final if the action has ended, else retried by another worker."""
     return ApplicationError(f"no order was given: {lost}", type=Superseded.__name__, non_retryable=lost.final)

@@ -1,4 +1,4 @@
-"""What dead actions left behind: ask Temporal whether an owner's run is open, and put right what nobody owns."""
+"""Self-healing: asks Temporal whether the runs of open actions still exist, and abandons dead actions."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from domain.model import WHEN_WRITTEN, Holder, Holders, ObjectView
 from domain.ports import Inventory
 from domain.statetable import NONE
 
-AT_ONCE = 20  # questions to Temporal
-HOLDERS_PATIENCE = 7.0  # seconds for asking after all holders: less than the activity has
+AT_ONCE = 20  # concurrent calls to Temporal
+HOLDERS_PATIENCE = 7.0  # seconds to ask about all holders; less than the activity's timeout
 CUT_OFF = "the action was cut off; back to what it was, the cloud was not asked"
 ABANDONED = "abandoned: its workflow was not running; back to what it was before"
 CAME_TO_REST = "it came to rest while the sweep looked; nothing was changed"
 DEAD = (RunState.CLOSED, RunState.UNKNOWN)
 
-InspectObject = Callable[[ObjectView], Awaitable[str]]  # what the world outside says that an object is now
+InspectObject = Callable[[ObjectView], Awaitable[str]]  # returns an object's state at its provider
 
 
 class HealActivities:
-    """`inspectors` ask a family's provider, by kind; what they say is reported, and changes nothing."""
+    """Sweeps, and checks of lock holders. `inspectors` report an object's state at its provider, by kind."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class HealActivities:
 
     @activity.defn
     async def heal_holders(self, suspects: Holders) -> int:
-        """Bury those of the holders whose run is closed. Returns how many those were.
+        """Abandons the actions of lock holders whose run is closed. Returns how many.
 
-        A holder that Temporal did not answer for in time is taken to be alive, and named in the log.
+        A holder for which Temporal did not answer in time counts as alive, and is logged.
         """
         states = await self._run_states(suspects.holders)
         dead = [holder for holder, state in zip(suspects.holders, states, strict=True) if state in DEAD]
@@ -84,10 +84,10 @@ class HealActivities:
 
     @activity.defn
     async def sweep(self, order: Sweep) -> HealReport:
-        """Look at everything that is under way. A second try finds what the first one left."""
+        """One sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
         at = order.at or datetime.now(UTC)
         async with heartbeat():
-            left = await self._leftovers.due(order, at)  # first: what is brought back now has its time of grace yet
+            left = await self._leftovers.due(order, at)  # first: objects restored below are still in their grace period
             under_way = await self._inventory.suspects(at)
             room = asyncio.Semaphore(AT_ONCE)
             looks = await asyncio.gather(
@@ -105,13 +105,13 @@ class HealActivities:
 
     @activity.defn
     async def read_reports(self, query: ReportQuery) -> HealReports:
-        """What earlier sweeps found, the newest first."""
+        """Returns the reports of earlier sweeps, newest first."""
         return HealReports(reports=await self._inventory.reports(query.limit))
 
     async def _judge_suspect(
         self, suspect: Suspect, order: Sweep, at: datetime, room: asyncio.Semaphore
     ) -> HealEntry | None:
-        """None: nothing is wrong with it. A run that Temporal says is closed is dead, however young it is."""
+        """Heals a suspect whose run is closed, or unknown and late. Returns None if nothing is wrong with it."""
         limits = self._limits if order.limits is None else order.limits
         late = (at - suspect.since).total_seconds() >= limit_for(limits, suspect.path, suspect.action)
         async with room:
@@ -133,9 +133,9 @@ class HealActivities:
     async def _entry_for(
         self, suspect: Suspect, finding: HealFinding, before: ObjectView | None, message: str
     ) -> HealEntry:
-        """The finding, with what the object is now and, where somebody can be asked, what it is outside.
+        """Builds the report entry, with the object's status now and its state at the provider.
 
-        Of one that never came into being the record is gone again: what may be left outside is told all the same.
+        An object that was never created has no record any more; its state at the provider is reported all the same.
         """
         now = await self._seen(suspect)
         outside = await self._provider_state(found) if (found := now or before) else ""
@@ -157,7 +157,7 @@ class HealActivities:
             return f"cannot be asked: {one_line(error, 200)}"
 
     async def _run_states(self, holders: Sequence[Holder]) -> list[RunState | None]:
-        """What Temporal says about each, all within the patience; None: it did not answer."""
+        """Asks Temporal for the state of each holder's run; None if it did not answer in time."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def ask(holder: Holder) -> RunState | None:

@@ -1,4 +1,4 @@
-"""A heartbeat that goes on by itself, so that a dead worker is noticed in seconds and a cancel arrives."""
+"""Automatic heartbeats of an activity, so that a dead worker is noticed in seconds and a cancel arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BEAT_SECONDS = 1.0
 
 @asynccontextmanager
 async def heartbeat() -> AsyncIterator[None]:
-    """Heartbeat while the body runs."""
+    """Sends heartbeats while the body runs."""
     task = asyncio.create_task(_beat())
     try:
         yield

@@ -1,4 +1,4 @@
-"""begin, advance and finish: the only writers of an action's state. As local activities they may run twice."""
+"""begin, advance and finish as local activities: the only writers of an action's state. They may run twice."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _log = logging.getLogger("ratchet.actions")
 
 
 class ActionWrites:
-    """What every action does to the inventory, whatever its family.
+    """The inventory writes of every action, whatever its family.
 
-    `at_once`, by kind and action: work that mostly takes no time. It is tried as soon as the action is let in; if that
-    brings it to an end, the end is written there and then, and the workflow is spared its other steps.
+    `at_once`, by kind and action: work that is mostly short. It is tried right after begin; if it completes, finish
+    runs in the same activity, and the workflow has nothing left to do.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ActionWrites:
 
     @activity.defn
     async def permit(self, request: Request) -> Refusal | None:
-        """Why whoever asks may not do this, whatever the object's status. begin looks at it too."""
+        """Returns the access policy's refusal, or None. begin checks the policy too."""
         try:
             return self._allowed(request) if self._allowed else None
         except Refused as refused:
@@ -64,7 +64,7 @@ class ActionWrites:
 
     @activity.defn
     async def begin(self, claim: Claim) -> Admission:
-        """Legal, and nobody in the way? A refusal is an answer, not an error."""
+        """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
         with timed(metrics.STORE_LATENCY, operation="begin"):
             admission = await self._inventory.begin(claim.model_copy(update={"serves": self._serves}))
@@ -73,37 +73,37 @@ class ActionWrites:
         done = await self._work(admission.grant)
         if isinstance(done, Grant):
             return admission.model_copy(update={"grant": done})
-        at = claim.at + timedelta(seconds=time.monotonic() - began)  # by the server's clock, not by ours
+        at = claim.at + timedelta(seconds=time.monotonic() - began)  # the server's clock plus the time spent here
         result = Result.FAILED if done.failed else Result.SUCCEEDED
         outcome = await self.finish(Ending.of(admission.grant, result, done, at))
         return admission.model_copy(update={"outcome": outcome})
 
     async def _work(self, grant: Grant) -> Done | Grant:
-        """What the action leaves, if its work can be done at once; else what the workflow goes on from."""
+        """Runs the action's inline work. Returns its result, or the grant for the workflow to continue from."""
         work = self._at_once.get((kind_of(grant.path), grant.action))
         if work is None or grant.ruling is not Ruling.GO or grant.behind:
             return grant
         try:
             return await work(grant)
-        except Exception:  # whatever it is: the workflow meets it too, and has more patience
+        except Exception:  # the workflow does the work then, with retries
             _log.warning("%s of %s cannot be done at once", grant.action, grant.path, exc_info=True)
             return grant
 
     @activity.defn
     async def advance(self, step: Step) -> Stepped:
-        """Moves within the action: all or none."""
+        """Applies a step: all of its moves or none."""
         with timed(metrics.STORE_LATENCY, operation="advance"):
             return await self._inventory.advance(step)
 
     @activity.defn
     async def finish(self, ending: Ending) -> Outcome:
-        """The end, and the locks released."""
+        """Ends an action and releases its locks."""
         with timed(metrics.STORE_LATENCY, operation="finish"):
             return await self._inventory.finish(ending)
 
     @activity.defn
     async def has_ended(self, query: Query) -> bool:
-        """Has finish been here for this run? Its end may be kept without Temporal having heard of it."""
+        """Tells whether finish has committed for this run; Temporal may not know it yet."""
         try:
             await self._inventory.outcome(query.run)
         except Refused:
@@ -112,15 +112,15 @@ class ActionWrites:
 
     @activity.defn
     async def still_held(self, behind: Holders) -> Holders:
-        """Those of the holders that have not released their locks yet."""
+        """Returns those holders that have not released their locks."""
         return Holders(holders=await self._inventory.still_held(behind.holders))
 
     @activity.defn(name="close_line")
     async def close_queue(self, order: QueueCommand) -> Holders:
-        """Nobody else may stand in line; those who do are returned."""
+        """Closes an object's wait queue to new requests. Returns who is in it."""
         return Holders(holders=await self._inventory.close_queue(order))
 
     @activity.defn(name="open_line")
     async def open_queue(self, order: QueueCommand) -> None:
-        """The line is gone."""
+        """Opens an object's wait queue to requests again."""
         await self._inventory.open_queue(order)

@@ -1,4 +1,4 @@
-"""Actions that programs of ours ask for: started like anybody's, and judged like anybody's."""
+"""Starts actions on behalf of programs of ours, such as clocks and sweeps; they are admitted like any other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from domain.paths import kind_of, short
 
 
 async def launch(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:
-    """Start an action. Raises WorkflowAlreadyStartedError if one runs on that object."""
+    """Starts an action. Raises WorkflowAlreadyStartedError if one runs on the object."""
     verb = registry.kind_at(request.path).verb(request.action)
     told = {"ObjectPath": request.path, "ObjectKind": kind_of(request.path), "Action": request.action}
     pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in told.items()]
@@ -26,6 +26,6 @@ async def launch(client: Client, request: Request) -> WorkflowHandle[object, Out
         task_timeout=TASK_TIMEOUT,
         search_attributes=TypedSearchAttributes(pairs),
         static_summary=f"{request.action} {short(request.path)}",
-        request_eager_start=True,  # the worker is here: the first task comes back with the answer
+        request_eager_start=True,  # the first workflow task comes with the response
     )
     return started

@@ -1,4 +1,4 @@
-"""What actions left outside without a record, cut off or unable to undo it: a sweep removes it, by normal actions."""
+"""Removes leftovers: objects that a dead or failed action created outside without a record. Uses normal actions."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.statetable import NONE
 
-REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal; it goes on by itself
+REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal, which continues without it
 
-# A family's own search, at a time, for what was seen outside and may go now. In a dry run it writes nothing.
+# A family's own search for leftovers that may be removed at a time; a dry run writes nothing.
 FindLeftovers = Callable[[datetime, bool], Awaitable[list[Leftover]]]
 
 
 class LeftoverCleaner:
-    """Only what the history or a family's books tell of is looked for: what others have made outside is theirs.
+    """Removes only what the history or a family's own search names; other objects outside are not ours.
 
-    Nothing is removed within `order_life` seconds: so long an order to make it may be on its way.
+    Nothing is removed within `order_life` seconds, as an order to create it may still be on its way.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LeftoverCleaner:
         self._order_life = order_life
 
     async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
-        """Those that were left alone for so long that no call of the action that made them can be on its way."""
+        """Returns leftovers whose grace period is over: no call of the action that made them can be on its way."""
         found = {
             each.path: each
             for each in await self._inventory.leftovers()
@@ -62,7 +62,7 @@ class LeftoverCleaner:
         return max(limit_for(self._limits, path, _discard_action(path)), self._order_life)
 
     async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> HealEntry:
-        """By a normal action: whoever acts there, or comes first, keeps it out, and nobody gets in between."""
+        """Removes a leftover by a normal action, whose locks exclude all others. Returns the report entry."""
         told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
         if dry_run:
             return HealEntry(**told, finding=HealFinding.WOULD_REMOVE, message="looked for outside, and removed")

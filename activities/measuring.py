@@ -1,4 +1,4 @@
-"""Counting, timing and tracing what activities do. Where nobody collects it, it costs next to nothing."""
+"""Metrics and traces of activities. Without a collector they cost next to nothing."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Span = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
 
 
 def no_span(_name: str, _facts: Mapping[str, str]) -> AbstractContextManager[object]:
-    """Nobody traces."""
+    """Span of a process without tracing."""
     return nullcontext()
 
 
 def count(name: str, number: int = 1, **told: str) -> None:
-    """Add to a counter of `domain.metrics`."""
+    """Adds to a counter of `domain.metrics`."""
     if activity.in_activity():
         activity.metric_meter().create_counter(name, metrics.COUNTERS[name]).add(number, told)
 
 
 @contextmanager
 def timed(name: str, **told: str) -> Iterator[None]:
-    """Record how long the block takes, however it ends."""
+    """Records how long the block takes, however it ends."""
     began = time.monotonic()
     try:
         yield
@@ -46,7 +46,7 @@ def timed(name: str, **told: str) -> Iterator[None]:
 
 
 class MeasuredCloud:
-    """A cloud whose calls are counted, timed and traced; apart from that it is the cloud itself."""
+    """A cloud whose calls are counted, timed and traced."""
 
     def __init__(self, csp: str, cloud: Cloud, span: Span = no_span) -> None:
         self.bulk = cloud.bulk
@@ -64,7 +64,7 @@ class MeasuredCloud:
         return await self._measure("list", region, self._cloud.list_tagged(region, prefix), 1)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else a cloud can do."""
+        """Passes other methods through, measured if they are coroutines."""
         found = getattr(self._cloud, name)
         return partial(self._other, name, found) if inspect.iscoroutinefunction(found) else found
 
@@ -90,7 +90,7 @@ def _outcomes(answer: object) -> Mapping[str, int]:
 
 
 def _outcome_label(answer: object) -> str:
-    """`ok`, `missing` for a VM that the cloud does not know, or the name of what went wrong."""
+    """Returns `ok`, `missing` for a VM that the cloud does not know, or the error's class name."""
     if answer is None:
         return "missing"
     return type(answer).__name__.lower() if isinstance(answer, BaseException) else "ok"

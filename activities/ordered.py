@@ -1,4 +1,4 @@
-"""Carries out ordered actions: one order under the fence, repeated until it is answered; a description to settle."""
+"""Activities of ordered actions: one fenced order, retried until it is answered, and a description to settle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFUSED_BY_PROVIDER = "RefusedByProvider"
 
 
 class OrderedActivities:
-    """The work outside of one family. Serve it on a queue of the family's own: the names are the same in each."""
+    """One family's orders to its provider. Activity names are the same in each family, so each has its own queue."""
 
     def __init__(
         self, inventory: Inventory, provider: ObjectProvider, rules: OrderRules, fence: Fence, patience: ProviderRetry
@@ -44,7 +44,7 @@ class OrderedActivities:
 
     @activity.defn(name=ORDER_OBJECT)
     async def order_object(self, task: OrderTask) -> Done:
-        """Give the action's order. Fails for good if the provider refuses it, or does not answer for too long."""
+        """Gives the action's order. Fails without retry if the provider refuses, or does not answer in time."""
         grant = task.grant
         async with self._fence.right(grant.path, grant.epoch) as right:
             verb, about = self._rules.order_for(task, await self._inventory.get(grant.path))
@@ -56,26 +56,26 @@ class OrderedActivities:
 
     @activity.defn(name=SETTLE_OBJECT)
     async def settle_ordered(self, task: OrderTask) -> Done:
-        """The action failed or was cut off: the object is what the provider says that it is."""
+        """Returns the status that the provider reports for the object of a failed or interrupted action."""
         async with self._fence.right(task.grant.path, task.grant.epoch):
             facts = await self._answer(partial(self._provider.describe, task.grant.path))
         message = f"the provider has it {facts.state}"
         return Done(to=self._rules.status_from(facts), info=dict(facts.info), message=message)
 
     async def _answer(self, call: Callable[[], Awaitable[ObjectFacts]]) -> ObjectFacts:
-        """Patience is here, not in Temporal's retries: what is refused, or not answered in time, has failed."""
+        """Retries here, not by Temporal: a refusal, or no answer before the deadline, fails the activity."""
         try:
             return await self._patience.call_with_retry(call)
         except ProviderError as error:
             raise ApplicationError(one_line(error), type=REFUSED_BY_PROVIDER, non_retryable=True) from error
 
     async def inspect(self, view: ObjectView) -> str:
-        """What the provider says of an object, for self-healing."""
+        """Returns an object's state at the provider, for self-healing."""
         return (await self._provider.describe(view.path)).state
 
 
 class OrderedAudit:
-    """I3 and I7 for one family: records held against what the provider has."""
+    """Audits I3 and I7 for one family: compares records with the provider's objects."""
 
     def __init__(
         self, inventory: Inventory, provider: ObjectProvider, rules: OrderRules, kinds: Sequence[Kind]
@@ -86,7 +86,7 @@ class OrderedAudit:
         self._kinds = kinds
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """What is wrong at or below a path, and how many objects the provider has there."""
+        """Returns violations at or below a path, and the number of objects that the provider has there."""
         left = {facts.path: facts for facts in await self._provider.below(prefix)}
         size, wrong = len(left), []
         for kind in self._kinds:

@@ -1,4 +1,4 @@
-"""Lists of objects, however long, read a page at a time."""
+"""Reads lists of objects of any length, page by page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = 1_000
 
 
 async def list_all(inventory: Inventory, kind: str, prefix: str) -> AsyncIterator[ObjectView]:
-    """Every object of a kind at or below a path."""
+    """Yields every object of a kind at or below a path."""
     after = ""
     while True:
         page = await inventory.list_objects(kind, prefix, after, PAGE)

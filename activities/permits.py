@@ -1,9 +1,8 @@
-"""Rate limits over all workers of a deployment: regions of a cloud at once, VMs of a region at once.
+"""Permits: caps on regions of a cloud and on VMs of a region at once, over all workers of a deployment.
 
-A worker leases its part of a cloud from the office for a few seconds and renews it while it works, so a call costs no
-round trip. Within the worker everybody waits in line, first come first served. A lease that ran out admits nobody: it
-is held against a clock that goes on while the process is frozen. Not re-entrant: who holds a region must not enter it
-again.
+A worker leases its share of a cloud from the permit store for a few seconds and renews it while it works, so a call
+costs no round trip. Within the worker, requests queue first come, first served. An expired lease admits no call; its
+clock also runs while the process is frozen. Not re-entrant: the holder of a region must not enter it again.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ Requested = TypeVar("Requested")
 _log = logging.getLogger("ratchet.permits")
 
 RENEW_SECONDS = 1.0
-CONTESTED_SECONDS = 0.25  # while somebody waits for more
+CONTESTED_SECONDS = 0.25  # while a request waits for more
 
 
 class Permits:
-    """What this worker may have in flight. One per process, so that all its activities share it."""
+    """This worker's permits. One instance per process, shared by all activities."""
 
     def __init__(self, limits: ConcurrencyCaps, office: PermitStore | None = None) -> None:
         self._limits = limits
@@ -48,17 +47,17 @@ class Permits:
         self._clouds: dict[str, _CloudLeases] = {}
 
     def vm_cap(self, csp: str, region: str) -> int:
-        """VMs of a region that all workers together may work on at once."""
+        """Returns how many VMs of a region all workers together may work on at once."""
         return self._cloud(csp).limits.vms(region)
 
     def region(self, csp: str, region: str) -> Permit[str]:
-        """Work in a region. A region that is active already is entered freely, unless others wait in line."""
+        """Permit to work in a region. An active region is entered freely, unless others are in the queue."""
         return Permit(self._cloud(csp).regions, region)
 
     def vms(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
-        """Work on up to `n` VMs of a region at once; `async with` it tells on how many, at least on one.
+        """Permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
 
-        With a right, it is proven when the permits are there.
+        With a right, it is proven once the permits are granted.
         """
         cap = self.vm_cap(csp, region)
         if not 1 <= n <= cap:
@@ -66,7 +65,7 @@ class Permits:
         return Permit(self._cloud(csp).place(region), n, right)
 
     def in_use(self) -> dict[str, int]:
-        """VM slots taken now, per cloud/region; empty at rest."""
+        """Returns the VM permits in use, per cloud/region; empty at rest."""
         return {
             f"{csp}/{region}": place.used
             for csp, cloud in self._clouds.items()
@@ -75,7 +74,7 @@ class Permits:
         }
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Returns all leases to the store."""
         for cloud in self._clouds.values():
             await cloud.close()
 
@@ -87,7 +86,7 @@ class Permits:
 
 
 class _FifoQueue(ABC, Generic[Requested]):
-    """Whoever cannot be served at once waits, and nobody overtakes."""
+    """Serves requests in order: a request that does not fit waits, and no later one overtakes it."""
 
     def __init__(self, cloud: _CloudLeases) -> None:
         self.cloud = cloud
@@ -95,11 +94,11 @@ class _FifoQueue(ABC, Generic[Requested]):
 
     @abstractmethod
     def _size(self, wanted: Requested) -> int:
-        """How much of it can be had now; 0: none."""
+        """Returns how much of the request can be granted now; 0 if none."""
 
     @abstractmethod
     def _leased(self, wanted: Requested) -> bool:
-        """Is only room missing, and no lease?"""
+        """Tells whether the lease exists and only room in it is missing."""
 
     @abstractmethod
     def _take(self, wanted: Requested, size: int) -> None: ...
@@ -113,7 +112,7 @@ class _FifoQueue(ABC, Generic[Requested]):
                 self._take(wanted, size)
                 return size
             size = await self._turn(wanted)
-            if self.cloud.is_covered():  # it may have run out since our turn came, if this process was frozen
+            if self.cloud.is_covered():  # the lease may have expired since, if the process was frozen
                 return size
             self._give(wanted, size)
 
@@ -124,11 +123,11 @@ class _FifoQueue(ABC, Generic[Requested]):
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and not turn.exception():  # our turn came just now: hand it on
+            if turn.done() and not turn.cancelled() and not turn.exception():  # granted just now: pass it on
                 self._give(wanted, turn.result())
             self.serve()
             if self.waiting:
-                self.cloud.ask(at_once=True)  # the next one's wish may not have been told yet
+                self.cloud.ask(at_once=True)  # the next request may not have been sent to the store
             raise
 
     def leave(self, wanted: Requested, size: int) -> None:
@@ -136,7 +135,7 @@ class _FifoQueue(ABC, Generic[Requested]):
         self.serve()
 
     def serve(self) -> None:
-        """Serve the line from its head until somebody does not fit."""
+        """Serves the queue from its head until a request does not fit."""
         while self.waiting:
             wanted, turn = self.waiting[0]
             if not turn.done():
@@ -148,7 +147,7 @@ class _FifoQueue(ABC, Generic[Requested]):
             self.waiting.popleft()
 
     def queue(self) -> Iterator[Requested]:
-        """What is waited for, by those who still wait."""
+        """Yields the requests that are still waiting."""
         return (wanted for wanted, turn in self.waiting if not turn.done())
 
     def fail(self, error: BaseException) -> None:
@@ -159,11 +158,11 @@ class _FifoQueue(ABC, Generic[Requested]):
 
 
 class _RegionVms(_FifoQueue[int]):
-    """The VMs of one region."""
+    """The VM permits of one region."""
 
     lease: PermitLease | None = None
     used = 0
-    holders = 0  # of the region
+    holders = 0  # permits of the region
     touched = False  # since the last exchange
 
     @property
@@ -172,7 +171,7 @@ class _RegionVms(_FifoQueue[int]):
 
     @property
     def wanted(self) -> bool:
-        """Does anybody wait for VMs here?"""
+        """Whether a request waits for VMs of this region."""
         return any(self.queue())
 
     def wants(self) -> int:
@@ -196,7 +195,7 @@ class _RegionVms(_FifoQueue[int]):
 
 
 class _Regions(_FifoQueue[str]):
-    """The regions of one cloud, each with any number of holders."""
+    """The active regions of one cloud, each with any number of holders."""
 
     def fits(self, wanted: str) -> bool:
         lease = self.cloud.place(wanted).lease
@@ -217,17 +216,17 @@ class _Regions(_FifoQueue[str]):
         place = self.cloud.place(wanted)
         place.holders -= 1
         if place.idle and self.waiting:
-            self.cloud.ask(at_once=True)  # there may be a place for the next one
+            self.cloud.ask(at_once=True)  # the next region may become active
 
 
 class _CloudLeases:
-    """The leases of one cloud: exchanged at the office while anything is held or waited for."""
+    """The leases of one cloud, exchanged with the store while anything is held or waited for."""
 
     def __init__(self, csp: str, worker: str, limits: PermitLimits, office: PermitStore) -> None:
         self._csp, self._worker, self.limits, self._office = csp, worker, limits, office
         self.regions = _Regions(self)
         self.places: dict[str, _RegionVms] = {}
-        self._until = 0.0  # of every lease, by our own clock
+        self._until = 0.0  # expiry of all leases, by `boot_time`
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -238,11 +237,11 @@ class _CloudLeases:
         return place
 
     def is_covered(self) -> bool:
-        """Is this moment covered by the last exchange?"""
+        """Tells whether the leases of the last exchange have not expired."""
         return boot_time() < self._until
 
     def ask(self, at_once: bool) -> None:
-        """Somebody waits: now, if it is for a lease; else the next renewal is soon enough."""
+        """Starts the exchange loop; a request that needs a new lease triggers an exchange at once."""
         if self._task is None or self._task.done():
             self._news = asyncio.Event()
             self._task = asyncio.create_task(self._exchange_loop())
@@ -256,7 +255,7 @@ class _CloudLeases:
                 await self._office.exchange(self._csp, self._worker, [], self.limits)
 
     async def abandon(self) -> None:
-        """As a worker that dies: what it has is not given back, and runs out."""
+        """Stops without returning the leases, like a worker that dies; they expire."""
         self._until = 0.0
         if self._task:
             self._task.cancel()
@@ -266,7 +265,7 @@ class _CloudLeases:
     async def _exchange_loop(self) -> None:
         try:
             while True:
-                await asyncio.sleep(0)  # whoever comes in the same moment goes along
+                await asyncio.sleep(0)  # collects requests of the same moment
                 self._news.clear()
                 wishes = self._wishes()
                 pause = await self._exchange(wishes)
@@ -282,7 +281,7 @@ class _CloudLeases:
             raise
 
     def _wishes(self) -> list[PermitRequest]:
-        """What is held, then what is waited for, in the order of the line. All else is given back."""
+        """Returns the leases to request: what is held, then what is waited for, in queue order. Drops the rest."""
         line = list(dict.fromkeys(self.regions.queue()))
         wishes: list[PermitRequest] = []
         given_back: set[str] = set()
@@ -298,14 +297,14 @@ class _CloudLeases:
             place.touched = False
         named = given_back | {wish.region for wish in wishes}
         if given_back:
-            self._news.set()  # who waits for one of them asks for it anew, behind those who came before
+            self._news.set()  # requests for these regions are sent again, behind earlier ones
         return [
             *wishes,
             *(PermitRequest(region, 0, 1) for region in line[: self.limits.regions] if region not in named),
         ]
 
     def _blocks_others(self, region: str, place: _RegionVms, line: Sequence[str]) -> bool:
-        """Is it leased, although nobody is in it and another region's turn has come?"""
+        """Tells whether the region's lease is idle while another region is at the head of the queue."""
         if not line or self.regions.fits(line[0]) or not place.lease or not place.idle:
             return False
         return place.lease.closing or region != line[0]
@@ -314,7 +313,7 @@ class _CloudLeases:
         return any(self.regions.queue()) or any(place.wanted or not place.idle for place in self.places.values())
 
     async def _exchange(self, wishes: Sequence[PermitRequest]) -> float:
-        """Returns how long the leases may be left alone."""
+        """Exchanges leases with the store. Returns the seconds until the next exchange."""
         asked = boot_time()
         try:
             terms = await self._office.exchange(self._csp, self._worker, wishes, self.limits)
@@ -331,7 +330,7 @@ class _CloudLeases:
 
 
 class LocalPermitStore:
-    """For a worker that is alone, or several in one process."""
+    """Permit store in memory, for a single worker or several in one process."""
 
     def __init__(self) -> None:
         self._shares: dict[str, list[PermitShare]] = {}
@@ -346,7 +345,7 @@ class LocalPermitStore:
 
 
 class Permit(Generic[Requested]):
-    """`async with` it: holds what it asks for while the block runs."""
+    """Async context manager that holds a permit while its block runs."""
 
     __slots__ = ("_line", "_right", "_size", "_wanted")
 
@@ -357,7 +356,7 @@ class Permit(Generic[Requested]):
         self._size = 0
 
     async def __aenter__(self) -> int:
-        """The one place where it is checked, just before a call, that it may go out: its permits and its right."""
+        """Acquires the permits and proves the right, just before a call."""
         line = self._line
         while True:
             self._size = await line.enter(self._wanted)
@@ -368,7 +367,7 @@ class Permit(Generic[Requested]):
             except BaseException:
                 line.leave(self._wanted, self._size)
                 raise
-            if line.cloud.is_covered():  # to prove the right may have taken any time
+            if line.cloud.is_covered():  # proving the right may have taken long
                 return self._size
             line.leave(self._wanted, self._size)
 

@@ -1,4 +1,4 @@
-"""Asks Temporal whether any worker polls a queue. It remembers for some minutes who did."""
+"""Asks Temporal whether any worker polls a queue. Temporal remembers pollers for some minutes."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-PATIENCE = 2.0  # seconds; a worker that has just been started is not seen at once
+PATIENCE = 2.0  # seconds; a worker that has just started is not listed at once
 AGAIN = 0.2
 CALL = timedelta(seconds=3)
 
 
 class Pollers:
-    """Who polls for activities. `own` are the queues that this process polls itself: nobody is asked about them."""
+    """Checks queues for activity pollers. `own` are the queues of this process, which need no check."""
 
     def __init__(self, client: Client, own: Collection[str] = ()) -> None:
         self._client = client
         self._own = own
 
     async def missing(self, queues: Sequence[str]) -> list[str]:
-        """Those of the queues that no worker has polled lately. Temporal does not answer: none is missing."""
+        """Returns queues that no worker has polled lately; none if Temporal does not answer."""
         others = sorted(set(queues).difference(self._own))
         polled = await asyncio.gather(*(self._polled(queue) for queue in others))
         return [queue for queue, seen in zip(others, polled, strict=True) if not seen]
@@ -44,5 +44,5 @@ class Pollers:
                     return False
                 await asyncio.sleep(AGAIN)
         except RPCError:
-            return True  # an order that nobody takes only waits
+            return True  # harmless: an order that no worker takes waits
         return True

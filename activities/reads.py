@@ -1,7 +1,7 @@
-"""Reads, as standalone activities: a user needs one address and one credential, Temporal's.
+"""Reads as standalone activities, so that a user needs one address and one credential: Temporal's.
 
-Readers get the words of the source system: of an instance at the edge that is gone, `NotPresent`. The inventory and the
-workflows have one word for it in every family.
+Readers get the status words of the source system, such as `NotPresent` for a deleted instance at the edge. The
+inventory and the workflows use one word for all families.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from domain.ports import Inventory
 from domain.statetable import NONE
 
 T = TypeVar("T")
-Examiner = Callable[[Request], Awaitable[Request]]  # the request as it would be carried out, or Refused
+Examiner = Callable[[Request], Awaitable[Request]]  # returns the request as it would be carried out, or raises Refused
 
 
 class ReadActivities:
-    """What `starter get`, `list`, `history`, `locks`, `check` and `doctor` ask for."""
+    """The activities behind `starter get`, `list`, `history`, `locks`, `check` and `doctor`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ReadActivities:
 
     @activity.defn
     async def read_check(self, request: Request) -> Admission:
-        """What the action would be answered now: by the policy, the examination, and begin. Changes nothing."""
+        """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
         found = await refusal_as_answer(self._checked(request))
         return found.model_copy(update={"grant": _worded_grant(found.grant)}) if found.grant else found
 
@@ -99,14 +99,14 @@ class ReadActivities:
 
     @activity.defn
     async def read_store(self, query: Query) -> StoreView:
-        """Which store this is, and the version of its schema."""
+        """Returns the store's identity and schema version."""
         return await refusal_as_answer(self._describe_store())
 
 
 def _worded(view: ObjectView) -> ObjectView:
     kind = registry.kind(view.kind)
     words = {"previous_status": kind.shown(view.previous_status)}
-    if view.target_action != NONE:  # at rest there is no target: that is another `None`
+    if view.target_action != NONE:  # at rest the target is `None` in another sense
         words["target_status"] = kind.shown(view.target_status)
     return view.model_copy(update=words)
 
@@ -121,7 +121,7 @@ def _worded_grant(grant: Grant) -> Grant:
 
 
 async def refusal_as_answer(work: Awaitable[T]) -> T:
-    """Refused is an answer: it is not retried and does not look like an incident."""
+    """Raises Refused as a benign, non-retryable error: it is an answer, not an incident."""
     try:
         return await work
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""Refusals as Temporal carries them: an error with the refusal inside. Pure, so that workflows may use it as well."""
+"""Converts refusals to Temporal errors and back. Pure, so that workflows may use it as well."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from domain.model import Refusal
 
 
 def refused(refusal: Refusal) -> ApplicationError:
-    """The error that a run, an update or a read closes with."""
+    """Returns the error with which a refused run, update or read closes."""
     return ApplicationError(
         refusal.message,
         refusal,
         type=wire.REFUSED,
-        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident: logged quietly
+        category=ApplicationErrorCategory.BENIGN,  # an answer, not an incident
         non_retryable=True,
     )
 
 
 def refusal_in(cause: BaseException | None) -> Refusal | None:
-    """The refusal that it closed with, if it was one."""
+    """Returns the refusal in an error, or None."""
     if isinstance(cause, ApplicationError) and cause.type == wire.REFUSED and cause.details:
         return Refusal.model_validate(cause.details[0])
     return None

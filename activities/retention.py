@@ -1,4 +1,4 @@
-"""Retention: a sweep removes what is old in bounded batches, and an archive keeps it as JSON lines."""
+"""Retention: a sweep archives old actions and history lines as JSON lines, then removes them, in bounded batches."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from domain.errors import one_line
 from domain.healing import Pruned
 from domain.ports import Inventory
 
-BATCHES = 50  # in one sweep; the next one goes on
+BATCHES = 50  # per sweep
 
 
 class Archive:
-    """A folder with one file a day. A reader drops duplicates by `epoch` (actions) and `seq` (history)."""
+    """A folder with one JSON lines file per day. Readers drop duplicates by `epoch` (actions) and `seq` (history)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def append(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows. They are on disk when this returns."""
+        """Appends rows and syncs them to disk."""
         text = "".join(f"{json.dumps(row, default=datetime.isoformat)}\n" for row in rows)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = self._folder / f"{datetime.now(UTC):%Y-%m-%d}.jsonl"
         with open(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # workers of one machine share the file
             size = file.seek(0, os.SEEK_END)
-            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # a write that was cut off
+            torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # an interrupted write
             file.write((b"\n" if torn else b"") + text.encode())
             file.flush()
             os.fsync(file.fileno())
         folder = os.open(self._folder, os.O_RDONLY)
         try:
-            os.fsync(folder)  # the file's name, if it is new
+            os.fsync(folder)  # a new file's directory entry
         finally:
             os.close(folder)
 
 
 class Retention:
-    """What a sweep does about old actions; nothing if `days` is 0."""
+    """Prunes old actions in a sweep; does nothing if `days` is 0."""
 
     def __init__(self, client: Client, inventory: Inventory, archive: Archive, days: float) -> None:
         self._client = client
@@ -55,7 +55,7 @@ class Retention:
         self._days = days
 
     async def prune(self, at: datetime, dry_run: bool) -> Pruned | None:
-        """Go on where the last sweep stopped. If the archive cannot be written, nothing is removed."""
+        """Prunes from where the last sweep stopped. If the archive cannot be written, nothing is removed."""
         if not self._days:
             return None
         last = await self._inventory.reports(1)

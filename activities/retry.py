@@ -1,4 +1,4 @@
-"""Bearing with whoever does the work: what was not answered is asked again, with growing pauses, for so long."""
+"""Retries provider calls with growing pauses until a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AcquirePermit = Callable[[], AbstractAsyncContextManager[object]]
 
 @dataclass(frozen=True)
 class ProviderRetry:
-    """How long to bear with a provider: one call, all tries of it, and the pauses between them."""
+    """Timeouts and pauses of provider calls: for one call, for all tries together, between tries."""
 
     call: float = 300.0
     total: float = 900.0
@@ -27,9 +27,9 @@ class ProviderRetry:
     async def call_with_retry(
         self, call: Callable[[], Awaitable[T]], total: float | None = None, room: AcquirePermit = nullcontext
     ) -> T:
-        """Call, and call again what was throttled, unavailable or unknown. The last trouble is raised.
+        """Repeats a call that was throttled, unavailable or unknown until the deadline; then raises the last error.
 
-        `room` is entered for each try. To wait for it does not count as waiting for an answer.
+        `room` is entered for each try; waiting for it does not count towards the call's timeout.
         """
         deadline, pause = now() + (self.total if total is None else total), self.first_pause
         while True:
@@ -44,7 +44,7 @@ class ProviderRetry:
             pause = self.next_pause(pause)
 
     async def call_once(self, call: Callable[[], Awaitable[T]]) -> T:
-        """One call. If no answer comes in time, its outcome is unknown."""
+        """Makes one call; without an answer in time, raises UnknownOutcome."""
         try:
             async with asyncio.timeout(self.call):
                 return await call()
@@ -52,16 +52,16 @@ class ProviderRetry:
             raise UnknownOutcome(f"no answer within {self.call:g} s") from error
 
     def next_pause(self, pause: float) -> float:
-        """The pause after the next failure."""
+        """Returns the pause after the next failure."""
         return min(pause * 2, self.longest_pause)
 
 
 def jittered(pause: float, answers: Iterable[object]) -> float:
-    """Half of it is chance, so that not all come back at once; never earlier than the provider asked for."""
+    """Returns the pause with random jitter, and never less than the provider asked for."""
     asked = [answer.retry_after or 0.0 for answer in answers if isinstance(answer, Throttled)]
     return max([0.0, *asked]) + random.uniform(pause / 2, pause)  # noqa: S311  spreads load, guards nothing
 
 
 def now() -> float:
-    """The clock that deadlines are reckoned with."""
+    """Returns the event loop's time, by which deadlines are computed."""
     return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Asks Temporal whether a run is open, along its chain: a run that was reset or continued lives on in another run."""
+"""Asks Temporal whether a run is open, also when it was reset or continued as new under another run ID."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-PATIENCE = timedelta(seconds=3)  # with one question
-_OVER = (  # of this run; a running or paused one is open
+PATIENCE = timedelta(seconds=3)  # for one call
+_OVER = (  # a running or paused run is open
     Status.WORKFLOW_EXECUTION_STATUS_COMPLETED,
     Status.WORKFLOW_EXECUTION_STATUS_FAILED,
     Status.WORKFLOW_EXECUTION_STATUS_CANCELED,
@@ -25,17 +25,17 @@ _NO_SUCH_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 
 
 class RunState(Enum):
-    """What Temporal says about a run."""
+    """State of a run, as Temporal reports it."""
 
     OPEN = "open"
     CLOSED = "closed"
-    UNKNOWN = "unknown"  # Temporal has no such run, or has none any more
+    UNKNOWN = "unknown"  # not known to Temporal, or forgotten
 
 
 async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
-    """The state of a run, or of the newest run of its chain: a reset or a continue-as-new goes on in another run.
+    """Returns the state of a run, or of the newest run of its chain after a reset or continue-as-new.
 
-    Every run of a chain names the first one. Temporal forgets runs that are over, so the one asked for may be unknown.
+    Every run of a chain names the first one. Temporal forgets closed runs, so the run itself may be unknown.
     """
     asked = await _describe(client, workflow_id, run)
     if asked and asked.status not in _OVER:
@@ -47,13 +47,13 @@ async def state_of(client: Client, workflow_id: str, run: str) -> RunState:
 
 
 async def reset_to(client: Client, workflow_id: str, run: str | None) -> str:
-    """The run in which a run that was reset goes on; empty if it was not, or if that run is forgotten."""
+    """Returns the run that continues a run that was reset; empty if it was not reset, or Temporal has forgotten it."""
     found = await described(client, workflow_id, run or "")
     return found.workflow_extended_info.reset_run_id if found else ""
 
 
 async def is_open(client: Client, workflow_id: str) -> bool:
-    """Does anything run under this ID?"""
+    """Tells whether a run is open under this workflow ID."""
     newest = await _describe(client, workflow_id, "")
     return newest is not None and newest.status not in _OVER
 
@@ -64,7 +64,7 @@ async def _describe(client: Client, workflow_id: str, run: str) -> WorkflowExecu
 
 
 async def described(client: Client, workflow_id: str, run: str) -> DescribeWorkflowExecutionResponse | None:
-    """The raw answer: the SDK's own description fails on a status that it does not know, such as paused."""
+    """Returns Temporal's raw description of a run: the SDK's fails on unknown statuses, such as paused."""
     which = WorkflowExecution(workflow_id=workflow_id, run_id=run)
     asked = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=which)
     try:

@@ -1,7 +1,4 @@
-"""Does a signature fit a text and a public key? Ed25519: whoever can check one cannot make one.
-
-Pure computation, so that workflows may do it as well. It needs the extra `encryption`.
-"""
+"""Verifies Ed25519 signatures. Pure computation, so that workflows may use it; needs the extra `encryption`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import base64
 import binascii
 from contextlib import suppress
 
-with suppress(ModuleNotFoundError):  # then no cloudlet can have a key; here, since a sandbox cannot load it later
+with suppress(ModuleNotFoundError):  # without it no cloudlet can have a key; a sandbox cannot import it later
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -18,7 +15,7 @@ FORGED = "its proof does not fit: another token, another object, or a message th
 
 
 def why_unproven(key: str, text: str, proof: str) -> str:
-    """Why this text is not believed; empty if it is, or if there is no key to prove anything against."""
+    """Returns why the text's proof is not accepted; empty if it is, or if there is no key."""
     if not key:
         return ""
     if not proof:
@@ -27,7 +24,7 @@ def why_unproven(key: str, text: str, proof: str) -> str:
 
 
 def is_signed_by(key: str, text: str, proof: str) -> bool:
-    """Was this text signed by the owner of this public key? A key or a proof that cannot be read does not fit."""
+    """Tells whether the owner of this public key has signed the text; False for a malformed key or proof."""
     try:
         public = Ed25519PublicKey.from_public_bytes(base64.b64decode(key, validate=True))
         public.verify(base64.b64decode(proof, validate=True), text.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""The fault script of everything simulated, for users and tests: set from the CLI or a file."""
+"""Reads and changes the fault script of all simulated providers, for users and tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY = "*"
 
 
 class FaultInjectable(Protocol):
-    """A cloud that can be told to fail."""
+    """A provider whose fault script can be changed."""
 
     async def set_faults(self, faults: list[Fault]) -> None: ...
 
@@ -27,7 +27,7 @@ class FaultInjectable(Protocol):
 
 
 class FaultActivities:
-    """Changes the fault script, and tells what it is. `simulated`: who can fail, and in which verbs."""
+    """Reads and changes the fault script. `simulated`: the providers that can fail, and their verbs."""
 
     def __init__(self, cloud: FaultInjectable, simulated: Mapping[str, Sequence[str]]) -> None:
         self._cloud = cloud
@@ -35,7 +35,7 @@ class FaultActivities:
 
     @activity.defn(name=wire.CLOUD_FAULTS)
     async def faults(self, script: FaultScript) -> FaultScript:
-        """Replace the script, or add to it; answers what it is then. A rule that could never strike is refused."""
+        """Replaces the fault script or adds rules. Returns the script; refuses a rule that can never match."""
         try:
             for fault in script.faults:
                 self._check(fault)

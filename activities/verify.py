@@ -1,4 +1,4 @@
-"""Check every promise against a live system: the inventory, Temporal, and the books of the world outside."""
+"""Verifies all invariants of a live system: the inventory, Temporal, and the providers' records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from domain.ports import Inventory
 
 Audit = Callable[
     [str], Awaitable[tuple[list[BrokenPromise], int]]
-]  # a path -> what is wrong at or below it, and of how many
+]  # path -> violations at or below it, and the number of objects checked
 
 LISTED = 200
-AT_ONCE = 20  # questions to Temporal
+AT_ONCE = 20  # concurrent calls to Temporal
 
 
 class VerifyActivities:
-    """What `starter verify` asks for."""
+    """The activity behind `starter verify`."""
 
     def __init__(
         self, client: Client, inventory: Inventory, audits: Sequence[Audit], companions: Companions | None = None
@@ -39,7 +39,7 @@ class VerifyActivities:
 
     @activity.defn
     async def verify(self, query: Query) -> Verification:
-        """Look at everything at or below a path. What an open action is about is left out of the books."""
+        """Checks everything at or below a path. Findings about objects of open actions are left out."""
         async with heartbeat():
             kept = await self._inventory.kept(query.path)
             dead = await self._dead(kept)
@@ -64,7 +64,7 @@ class VerifyActivities:
         return Verification(findings=sure[:LISTED], more=more, looked_at=looked_at)
 
     async def _late(self, prefix: str) -> list[BrokenPromise]:
-        """I12: companions that are missing, and timers that are overdue."""
+        """Checks I12: missing companions and overdue timers."""
         told = "its {} does not run ({}); start it with: starter heal"
         missing = [
             BrokenPromise("I12", each.path, told.format(each.title, each.id))
@@ -74,7 +74,7 @@ class VerifyActivities:
         return missing + await self._companions.overdue(prefix, datetime.now(UTC))
 
     async def _dead(self, kept: AuditSnapshot) -> set[str]:
-        """Runs that are closed although, even now, their action has not ended or their lock is held."""
+        """Returns closed runs whose action is still open or whose lock is still held."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def is_open(owner: str, run: str) -> bool:
@@ -91,7 +91,7 @@ class VerifyActivities:
 
 
 class _BusyPaths:
-    """Objects that actions are about, or were while we looked; above and below them nothing is sure."""
+    """Paths of actions that are open, or have begun during the check; findings at, above or below them are unsure."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = sorted(set(paths))

@@ -1,1 +1,1 @@
-"""The edge's activities: requests to CRMs, and what their messages change in the inventory."""
+"""The edge family's activities: requests to CRMs, and records of their messages."""

@@ -1,4 +1,4 @@
-"""What the edge's workflows do to the world: requests to CRMs, and what their connections change in the inventory."""
+"""Activities of the edge workflows: they send requests to CRMs, and record CRM messages in the inventory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from domain.ports import Inventory
 
 
 class EdgeActivities:
-    """Requests to CRMs, and what their messages and policies need of the inventory."""
+    """Sends requests to CRMs, records their messages, and reads what policies decide by."""
 
     def __init__(self, inventory: EdgeInventory, ports: Mapping[str, CrmTransport], fence: Fence) -> None:
         self._inventory = inventory
@@ -49,13 +49,13 @@ class EdgeActivities:
 
     @activity.defn
     async def crm_send(self, post: CrmPost) -> None:
-        """Hand requests to a CRM. Sent twice they have one effect: a CRM knows a request by its key."""
+        """Sends requests to a CRM. Idempotent: a CRM recognises a repeated request by its key."""
         async with self._right(post) as prove:
             await self._send(post.to, post.requests, prove)
 
     @activity.defn
     async def crm_probe(self, post: CrmPost) -> str:
-        """Is a CRM without a session there? Returns why not, if not."""
+        """Probes a CRM that has no session. Returns why it cannot be reached, or an empty string."""
         try:
             await self._ports[post.to.transport].send(post.to, post.requests, _no_proof)
         except ProviderError as error:
@@ -64,7 +64,7 @@ class EdgeActivities:
 
     @asynccontextmanager
     async def _right(self, order: OnBehalf) -> AsyncIterator[ProveRight]:
-        """To send: of an action that is over nothing goes out. What the link says itself needs no right."""
+        """Yields the proof of the right to send for an action. Messages of the link itself need none."""
         if order.epoch:
             async with self._fence.right(order.path, order.epoch) as right:
                 yield right.prove
@@ -82,7 +82,7 @@ class EdgeActivities:
 
     @activity.defn
     async def crm_everything(self, asked: AllData) -> int:
-        """Tell a CRM all that should be on its cloudlet, so that one that has lost its memory knows it again."""
+        """Sends a CRM the specs of all instances of its cloudlet, so that it can restore lost state."""
         async with self._right(asked) as prove:
             items = await self._everything(asked.to.cloudlet)
             pages = wire.pages(items)
@@ -114,12 +114,12 @@ class EdgeActivities:
 
     @activity.defn
     async def crm_rejoined(self, asked: RejoinQuery) -> Rejoined:
-        """Look up in the inventory a connection that a signal told an action about: signals are not trusted."""
+        """Looks up a connection that a signal announced to an action, as signals are not trusted."""
         return await self._inventory.find_connection(asked.path, asked.notify_id)
 
     @activity.defn
     async def crm_ignored(self, ignored: IgnoredMessages) -> int:
-        """Keep messages that changed nothing in the history of the objects that they were about."""
+        """Records ignored messages in the histories of their objects."""
         return await self._inventory.record_ignored(ignored.messages, ignored.at)
 
     @activity.defn
@@ -136,14 +136,14 @@ class EdgeActivities:
 
 
 class Letters:
-    """To actions that Temporal lets hear no more signals: what they let in comes as an update."""
+    """Delivers CRM messages as updates to actions that have reached Temporal's signal limit."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     @activity.defn
     async def crm_hand_in(self, order: HandIn) -> str:
-        """Bring a letter to an action that Temporal lets hear no more signals. Returns why it was not taken, if so."""
+        """Delivers one message as an update. Returns why the action did not accept it, or an empty string."""
         info = activity.info()
         once = f"{info.workflow_run_id}-{info.activity_id}"
         try:
@@ -160,7 +160,7 @@ class Letters:
 
 
 def _doubt(fact: CrmFact) -> CheckProof:
-    """Told the cloudlet's key inside the transaction that the message is about. Every page has to be proven."""
+    """Returns the check of a message's proofs against the cloudlet's key; every page must be signed."""
 
     def of_all(key: str) -> str:
         found = (why_unproven(key, each.statement, each.proof) for each in fact.signed or [SignedText(statement="")])
@@ -170,7 +170,7 @@ def _doubt(fact: CrmFact) -> CheckProof:
 
 
 async def _no_proof() -> None:
-    """Nobody has to prove anything."""
+    """Proof of a sender that needs no right."""
 
 
 def _noticed_here(_key: str) -> str:
@@ -178,13 +178,13 @@ def _noticed_here(_key: str) -> str:
 
 
 class CrmAudit:
-    """I3 for instances: what the CRMs said that they have, when they last connected."""
+    """Audit I3 for instances: compares records with what CRMs reported at their last connect."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """What is wrong at or below a path, and how many instances there are."""
+        """Returns violations at or below a path, and the number of instances checked."""
         findings, number = [], 0
         async for cloudlet in list_all(self._inventory, "cloudlet", prefix):
             strange = cloudlet.info.get("orphans", [])

@@ -1,4 +1,4 @@
-"""Leases at work: handing over and taking back, firing events that are due, waking the clock, reading."""
+"""The leases family's activities: host hand-over, firing due events, waking clocks, reads."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from domain.leases.tables import BEFORE_END, END, START
 from domain.limits import TASK_TIMEOUT
 from domain.model import Done, Grant, Query, Request
 
-SEEN_THROUGH = 5.0  # seconds for which a firing waits for its actions; a longer one is looked after by the clock
+SEEN_THROUGH = 5.0  # seconds for which a firing waits for an action; the clock follows up later ones
 FIRST_GLANCE, LONGEST_GLANCE = 0.05, 0.4
-AT_ONCE = 60  # so many are under way; who takes longer than SLOW seconds is not counted
+AT_ONCE = 60  # actions under way, not counting those slower than SLOW seconds
 SLOW = 2.0
 QUICKLY = 1.0  # seconds for the first try of a hand-over
 NO_HOST = "no host is left for it"
@@ -52,7 +52,7 @@ ACTIONS = {START: "start", BEFORE_END: "announce", END: "end"}
 
 
 class Reads(Protocol):
-    """Leases and calendars, as readers see them."""
+    """Read-only views of leases and calendars."""
 
     async def lease(self, path: str) -> LeaseView: ...
 
@@ -62,10 +62,10 @@ class Reads(Protocol):
 
 
 class HostHandover:
-    """Hands hosts over and takes them back.
+    """Hands hosts over to reservations and takes them back.
 
-    An order says what a reservation shall hold, and has a version: given twice it has one effect, and an old one has
-    none. So the first try may be a local activity, which costs the server nothing; what takes longer gets a real one.
+    An order states what a reservation shall hold, and has a version: a repeated order has one effect, a stale one none.
+    So the first try may be a local activity, which adds no events to the history; a slow one becomes a normal activity.
     """
 
     def __init__(self, holdings: Holdings, hosts: Hosts, fence: Fence, patience: float) -> None:
@@ -76,14 +76,14 @@ class HostHandover:
 
     @activity.defn(name="lease_hand_over")
     async def hand_over(self, order: HandOver) -> HandOverResult:
-        """Bring reservations to what they should hold. What each should hold is read before each try: never stale."""
+        """Brings reservations to what they should hold, with retries. Reads the goal anew before each try."""
         async with self._fence.right(order.path, order.epoch) as right, asyncio.TaskGroup() as together:
             works = {each: together.create_task(self._hand_over_one(order, each, right)) for each in order.reservations}
         return HandOverResult(errors={each: error for each, work in works.items() if (error := work.result())})
 
     @activity.defn(name="lease_try_hand_over")
     async def try_hand_over(self, order: HandOver) -> HandOverResult:
-        """The same, once and quickly."""
+        """Tries a hand-over once, with a short timeout. Returns the reservations that need retries."""
         async with self._fence.right(order.path, order.epoch) as right:
             wanted = await self._read(order, right)
             async with asyncio.TaskGroup() as together:
@@ -92,11 +92,11 @@ class HostHandover:
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
     async def start(self, grant: Grant) -> Done | Grant:
-        """A start whose reservations are all on hosts, unless one of them needs patience."""
+        """Inline work of a lease's start on hosts. Returns the grant if a reservation needs retries."""
         return await self._at_once(grant, ends.STARTS, HandOverGoal.ALL)
 
     async def end(self, grant: Grant) -> Done | Grant:
-        """The same for an end."""
+        """Inline work of a lease's end on hosts. Returns the grant if a reservation needs retries."""
         return await self._at_once(grant, ends.ENDS, HandOverGoal.NOTHING)
 
     async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: HandOverGoal) -> Done | Grant:
@@ -111,14 +111,14 @@ class HostHandover:
         return _result_of(boundary.left(grant, handed.errors), boundary.word, handed.errors, work)
 
     async def _read(self, order: HandOver, right: OrderRight) -> list[Holding]:
-        """What to hand over. That it could be read shows that the action is open."""
+        """Reads what to hand over; a successful read also proves that the action is open."""
         asked = boot_time()
         wanted = await self._holdings.holdings(order)
         right.shown(asked)
         return wanted
 
     async def _try(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str | None:
-        """What is wrong, if anything; None: it needs more patience."""
+        """Tries one order. Returns its error, an empty string, or None if it should be retried."""
         try:
             async with asyncio.timeout(QUICKLY):
                 return await self._hold(holding, want, right)
@@ -128,14 +128,14 @@ class HostHandover:
             return None
 
     async def _hand_over_one(self, order: HandOver, reservation: str, right: OrderRight) -> str:
-        """Order until it is so, or patience ends. A no is final, unless something has to be given back."""
+        """Repeats an order until it succeeds or the deadline passes. A rejection is final only when hosts are taken."""
         clock, pause = asyncio.get_running_loop().time, 0.1
         deadline, mine = clock() + self._patience, order.model_copy(update={"reservations": [reservation]})
         while True:
             try:
                 for holding in await self._read(mine, right):
                     return await self._hold(holding, order.want, right)
-                return ""  # it has no booking any more: there is nothing to hold
+                return ""  # its booking is gone: nothing to hold
             except ProviderError as error:
                 if (isinstance(error, Rejected) and order.want is HandOverGoal.ALL) or clock() + pause > deadline:
                     return one_line(error)
@@ -143,7 +143,7 @@ class HostHandover:
             pause = min(pause * 2, 10)
 
     async def _hold(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str:
-        """One order. A reservation whose last host has failed gives that back, but has nothing."""
+        """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
         await right.prove()
         await self._hosts.hold(holding)
         if holding.returning:
@@ -152,14 +152,14 @@ class HostHandover:
 
 
 def _on_hosts(grant: Grant) -> bool:
-    """Is all of a lease on hosts, and nothing wrong with it?"""
+    """Tells whether all reservations of the lease are on hosts and nothing contradicts its status."""
     return not ends.contradictions(grant) and all(
         each["resource_type"] in ends.ON_HOSTS for each in ends.to_start(grant)
     )
 
 
 def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequence[ends.ReservationWork]) -> Done:
-    """What a start or an end leaves, and whether it failed."""
+    """Adds the failure message to the result of a start or an end."""
     return (
         done.model_copy(update={"failed": True, "message": ends.partial_failure(what, errors, work)})
         if errors
@@ -168,7 +168,7 @@ def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequ
 
 
 class EventActivities:
-    """Starts the actions of events that are due, under the ID of their object, as any user would."""
+    """Starts the actions of due events, under the workflow ID of their object, like any user."""
 
     def __init__(self, client: Client, schedule: Schedule) -> None:
         self._client = client
@@ -180,13 +180,13 @@ class EventActivities:
 
     @activity.defn(name="lease_fire_events")
     async def fire_events(self, events: DueList) -> FiringResult:
-        """Fire all of them, so many at a time, and see them through for a while.
+        """Fires due events, AT_ONCE at a time, and waits for each for a few seconds. Returns leases still busy.
 
-        Most of what is started here is carried out here: more than the worker can take would make all of it late. One
-        that is slow by itself does not keep the others waiting.
+        This worker carries out most of these actions itself, so more at a time would delay all. Slow ones are not
+        counted.
         """
         clock, pause = asyncio.get_running_loop().time, FIRST_GLANCE
-        todo, running, busy = events.due, dict[str, float](), list[str]()  # the leases; of those that run, since when
+        todo, running, busy = events.due, dict[str, float](), list[str]()  # `running`: lease -> since when
         async with heartbeat():
             while todo or running:
                 room = AT_ONCE - sum(clock() - since < SLOW for since in running.values())
@@ -207,7 +207,7 @@ class EventActivities:
 
     @activity.defn(name="lease_wake_clock")
     async def wake_clock(self, wake: WakeClock) -> None:
-        """The clock of a pool looks again; if there is none, it begins."""
+        """Wakes a pool's clock, or starts it if it does not run."""
         await self._client.start_workflow(
             names.LEASE_CLOCK,
             wake,
@@ -219,7 +219,7 @@ class EventActivities:
         )
 
     async def _fire(self, due: DueEvent) -> bool:
-        """Start the event's action. False: something else runs there now, the clock will look again."""
+        """Starts an event's action. Returns False if another action runs there; the clock will retry."""
         path = names.event_path(due.lease, due.name) if due.name == BEFORE_END else due.lease
         request = Request(
             path=path,
@@ -236,7 +236,7 @@ class EventActivities:
 
 
 class LeaseReading:
-    """Reads, as standalone activities."""
+    """Reads of leases, as standalone activities."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
@@ -251,5 +251,5 @@ class LeaseReading:
 
     @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
-        now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock, not ours
+        now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock
         return await refusal_as_answer(self._reads.calendar(query, now))

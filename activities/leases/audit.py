@@ -1,4 +1,4 @@
-"""Leases held against the relationship table, against each other, and against the books of whoever hands hosts over."""
+"""Audit of leases: against the relationship table, against each other, and against the hosts' tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAGE = 200
 
 
 class LeaseSource(Protocol):
-    """The inventory's side: leases, page by page, and what they have booked, host by host."""
+    """The inventory's side of the audit: leases in pages, and booked periods by host."""
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
@@ -21,7 +21,7 @@ class LeaseSource(Protocol):
 
 
 class TenantRow(Protocol):
-    """A line of the books: a host, and the reservation that holds it."""
+    """A tenancy as the host provider reports it: a host, and the reservation that holds it."""
 
     @property
     def host(self) -> str: ...
@@ -31,22 +31,22 @@ class TenantRow(Protocol):
 
 
 class TenantSource(Protocol):
-    """The other side: what is held, as whoever hands hosts over has it."""
+    """The provider's side of the audit: which reservation holds which host."""
 
     async def tenants(self, prefix: str) -> Sequence[TenantRow]:
-        """Who holds which host, for reservations at or below a path."""
+        """Returns the tenancies of reservations at or below a path."""
         ...
 
 
 class LeaseAudit:
-    """I3 for leases: what is held is what should be, and never twice; and the relationship table."""
+    """Audits I3 (each host is held by the right reservation, and by one) and I4 (relationship table) for leases."""
 
     def __init__(self, leases: LeaseSource, books: TenantSource) -> None:
         self._leases = leases
         self._books = books
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """What is wrong at or below a path, and how many hosts are in tenants' hands there."""
+        """Returns violations at or below a path, and the number of hosts held there."""
         held = {(each.host, each.reservation) for each in await self._books.tenants(prefix)}
         findings: list[BrokenPromise] = []
         wanted: set[tuple[str, str]] = set()
@@ -92,11 +92,11 @@ def _wanted(lease: LeaseView) -> set[tuple[str, str]]:
 
 
 def doubled(hosts: Sequence[HostOccupancy]) -> Iterable[BrokenPromise]:
-    """Whole hosts that two leases have at the same time."""
+    """Yields whole hosts that two leases have booked for the same time."""
     for line in hosts:
         whole = sorted((each for each in line.stretches if each.whole), key=lambda each: each.start)
-        last = None  # of those so far, the one that ends last
+        last = None  # the period so far that ends last
         for each in whole:
-            if last and each.start < last.end and each.lease != last.lease:  # its own: it is just being moved
+            if last and each.start < last.end and each.lease != last.lease:  # its own: an update moves it
                 yield BrokenPromise("I3", line.host, f"is booked twice: {last.lease} and {each.lease}")
             last = each if last is None else max(last, each, key=lambda one: one.end)

@@ -1,4 +1,4 @@
-"""What is done to machines, cloudspaces, accounts, disks, images and nodes outside."""
+"""The machines family's activities: orders to the hypervisor for all of its kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["PATIENCE", "MachineActivities"]
 
 
 class MachineActivities:
-    """Everything that is done to this family's objects outside."""
+    """Carries out actions of the machines family at the hypervisor."""
 
     def __init__(
         self, inventory: Inventory, hypervisor: Hypervisor, fence: Fence, patience: ProviderRetry = PATIENCE
@@ -36,7 +36,7 @@ class MachineActivities:
 
     @activity.defn
     async def operate_object(self, task: ObjectTask) -> ObjectResult:
-        """Carry an action out. Fails for good when the hypervisor refuses, or does not answer for too long."""
+        """Carries an action out. Fails without retry if the hypervisor refuses, or does not answer in time."""
         async with self._runner(task.grant) as runner:
             try:
                 return await runner.carry_out(task.verbs)
@@ -45,18 +45,18 @@ class MachineActivities:
 
     @activity.defn
     async def settle_object(self, task: ObjectTask) -> ObjectResult:
-        """The action failed or was cut off: bring the hypervisor back to what its objects were before."""
+        """Restores the objects of a failed or interrupted action at the hypervisor to their earlier state."""
         async with self._runner(task.grant) as runner:
             return await runner.restore()
 
     @activity.defn
     async def machines_on(self, query: Query) -> Residents:
-        """The machines on a node, as the hypervisor knows them."""
+        """Returns the machines on a node, as the hypervisor reports them."""
         found = await self._hypervisor.machines_on(name_of(query.path))
         return Residents(machines={facts.path: facts.state in ("running", "paused") for facts in found})
 
     async def inspect(self, view: ObjectView) -> str:
-        """What the hypervisor says that an object is; with what it should be, if it is something else."""
+        """Returns an object's state at the hypervisor, and the expected one if they differ."""
         found = (await self._hypervisor.describe(view.path)).state
         if view.status not in TABLES[view.kind].stable:
             return found

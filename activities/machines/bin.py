@@ -1,4 +1,4 @@
-"""The recycle bin at work: what is due in it, and its clock, which is woken when something goes in."""
+"""Activities of the recycle bin's clock: reads due entries, and wakes the clock after a delete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.machines.messages import Bin, BinList, BinQuery, RecycleBin
 
 
 class BinActivities:
-    """What the clocks of recycle bins need."""
+    """Activities of the recycle bins' clocks."""
 
     def __init__(self, client: Client, recycle_bin: RecycleBin) -> None:
         self._client = client
@@ -23,7 +23,7 @@ class BinActivities:
 
     @activity.defn
     async def wake_bin(self, of: Bin) -> None:
-        """The clock of a tenant's bin looks again; if there is none, it begins."""
+        """Wakes the clock of a tenant's recycle bin, or starts it if it does not run."""
         await self._client.start_workflow(
             machines.BIN,
             of,

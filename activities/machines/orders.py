@@ -1,7 +1,7 @@
-"""Orders to the hypervisor on behalf of one action.
+"""Orders to the hypervisor for one action.
 
-Every order carries a token of the action, so that one that is given again has no second effect, and the action's epoch.
-Before each try the right to it is proven. Whatever was not answered is asked again until patience ends.
+Every order carries the action's epoch and a token, so a repeated order has no second effect. The right to order is
+proven before each try; unanswered orders are retried until the deadline.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LAST = {
     kind: next(verb for verb, moves in verbs.items() if ABSENT in moves and moves[ABSENT] == ABSENT)
     for kind, verbs in MOVES.items()
     if verbs
-}  # the order that leads each kind to its end, and is good there too
+}  # the order that removes an object of each kind, and has no effect on an absent one
 PATIENCE = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor is nearer than a cloud
 
 
 @dataclass(frozen=True)
 class HypervisorCalls:
-    """What an action lets the hypervisor do."""
+    """Orders and reads at the hypervisor for one action."""
 
     hypervisor: Hypervisor
     patience: ProviderRetry
@@ -37,7 +37,7 @@ class HypervisorCalls:
     async def carry_out(
         self, verbs: Sequence[str], path: str, about: dict[str, Any], goal: str | None
     ) -> HypervisorFacts | None:
-        """Orders one after the other. Returns what the last one tells of the object."""
+        """Gives orders one after the other. Returns the object's facts after the last one."""
         facts = None
         for verb in verbs:
             try:
@@ -51,7 +51,7 @@ class HypervisorCalls:
     async def _recover_state(
         self, verb: str, path: str, about: dict[str, Any], goal: str, error: Rejected
     ) -> HypervisorFacts:
-        """The object is not what we took it for, as after an action that was cut off: lead it on from where it is."""
+        """Leads an object in an unexpected state to the goal, as after an interrupted action; else raises the error."""
         facts, kind = await self.describe(path), kind_of(path)
         way = way_back(kind, facts.state, goal)
         as_expected = facts.state in MOVES[kind].get(verb, {})
@@ -61,11 +61,9 @@ class HypervisorCalls:
         return await self._follow_path(facts, way, about)
 
     async def discard(self, path: str, about: dict[str, Any]) -> HypervisorFacts:
-        """What is only modelled has no orders; but a creation that was cut off may have made it all the same."""
+        """Removes an object that should not exist; an interrupted creation may have made it."""
         facts = await self.describe(path)
-        if (
-            facts.state == ABSENT
-        ):  # ordered all the same: an order of an earlier action that is on its way finds our epoch
+        if facts.state == ABSENT:  # ordered all the same: our epoch then blocks earlier orders on the wire
             return await self.order(LAST[kind_of(path)], path, about, "drift")
         return await self._follow_path(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
 
@@ -75,11 +73,11 @@ class HypervisorCalls:
         return facts
 
     async def describe(self, path: str) -> HypervisorFacts:
-        """What the hypervisor has there."""
+        """Returns an object's facts at the hypervisor."""
         return await self.patience.call_once(lambda: self.hypervisor.describe(path))
 
     async def order(self, verb: str, path: str, about: dict[str, Any], purpose: str = "") -> HypervisorFacts:
-        """One order, given again until it is answered or patience ends."""
+        """Gives one order, retried until it is answered or the deadline passes."""
         token = ":".join((path, str(self.grant.epoch), purpose or self.grant.action, verb))
         order = HypervisorOrder(path, kind_of(path), token, about, self.grant.epoch)
         return await self.patience.call_with_retry(

@@ -1,6 +1,6 @@
-"""The work on one action: orders for the object itself, and for those that go along.
+"""Carries out one action of the machines family: orders for its object and for related objects.
 
-If it fails or is cut off, `bring_back` leads the hypervisor back to what the objects were before.
+If it fails or is cut off, `restore` leads the hypervisor back to the earlier state.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from domain.paths import kind_of
 from domain.ports import Inventory
 from domain.statetable import NONE
 
-AT_ONCE = 20  # objects of one action that are worked on side by side
-PAGE = 200  # that are moved in one transaction
+AT_ONCE = 20  # related objects of one action, concurrently
+PAGE = 200  # objects moved in one transaction
 FAILURES_TOLD = 3
 REFUSED_OUTSIDE = "RefusedByHypervisor"
 
 
 @dataclass(frozen=True)
 class _RelatedObject:
-    """One object that goes along, on its way through its own table."""
+    """A related object, such as a machine's disk, that an action moves through the object's own table."""
 
     path: str
     kind: str
@@ -45,7 +45,7 @@ class _RelatedObject:
 
 @dataclass
 class ObjectRunner:
-    """The work on one action."""
+    """Carries out one action of the machines family."""
 
     inventory: Inventory
     orders: HypervisorCalls
@@ -58,7 +58,7 @@ class ObjectRunner:
         return self.view.kind
 
     async def carry_out(self, verbs: list[str] | None) -> ObjectResult:
-        """What the table's row says: orders for the object itself, and others that go along; or just these verbs."""
+        """Runs the stages of the action's row, for the object and related objects; or just these verbs."""
         if self.view.spec.get("virtual") and self.grant.came_from == NONE:
             return ObjectResult(to=S.MODELED if self.kind == "disk" else S.VIRTUAL, message="only modelled")
         if self.grant.then == NONE:
@@ -75,7 +75,7 @@ class ObjectRunner:
         return self._conclude()
 
     async def _discard(self) -> ObjectResult:
-        """Nothing should be there. What is there may have been made by a creation that was cut off, or failed."""
+        """Removes what an interrupted or failed creation may have left at the hypervisor."""
         found = await self.orders.describe(self.view.path)
         about = {**self._about(self.view), "machine": found.machine}
         if (await self.orders.discard(self.view.path, about)).state != ABSENT:
@@ -85,46 +85,46 @@ class ObjectRunner:
         return ObjectResult(message=f"was {found.state} at the hypervisor, and was removed")
 
     async def _order_self(self, verbs: Sequence[str]) -> None:
-        """Orders for the object itself. What the last one tells of it is kept with it."""
-        # Hidden work has no say in where the object should be at the end.
+        """Gives orders for the object itself, and keeps the resulting facts for its info."""
+        # A hidden action does not decide the object's final status.
         goal = None if self.grant.action == "migrate" else expected(self.kind, self.grant.then)
         facts = await self.orders.carry_out(verbs, self.view.path, self._about(self.view), goal)
         if facts:
             self.work = self.work.model_copy(update={"info": {**self.work.info, **_info_from(self.kind, facts)}})
 
     async def restore(self) -> ObjectResult:
-        """The object itself, and everything that this action has taken along and not brought to rest."""
+        """Restores the object and the related objects that this action left under way. Returns what remains wrong."""
         moving = [(self.view, self.grant.came_from), *((view, view.previous_status) for view in await self._moving())]
         left = [note for view, came_from in moving if (note := await self._restore_object(view, came_from))]
         return ObjectResult(message=one_line("; ".join(left)), info=self.work.info, to=self.work.to)
 
     def _about(self, view: ObjectView) -> dict[str, Any]:
-        """What an order needs to know: what the object is made of, and what the action is about."""
+        """Returns the parameters of an order: the object's spec, and the action's machine and node."""
         details = self.grant.details
         machine = details.get("machine") or view.info.get("machine", "")
         node = details.get("node") if self.grant.action == "migrate" else view.spec.get("node")
         return {**view.spec, "machine": machine, "node": node}
 
     def _conclude(self) -> ObjectResult:
-        """What the action leaves with the object itself."""
+        """Returns the action's result, with the recycle bin fields of the object's info."""
         action, info = self.grant.action, dict(self.work.info)
-        if action == "delete":  # its time was written when it began
+        if action == "delete":  # `until` was written at begin
             info |= {"bin": self.grant.epoch}
         if action in ("restore", "destroy"):
             info |= {"bin": None, "until": None}
         return self.work.model_copy(update={"info": info})
 
-    # Others.
+    # Related objects.
 
     async def _run_stage(self, stage: Others) -> None:
-        """Take others through an action of their own, side by side. If some fail, the whole action does."""
+        """Runs an action on related objects, AT_ONCE at a time. Fails if one of them fails."""
         failures: list[str] = []
         parties = await self._related(stage)
         for start in range(0, len(parties), PAGE):
             page = parties[start : start + PAGE]
             await self._move([_move(party, party.during) for party in page])
             room = asyncio.Semaphore(AT_ONCE)
-            async with asyncio.TaskGroup() as side_by_side:  # if our right is lost, all of them end
+            async with asyncio.TaskGroup() as side_by_side:  # a lost right cancels all of them
                 going = [side_by_side.create_task(self._run_related(party, room)) for party in page]
             landed = [each.result() for each in going]
             await self._move([move for move in landed if not move.error])
@@ -139,7 +139,7 @@ class ObjectRunner:
         return [party for party in found if party]
 
     def _related_object(self, stage: Others, view: ObjectView) -> _RelatedObject | None:
-        """Whoever may go along, or is on the way already, as a second try finds it. Others are left alone."""
+        """Returns the object if the stage applies to it, or has begun on it in an earlier try; else None."""
         mine = view.epoch == self.grant.epoch and view.target_action == stage.action
         came_from = view.previous_status if mine else view.status
         during = plan.related_during(stage.kind, stage.action, came_from)
@@ -151,7 +151,7 @@ class ObjectRunner:
         return _RelatedObject(view.path, view.kind, stage.action, came_from, during, about)
 
     def _deleted_before(self, stage: Others, view: ObjectView) -> bool:
-        """Into the recycle bin, before its cloudspace did: then it stays there when that comes back."""
+        """Tells whether the object was deleted before its cloudspace; then it stays in the recycle bin on restore."""
         return (self.kind, stage.action) == ("cloudspace", "restore") and view.info.get("bin") != self.grant.details[
             "bin"
         ]
@@ -161,7 +161,7 @@ class ObjectRunner:
         for path in self.grant.details.get("named", []):
             try:
                 found.append(await self.inventory.get(path))
-            except Refused:  # a disk that this very action makes
+            except Refused:  # a disk that this action creates
                 found.append(_never_created(path, self.view))
         return [_never_created(view.path, view) if view.status == S.DESTROYED else view for view in found]
 
@@ -169,7 +169,7 @@ class ObjectRunner:
         return [view async for view in list_all(self.inventory, kind, self.view.path)]
 
     async def _moving(self) -> list[ObjectView]:
-        """What this action has taken along and not brought to rest."""
+        """Returns the related objects that this action left under way."""
         seen: dict[str, ObjectView] = {}
         for stage in plan.stages(self.kind, self.grant.action, self.grant.came_from):
             if isinstance(stage, Others):
@@ -185,7 +185,7 @@ class ObjectRunner:
             except ProviderError as error:
                 return _move(party, party.came_from, error=one_line(error))
         news = _info_from(party.kind, facts) if facts else {}
-        if to in IN_BIN:  # a disk that went with its machine comes back or goes for good with it: it has no own time
+        if to in IN_BIN:  # a disk deleted with its machine has no time of its own
             news |= {"bin": self.grant.epoch, "until": self.grant.details["until"] if to == S.DELETED else None}
         if party.action in ("restore", "destroy"):
             news |= {"bin": None, "until": None}
@@ -195,12 +195,12 @@ class ObjectRunner:
         if party.came_from in (S.VIRTUAL, S.MODELED):
             return await self.orders.discard(party.path, party.about)
         if self.kind == "disk" and party.kind == "machine":
-            return None  # a machine whose disk is worked on only stands still
+            return None  # an action on a disk only blocks its machine
         verbs = plan.verbs(party.kind, party.action, party.came_from)
         return await self.orders.carry_out(verbs, party.path, party.about, expected(party.kind, to))
 
     async def _record_paused(self, stage: Others) -> None:
-        """Which cloudspaces an account has paused, to be resumed with it. Those of an earlier try count as well."""
+        """Stores which cloudspaces an account has paused, in all tries, to resume them with it."""
         if self.kind != "account" or stage.action not in ("pause", "resume"):
             return
         mine = [view.path for view in await self._below(stage.kind) if view.epoch == self.grant.epoch]
@@ -217,7 +217,7 @@ class ObjectRunner:
             raise ApplicationError(f"could not take others along: {why}", type=REFUSED_OUTSIDE, non_retryable=True)
 
     async def _restore_object(self, view: ObjectView, came_from: str) -> str:
-        """Bring one object back at the hypervisor. Returns what a person should know of it, if anything."""
+        """Restores one object at the hypervisor. Returns what a person should know, or an empty string."""
         try:
             found = await self.orders.describe(view.path)
             if view.path == self.view.path:
@@ -236,7 +236,7 @@ class ObjectRunner:
         return ""
 
     async def _is_done(self, view: ObjectView, state: str) -> bool:
-        """There is no way back, because it is done: then that is what it is called."""
+        """Tells whether the action has taken effect, so that nothing is restored; then records its status."""
         itself = view.path == self.view.path
         action, came_from = (
             (self.grant.action, self.grant.came_from) if itself else (view.target_action, view.previous_status)
@@ -262,6 +262,6 @@ def _never_created(path: str, like: ObjectView) -> ObjectView:
 
 
 def _info_from(kind: str, facts: HypervisorFacts) -> dict[str, Any]:
-    """What is worth keeping of the hypervisor's answer; None takes away what is not so any more."""
+    """Returns the info to store from the hypervisor's facts; None deletes a key that does not hold any more."""
     word = {"machine": "node", "disk": "machine"}.get(kind)
     return {word: getattr(facts, word) or None} if word and facts.state != ABSENT else {word: None} if word else {}

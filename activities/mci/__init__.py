@@ -1,1 +1,1 @@
-"""What MCIs ask of the world: of the clouds, for VMs and what they share; of the inventory, for many VMs at once."""
+"""The MCI family's activities: VMs and shared resources in clouds, and bulk reads and writes of records."""

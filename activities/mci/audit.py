@@ -1,4 +1,4 @@
-"""Our records of VMs held against the clouds' own books: no orphan, no ghost, no double, and the power as we think."""
+"""Audit of VMs: compares records with the clouds' own lists. Finds orphans, ghosts, duplicates, wrong power states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from domain.ports import Cloud, Inventory, VmFacts, VmState
 from domain.statetable import NONE
 from domain.wire import split_placement
 
-GONE = ("Terminated", "Failed", "Undefined")  # of these there need be nothing in the cloud
-POWERED = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud must say the same
+GONE = ("Terminated", "Failed", "Undefined")  # the cloud need not have a VM
+POWERED = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # the cloud must report the same
 
 ListPlaces = Callable[[], Awaitable[list[str]]]
 
 
 class Record(NamedTuple):
-    """What is compared of a VM. There may be hundreds of thousands: so not the whole of each is in memory."""
+    """The compared fields of a VM record; whole records of hundreds of thousands of VMs would not fit in memory."""
 
     status: str
     epoch: int
@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 class VmAudit:
-    """I3 and I7 for VMs. `places`: where VMs may be, whether or not we have a record of any there."""
+    """Audits I3 and I7 for VMs. `places` lists where VMs may be, with or without records."""
 
     def __init__(self, inventory: Inventory, clouds: Mapping[str, Cloud], places: ListPlaces) -> None:
         self._inventory = inventory
@@ -39,9 +39,9 @@ class VmAudit:
         self._places = places
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """What is wrong at or below a path, and how many VMs the clouds have there."""
+        """Returns violations at or below a path, and the number of VMs that the clouds have there."""
         records = {view.path: _record(view) async for view in list_all(self._inventory, "vm", prefix)}
-        right: dict[str, Record] = {}  # of these nothing else is kept
+        right: dict[str, Record] = {}  # VMs that match their records so far
         real: defaultdict[str, list[VmFacts]] = defaultdict(list)
         findings, silent = [], set()
         for place in sorted({*(view.placement for view in records.values()), *await self._places()}):
@@ -51,7 +51,7 @@ class VmAudit:
                     if path not in real and record and _as_kept(facts, record):
                         right[path] = records.pop(path)
                         continue
-                    if twin := right.pop(path, None):  # it has two
+                    if twin := right.pop(path, None):  # a second VM with this path
                         records[path] = twin
                         real[path].append(VmFacts(path, str(twin.cloud_id), facts.state))
                     real[path].append(facts)
@@ -75,7 +75,7 @@ class VmAudit:
     async def _powers(
         self, real: Mapping[str, list[VmFacts]], records: Mapping[str, Record]
     ) -> AsyncIterator[BrokenPromise]:
-        """VMs that rest in another state than we say. An action may have come between: so the record is read again."""
+        """Yields VMs whose power state differs from a record at rest; the record is read again to exclude an action."""
         for path, some in real.items():
             record, seen = records.get(path), OBSERVED.get(some[0].state)
             if record is None or len(some) > 1 or seen is None or record.status not in POWERED or seen == record.status:
@@ -96,7 +96,7 @@ def _record(view: ObjectView) -> Record:
 
 
 def _as_kept(facts: VmFacts, record: Record) -> bool:
-    """Is there nothing to say of this VM, if it is the only one?"""
+    """Tells whether the VM matches its record, so that nothing is to report."""
     seen = OBSERVED.get(facts.state)
     powered = seen is None or record.status not in POWERED or seen == record.status
     return record.status != VmStatus.TERMINATED and record.cloud_id == facts.cloud_id and powered

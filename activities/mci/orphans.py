@@ -1,7 +1,7 @@
-"""Orphans: VMs in a cloud with a path of ours that no record knows. Every place that can be reached is asked.
+"""Finds, adopts and terminates orphans: VMs in a cloud that carry a path of ours and that no record knows.
 
-A cloud's list and our records are read one after the other, so an action between the two makes orphans of its VMs for
-a moment: whatever looks like one is looked for in the cloud once more.
+The cloud's list and the records are read one after the other, so a concurrent action can make VMs look like orphans:
+candidates are checked in the cloud a second time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_RECORD = "none"
 
 
 class OrphanActivities:
-    """One instance per worker process."""
+    """Activities on orphans. One instance per worker process."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class OrphanActivities:
 
     @activity.defn
     async def read_orphans(self, query: OrphanQuery) -> Orphans:
-        """A page: of the places from the one asked for on, those that fit. `after` is where the next page begins."""
+        """Returns a page of orphans, place by place; `after` is where the next page begins."""
         found: list[Orphan] = []
         silent: list[str] = []
         async with heartbeat():
@@ -78,7 +78,7 @@ class OrphanActivities:
 
     @activity.defn
     async def terminate_orphan(self, order: StrayOrder) -> Findings:
-        """Terminate it wherever it is. Nothing there: done. The action's locks keep its path's own actions away."""
+        """Terminates an orphan in its place, or in all places. A VM that is gone counts as terminated."""
         places = [order.place] if order.place else sorted(set(await self._places()))
         problems: list[str] = []
         async with self._fence.right(order.path, order.epoch) as right:
@@ -91,7 +91,7 @@ class OrphanActivities:
 
     @activity.defn
     async def identify_orphan(self, order: StrayOrder) -> Identified:
-        """What it is, if its record may have it: it carries that path, it rests, and the record's own VM is gone."""
+        """Checks that the record may adopt the VM: it carries the path, rests, and the record has no other VM."""
         csp, region = split_placement(order.place)
         vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
         asked = [VmOrder(vm, f"{order.path}#{order.epoch}", one) for one in (cloud_id, order.own) if one]
@@ -158,7 +158,7 @@ class OrphanActivities:
         ]
 
     async def _by_token(self, place: str, records: list[ObjectView]) -> set[str]:
-        """The cloud ids of VMs that were made for records which do not know them: their creation was never answered."""
+        """Returns cloud ids of VMs whose records lack one, because the creation was never answered."""
         csp, region = split_placement(place)
         made = [view for view in records if "cloud_id" not in view.info and "generation" in view.info]
         orders = [VmOrder(view.path, token_of(view.path, view.info["generation"], "create", 0)) for view in made]
@@ -183,7 +183,7 @@ async def _terminate(cloud: Cloud, region: str, order: VmOrder) -> None:
 
 
 def _record(facts: VmFacts, record: ObjectView | None, by_token: Container[str]) -> str:
-    """What the record of that path says, if the VM is not the record's own; else nothing."""
+    """Returns the record's status if the VM is an orphan; an empty string if it is the record's own."""
     if record is None:
         return NO_RECORD
     known = record.info.get("cloud_id")

@@ -1,7 +1,7 @@
-"""What the VMs of a region share: validated, prepared and released, one connection at a time over all MCIs.
+"""Validates, prepares and releases what the VMs of a region share, one MCI at a time per connection.
 
-What is ordered is written down before the call: whatever becomes of the answer, it is found by its token and removed.
-What is to be removed is struck out before the call, by whoever holds the connection: who comes after makes it anew.
+A resource is recorded before it is ordered, so that it is found by its token whatever becomes of the answer. Before it
+is removed, its id is cleared by the holder of the connection, so that the next holder creates it anew.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from domain.wire import split_placement
 
 T = TypeVar("T")
 
-HELD_FOR = timedelta(seconds=30)  # so long others wait for a holder that died
+HELD_FOR = timedelta(seconds=30)  # how long others wait for a holder that died
 RENEW_SECONDS = 10.0
-LOOK_AGAIN = 0.2  # a connection that another process holds
-AT_ONCE = 5.0  # how long a request waits for a cloud to say what it offers
+LOOK_AGAIN = 0.2  # seconds between looks at a connection that another process holds
+AT_ONCE = 5.0  # seconds that a request waits for the validation
 
 
 class PlaceActivities:
-    """One instance per worker process, so that all share its permits."""
+    """Activities on places. One instance per worker process, so that all activities share its permits."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PlaceActivities:
 
     @activity.defn
     async def validate_place(self, wants: PlaceNeeds) -> Findings:
-        """Does the cloud offer this? If it cannot be asked now, that is no refusal."""
+        """Checks that the cloud offers the specs and images. A cloud that cannot be asked now is no refusal."""
         try:
             async with heartbeat():
                 return await self._validate(wants, min(AT_ONCE, self._patience.call))
@@ -71,7 +71,7 @@ class PlaceActivities:
 
     @activity.defn
     async def prepare_place(self, visit: PlaceVisit) -> Findings:
-        """Validate first, so that a typo builds no network; then make what is missing, each beside the ones before."""
+        """Validates the specs and images, then creates the missing shared resources in their order."""
         wants = visit.wants
         try:
             async with self._fence.right(visit.path, visit.epoch) as right:
@@ -87,10 +87,10 @@ class PlaceActivities:
 
     @activity.defn
     async def release_place(self, visit: PlaceVisit) -> Findings:
-        """The MCI leaves the place; the last one removes what was shared there."""
+        """Ends the MCI's use of a place; the last MCI removes the shared resources."""
         place = visit.wants.place
         try:
-            # Our turn first: who held the place and then waited would block.
+            # The local lock first: a hold acquired while waiting for it would block other processes.
             async with self._fence.right(visit.path, visit.epoch) as right, self._turns[place]:
                 while (leaving := await self._book.leave_place(_wish(visit), visit.path)) is LeaveResult.BUSY:  # noqa: ASYNC110
                     await asyncio.sleep(LOOK_AGAIN)
@@ -126,7 +126,7 @@ class PlaceActivities:
             await self._keep(held, what, made[what])
 
     async def _remove(self, right: OrderRight, held: HeldConnection, path: str) -> None:
-        """One by one, each struck out first: only a holder may, and nobody counts on what may be going."""
+        """Removes shared resources in reverse order, clearing each id first, so that nobody relies on it."""
         place, made = held.place, held.resources
         csp, region = split_placement(place)
         for what in reversed(SHARED):
@@ -145,7 +145,7 @@ class PlaceActivities:
 
     @asynccontextmanager
     async def _holding(self, visit: PlaceVisit) -> AsyncIterator[HeldConnection]:
-        """Alone with a connection: in this process whoever has the turn, between processes by a hold that expires."""
+        """Holds a connection exclusively: within the process by a lock, between processes by a hold that expires."""
         while (held := await self._book.hold_connection(_wish(visit))) is None:  # noqa: ASYNC110  another process's
             await asyncio.sleep(LOOK_AGAIN)
         renewing = asyncio.create_task(self._renew(held))
@@ -156,14 +156,14 @@ class PlaceActivities:
             await self._book.release_hold(held)
 
     async def _renew(self, held: HeldConnection) -> None:
-        """What was lost stays lost: whoever had it meanwhile may have changed what is there."""
+        """Renews the hold. A lost hold is not taken again, as another holder may have changed the resources."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             with suppress(StoreUnavailable):
                 await self._book.renew_hold(held, HELD_FOR)
 
     async def _call(self, place: str, call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Call, and call again until there is an answer or patience ends, within the cloud's limits."""
+        """Calls the cloud with retries, within its permits."""
         csp, region = split_placement(place)
         return await self._patience.call_with_retry(call, seconds, lambda: self._permits.vms(csp, region))
 
@@ -178,5 +178,5 @@ def _must_hold(held: HeldConnection, still: bool) -> None:
 
 
 def token_of(place: str, generation: int, what: str) -> str:
-    """One resource of each sort per connection and generation."""
+    """Returns the token of a shared resource: one of each sort per connection and generation."""
     return f"{place}#{generation}:{what}"

@@ -1,4 +1,4 @@
-"""What MCIs ask of the inventory besides begin and finish. Local activities: they may run twice."""
+"""Local activities on MCI records, besides begin and finish. They may run twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SHOWN = 12  # connections that a refusal names
 
 
 class RecordActivities:
-    """`most` is how many VMs an MCI may have here; `pollers` say which clouds' queues a worker polls."""
+    """Reads and writes of MCI records. `most` is the limit of VMs per MCI; `pollers` tells which queues are served."""
 
     def __init__(self, book: MciStore, directory: ConnectionDirectory, most: int, pollers: Pollers) -> None:
         self._book = book
@@ -40,7 +40,7 @@ class RecordActivities:
 
     @activity.defn
     async def examine_mci(self, request: Request) -> Examination:
-        """Check a request without asking a cloud. Returns the refusal, or what only a cloud can answer."""
+        """Checks a request without asking a cloud. Returns the refusal, or the specs and images still to verify."""
         try:
             spec = registry.parse_spec(request)
             if isinstance(spec, Scale):
@@ -60,17 +60,17 @@ class RecordActivities:
 
     @activity.defn
     async def enrol_vms(self, order: AddVms) -> AddedVms:
-        """Bring VMs into a running action."""
+        """Adds VMs to a running action."""
         return await refusal_as_answer(self._book.enrol(order))
 
     @activity.defn
     async def adopt_vm(self, adoption: Adoption) -> str:
-        """Give an orphan to its record. Returns the record's status."""
+        """Gives an orphan to its record. Returns the record's status."""
         return await refusal_as_answer(self._book.adopt(adoption))
 
     @activity.defn
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
-        """Whom a survey must ask about."""
+        """Plans a survey: the VMs and places to ask clouds about."""
         return await refusal_as_answer(self._planned(survey))
 
     async def _planned(self, survey: Survey) -> SurveyPlan:
@@ -84,7 +84,7 @@ class RecordActivities:
             raise Refused(Category.QUOTA, f"{size} VMs are too many: the limit here is {self._most} in one MCI", hint)
 
     async def _check_polled(self, places: Iterable[str]) -> None:
-        """Refused if no worker would ever take an order for one of the clouds."""
+        """Refuses if no worker serves one of the clouds."""
         clouds = {wire.split_placement(place)[0] for place in places if place}
         queues = {wire.cloud_queue(csp): csp for csp in clouds}
         if missing := await self._pollers.missing(list(queues)):

@@ -1,4 +1,4 @@
-"""A dry run of what an MCI is examined for before it is admitted, as `CreateMci` and `ScaleGroup` do it."""
+"""Dry run of the checks that `CreateMci` and `ScaleGroup` make before admission."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from domain.mci.messages import VALIDATE_PLACE, Findings, PlaceNeeds, not_offere
 from domain.model import Request
 from domain.wire import cloud_queue, split_placement
 
-PATIENCE = timedelta(seconds=5)  # with a cloud; somebody waits for the answer
+PATIENCE = timedelta(seconds=5)  # for a cloud's answer, as a user waits
 
 
 class Rehearsal:
-    """Asks the clouds' own workers, as the workflow does: only they have the credentials."""
+    """Checks a request in a dry run. Validates through the clouds' own workers, as only they have the credentials."""
 
     def __init__(self, client: Client, records: RecordActivities) -> None:
         self._client = client
         self._records = records
 
     async def examine(self, request: Request) -> Request:
-        """The request as it would be carried out, or Refused."""
+        """Returns the request as it would be carried out, or raises Refused."""
         found = await self._records.examine_mci(request)
         if found.refusal:
             raise found.refusal.error()

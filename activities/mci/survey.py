@@ -1,4 +1,4 @@
-"""Surveys: the records of an MCI held against what the clouds say, a place at a time, with one read for many VMs."""
+"""Surveys: compare the records of an MCI with the clouds, place by place, with one read for many VMs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.statetable import NONE, Actor, Ruling
 from domain.wire import split_placement
 
-SHOWN = 20  # of each sort, from one place: reports must fit into a payload
+SHOWN = 20  # entries of each sort per place, as a report must fit into a payload
 
 DescribedVms = Sequence[VmFacts | None]
 
 
 class SurveyActivities:
-    """One instance per worker process, so that all share its permits."""
+    """Activities of surveys. One instance per worker process, so that all share its permits."""
 
     def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, patience: ProviderRetry) -> None:
         self._book = book
@@ -39,7 +39,7 @@ class SurveyActivities:
 
     @activity.defn
     async def survey_place(self, look: SurveyPlace) -> SurveyReport:
-        """Ask the cloud of one place, and put right what it knows better. Nothing is written in a dry run."""
+        """Asks the cloud of one place about its VMs, and corrects records at rest. A dry run writes nothing."""
         csp, region = split_placement(look.place)
         report = SurveyReport()
         async with heartbeat(), self._permits.region(csp, region):
@@ -76,7 +76,7 @@ class SurveyActivities:
             return await self._clouds[csp].describe(region, [_order(one) for one in known])
 
     async def _orphans(self, look: SurveyPlace) -> SurveyReport:
-        """VMs that carry the MCI's path and that no record knows."""
+        """Finds VMs that carry the MCI's path and that no record knows."""
         csp, region = split_placement(look.place)
         try:
             async with self._permits.vms(csp, region), asyncio.timeout(self._patience.call):
@@ -97,13 +97,13 @@ def _reason(error: ProviderError | TimeoutError) -> str:
 
 
 def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | None:
-    """What is to be corrected: the status, or what we know of the VM. Nothing, if all is as we thought."""
+    """Returns the correction of a VM's status or info by the cloud's facts, or None if nothing differs."""
     if facts is None:
         return _gone(known)
     info = {key: value for key, value in known.info.items() if key != "stale"}
     info |= {"cloud_id": facts.cloud_id, "address": facts.address}
     status = OBSERVED.get(facts.state)
-    if status is None:  # on its way, or a word that nobody knows: no clear answer
+    if status is None:  # transitional or unknown state: no clear answer
         return None
     if status != known.status and VM.judge_step(known.status, status, Actor.CLOUD).ruling is not Ruling.GO:
         return None
@@ -115,7 +115,7 @@ def correction_for(known: SurveyedVm, facts: VmFacts | None) -> Correction | Non
 
 
 def _gone(known: SurveyedVm) -> Correction | None:
-    """Only a cloud that says "no such VM" makes Undefined. One that was never made has failed, and stays so."""
+    """Corrects a VM that the cloud does not know to Undefined; one that was never created stays Failed."""
     never_made = known.status == VmStatus.FAILED and "cloud_id" not in known.info
     if never_made or known.status == VmStatus.UNDEFINED:
         return None

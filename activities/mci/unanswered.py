@@ -1,7 +1,7 @@
-"""VMs that were ordered and never answered, and whose records are gone: each sweep asks their clouds for them.
+"""Searches clouds for VMs that were ordered, never answered, and whose records are gone.
 
-A cloud may carry an order out long after everybody has given it up. So it stays on record until the cloud was seen
-without its VM later than any order can live. What has come late is removed as any orphan is.
+A cloud may carry out an order late. An order stays on record until the cloud was seen without its VM after the longest
+lifetime of an order. A late VM is removed like any orphan.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from domain.mci.messages import MciStore, UnansweredOrder
 from domain.ports import Cloud, VmFacts, VmOrder, VmState
 from domain.wire import split_placement
 
-ANSWER_SECONDS = 30.0  # for a call; a place that is silent for longer is asked by the next sweep
+ANSWER_SECONDS = 30.0  # per call; the next sweep retries a place without an answer
 
 
 class LateVmSearch:
-    """One instance per worker process. `life`: seconds for which an order may be on its way."""
+    """Finds late VMs in each sweep. `life`: the longest time in seconds for which an order may be on its way."""
 
     def __init__(self, book: MciStore, clouds: Mapping[str, Cloud], permits: Permits, life: float) -> None:
         self._book = book
@@ -32,7 +32,7 @@ class LateVmSearch:
         self._life = timedelta(seconds=life)
 
     async def search(self, at: datetime, dry_run: bool) -> list[Leftover]:
-        """What lives although its record is gone. What cannot come any more is forgotten."""
+        """Returns late VMs as leftovers, and deletes orders that are too old to be carried out."""
         places = await self._book.unanswered_places()
         found = await asyncio.gather(*(self._at(place, at, dry_run) for place in places))
         return [each for some in found for each in some]

@@ -1,8 +1,8 @@
-"""Calls to the clouds for VMs: a chunk at a time, each VM until the cloud has answered for it.
+"""Calls to clouds for VMs: chunk by chunk, each VM until the cloud has answered for it.
 
-A call ends in one of three ways: done, failed, unknown. Unknown is never taken for failed: the same order with the same
-token is given again, and the cloud does nothing twice for it. When a VM cannot be brought where it should be, the cloud
-is asked what it is now, and that becomes its status with the error beside it.
+A call ends as done, failed or unknown. Unknown never counts as failed: the same order with the same token is repeated,
+and a token has one effect. If a VM cannot be brought to its goal, the cloud is asked for its state, which becomes its
+status, together with the error.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from domain.model import Chunk, Landing, Tally, Target
 from domain.ports import Cloud, Inventory, VmAnswer, VmFacts, VmOrder
 from domain.statetable import NONE
 
-MOST_FULL = 1_000  # places without room that are remembered; an action that was forgotten finds out again
+MOST_FULL = 1_000  # remembered places without capacity; an action dropped from here finds out again
 
 
 class VmActivities:
-    """Everything that is done to VMs. One instance per worker process, so that all share its permits."""
+    """Carries out actions on VMs. One instance per worker process, so that all activities share its permits."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class VmActivities:
 
     @activity.defn
     async def operate_vms(self, chunk: Chunk) -> Tally:
-        """Carry the chunk's action out on every VM of it that is still to be done."""
+        """Carries the chunk's action out on each VM that has not landed yet."""
         async with self._runner(chunk) as runner:
             if runner.verb == "create":
                 runner.network.update(await self._book.shared_resources(chunk.placement))
             asked = boot_time()
             todo = iter(await self._inventory.targets(chunk))
-            runner.right.shown(asked)  # whatever is still to be done is so under our epoch
+            runner.right.shown(asked)  # targets with our epoch prove that the action is open
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(runner.width()):
                     lanes.create_task(runner.run_lane(todo))
@@ -70,7 +70,7 @@ class VmActivities:
 
     @activity.defn
     async def settle_vms(self, chunk: Chunk) -> Tally:
-        """After a cancel or a breakdown: what is each VM now? Nothing is ordered any more."""
+        """Lands each open VM of a cancelled or failed action with its state in the cloud. Gives no orders."""
         async with self._runner(chunk) as runner:
             left = await self._inventory.targets(chunk)
             await runner.ask(left, dict.fromkeys((target.path for target in left), "stopped before it was done"))
@@ -78,7 +78,7 @@ class VmActivities:
 
     @activity.defn
     async def forget_vms(self, chunk: Chunk) -> Tally:
-        """Remove the records without asking the cloud."""
+        """Removes the records of VMs without asking the cloud."""
         async with heartbeat(), ResultBuffer(self._inventory, chunk) as logbook:
             for target in await self._inventory.targets(chunk):
                 logbook.add(Landing(target.path, NONE))
@@ -101,7 +101,7 @@ class VmActivities:
 
 @dataclass(frozen=True)
 class _ChunkRunner:
-    """The work on one chunk: lanes that take VMs from one list, side by side."""
+    """Works through one chunk in concurrent lanes that take VMs from one list."""
 
     cloud: Cloud
     permits: Permits
@@ -113,33 +113,33 @@ class _ChunkRunner:
     logbook: ResultBuffer
     full: MutableMapping[tuple[int, str], str]
     adopted: set[str] = field(default_factory=set)
-    network: dict[str, str] = field(default_factory=dict)  # what new VMs share with the others of their region
+    network: dict[str, str] = field(default_factory=dict)  # shared resources of the region, for new VMs
 
     @property
     def removing(self) -> bool:
-        """Do records go together with their VMs?"""
+        """Whether the action deletes the records of its VMs."""
         return self.chunk.action in mci.REMOVING
 
     @property
     def verb(self) -> str:
-        """What the cloud is told to do."""
+        """The verb of the order to the cloud."""
         return mci.ORDERS.get(self.chunk.action, self.chunk.action)
 
     @property
     def wanted(self) -> VmStatus:
-        """What the cloud should then say that each VM is."""
+        """The status that each VM should reach."""
         return mci.WANTED[self.chunk.action]
 
     def width(self) -> int:
-        """Lanes: no more than the cloud lets run at once, no more than there is work for."""
+        """Returns the number of lanes: at most the region's cap, and no more than there are batches."""
         return min(self.permits.vm_cap(self.csp, self.region), -(-self.chunk.count // self._batch_size()))
 
     def _batch_size(self) -> int:
-        """VMs in one call: what the cloud takes, but never more than may be worked on at once."""
+        """Returns the VMs per call: at most the cloud's bulk size and the region's cap."""
         return min(self.cloud.bulk, self.permits.vm_cap(self.csp, self.region))
 
     async def run_lane(self, todo: Iterator[Target]) -> None:
-        """One lane: the next few VMs, until there are none."""
+        """One lane: takes batches of VMs from the list until it is empty."""
         while batch := list(islice(todo, self._batch_size())):
             if self.verb != "create":
                 batch = await self._find_created(batch)
@@ -152,12 +152,12 @@ class _ChunkRunner:
         return self.chunk.epoch, self.chunk.placement
 
     async def _skip_rest(self, rest: list[Target], why: str) -> None:
-        """There is no more room in the region: the rest is not tried. An earlier attempt of ours may have made some."""
+        """Lands the rest without an order, as the region has no capacity. Earlier attempts may have created some."""
         error = f"not tried, there is no more room: {why}"
         await self.ask(rest, dict.fromkeys((target.path for target in rest), error))
 
     async def _find_created(self, batch: list[Target]) -> list[Target]:
-        """A VM whose creation was never answered may exist all the same: find it by its token before going on."""
+        """Looks up VMs without a cloud id by their creation token; lands those that the cloud does not know."""
         unknown = [target for target in batch if "cloud_id" not in target.info]
         if not unknown:
             return batch
@@ -168,7 +168,7 @@ class _ChunkRunner:
         return [_knowing(target, found.get(target.path)) for target in batch if target not in missing]
 
     async def _order_until_done(self, batch: list[Target]) -> None:
-        """Order, and order again what was throttled, unavailable or unknown, until patience ends."""
+        """Gives the order; repeats it for throttled, unavailable or unknown answers until the deadline."""
         deadline, pause = now() + self.patience.total, self.patience.first_pause
         while batch:
             answers = await self._order(batch)
@@ -183,7 +183,7 @@ class _ChunkRunner:
             batch = again
 
     def _sort_answers(self, batch: list[Target], answers: Mapping[str, VmAnswer]) -> tuple[list[Target], list[Target]]:
-        """Done is logged; the rest is either worth another try, or lost, or to be confirmed before its record goes."""
+        """Records VMs that are done. Returns those to retry, and those whose state must be asked for."""
         again: list[Target] = []
         lost: list[Target] = []
         for target in batch:
@@ -224,17 +224,17 @@ class _ChunkRunner:
         return replace(order, spec={**order.spec, "network": self.network}) if self.network else order
 
     async def ask(self, lost: Sequence[Target], errors: Mapping[str, str]) -> None:
-        """The cloud's own word on VMs that could not be brought where they should be. No clear word: Failed."""
+        """Asks the cloud for the state of VMs that missed their goal, and lands them; Failed if it is unclear."""
         if not lost:
             return
         for target, facts in zip(lost, await self._describe(lost), strict=True):
             seen = self._seen(facts)
-            done = seen == self.wanted and self.verb != "reboot"  # still Running says nothing about a reboot
+            done = seen == self.wanted and self.verb != "reboot"  # Running does not prove a reboot
             error = "" if done else errors[target.path]
             self._record(target, seen, facts, error)
 
     def _record(self, target: Target, status: VmStatus, facts: object, error: str = "") -> None:
-        """Tells what is known of the VM only where that is new: most landings then share one statement."""
+        """Adds a landing; with info only where it has changed, so that most landings share one statement."""
         if self.removing and status == self.wanted and not error:
             self.logbook.add(Landing(target.path, NONE))
             return
@@ -254,7 +254,7 @@ class _ChunkRunner:
         return VmStatus.TERMINATED if self.verb == "terminate" else VmStatus.UNDEFINED
 
     async def _describe(self, lost: Sequence[Target]) -> Sequence[VmFacts | ProviderError | None]:
-        """By cloud id or, for want of one, by the token that each was created with."""
+        """Reads the state of VMs, by cloud id or else by creation token."""
         orders = [_order(target, "create", 0) for target in lost]
         deadline, pause = now() + self.patience.total, self.patience.first_pause
         while True:
@@ -270,7 +270,7 @@ class _ChunkRunner:
 
 
 def token_of(path: str, generation: int, action: str, epoch: int) -> str:
-    """Creating: one VM per path and generation. Else: one effect per action, however often it is tried."""
+    """Returns an order's token: for create, one VM per path and generation; else one effect per action."""
     what = f"{path}#{generation}" if action == "create" else f"{path}#{generation}:{action}#{epoch}"
     return hashlib.sha256(what.encode()).hexdigest()[:32]
 
@@ -281,7 +281,7 @@ def _order(target: Target, action: str, epoch: int) -> VmOrder:
 
 
 def _knowing(target: Target, facts: object) -> Target:
-    """The target with what the cloud says about it."""
+    """Returns the target with the cloud's facts in its info."""
     if not isinstance(facts, VmFacts):
         return target
     return replace(target, info=target.info | {"cloud_id": facts.cloud_id, "address": facts.address})

@@ -1,1 +1,1 @@
-"""The activities of systems: writes to the inventory, and orders to backends."""
+"""The systems family's activities: inventory writes and orders to backends."""

@@ -1,4 +1,4 @@
-"""What is done for systems: the inventory's part as local activities, the backend's part on its own queue."""
+"""Activities of the systems family: inventory writes as local activities, backend orders on the backend's queue."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from domain.systems.rules import ServiceFacts, StoredPart, is_at, landed, ordere
 from domain.systems.specs import is_service
 from domain.systems.tables import DeployStage, PartState
 
-SHOWN = 5  # services that a reason names
+SHOWN = 5  # services named in a reason
 
 
 class SystemWrites:
-    """Local activities: they may run twice."""
+    """The family's inventory writes, as local activities. They may run twice."""
 
     def __init__(self, store: SystemStore) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class SystemWrites:
 
 
 class BackendActivities:
-    """What one backend is asked to do. A retry finds what the attempt before it has done, and goes on."""
+    """Orders to one backend. A retry continues from what the attempt before it has done."""
 
     def __init__(self, backend: Backend, store: SystemStore, inventory: Inventory, fence: Fence) -> None:
         self._backend = backend
@@ -60,7 +60,7 @@ class BackendActivities:
 
     @activity.defn
     async def prepare_system(self, work: SystemWork) -> None:
-        """Make what the system needs before its first service."""
+        """Creates what the system needs at the backend before its first service."""
         try:
             async with self._fence.right(work.path, work.epoch) as right:
                 await right.prove()
@@ -70,9 +70,9 @@ class BackendActivities:
 
     @activity.defn
     async def roll_out(self, work: SystemWork) -> RollOutResult:
-        """Bring every service that the action touched to its new definition, then remove what is not in it any more.
+        """Brings every service of the action to its new definition, then removes services that are not in it.
 
-        Ends when all are stable, or as soon as one of them degrades; the deadline is the workflow's.
+        Returns when all are stable, or as soon as one degrades; the workflow sets the deadline.
         """
         async with self._fence.right(work.path, work.epoch) as right:
             if not work.undo:
@@ -86,13 +86,13 @@ class BackendActivities:
             bad, seen = await self._bring_up(work, services, right)
             if bad:
                 return RollOutResult(ok=False, reason=_unstable_services(bad))
-            if len(parts) > len(services) or not seen <= services.keys():  # else there is nothing but what we ordered
+            if len(parts) > len(services) or not seen <= services.keys():  # else the backend has only what was ordered
                 await self._clear(work, parts, right)
             return RollOutResult(ok=True, services=len(services))
 
     @activity.defn
     async def assess_parts(self, work: SystemWork) -> RollOutResult:
-        """Which services are not stable yet, and why. Nothing is changed."""
+        """Returns which services of the action are not stable yet, and why. Changes nothing."""
         touched = await self._store.touched(work)
         parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         facts = {each.path: each for each in await self._backend.facts(work.path)}
@@ -103,7 +103,7 @@ class BackendActivities:
 
     @activity.defn
     async def settle_parts(self, work: SystemWork) -> RollOutResult:
-        """End an action: give every part it touched its true status. Waits only until parts that must go are gone."""
+        """Ends an action: gives each touched part its true status. Waits only for parts to be removed."""
         async with self._fence.right(work.path, work.epoch) as right:
             parts = await self._store.touched(work)
             await self._clear(work, parts, right)
@@ -118,7 +118,7 @@ class BackendActivities:
 
     @activity.defn
     async def remove_parts(self, work: SystemWork) -> RollOutResult:
-        """Stop everything in the system, wait until it is gone, and remove its records."""
+        """Stops all services of the action, waits until they are gone, and deletes their records."""
         async with self._fence.right(work.path, work.epoch) as right:
             if work.record:
                 await self._move(work, [Move(path=work.record, to=DeployStage.IN_PROGRESS)])
@@ -131,7 +131,7 @@ class BackendActivities:
 
     @activity.defn
     async def settle_removal(self, work: SystemWork) -> RollOutResult:
-        """The removal ends now, and not everything is gone: what is left is degraded, with the backend's reason."""
+        """Ends an incomplete removal: parts that still run become degraded, with the backend's reason."""
         parts = await self._store.touched(work)
         facts = {each.path: each for each in await self._backend.facts(work.path)}
         leaving = [part.path for part in parts if part.status == PartState.DELETING]
@@ -146,10 +146,10 @@ class BackendActivities:
     async def _bring_up(
         self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderRight
     ) -> tuple[list[ServiceFacts], set[str]]:
-        """Each service after those that it waits for. Returns those that degraded, and all that were seen."""
+        """Starts services in dependency order. Returns those that degraded, and the paths of all that were seen."""
         order = ordered({path: part.spec for path, part in services.items()})
         waiting: set[str] = set()
-        seen = {work.path} - services.keys()  # nothing to bring up: whether anything is there was not looked at
+        seen = {work.path} - services.keys()  # the backend was not asked when there is nothing to start
         with closing(self._backend.listen(work.path)) as listener:
             while order.is_active():
                 ready = order.get_ready()
@@ -170,7 +170,7 @@ class BackendActivities:
         return [], seen
 
     async def _order(self, work: SystemWork, parts: Collection[StoredPart], again: bool, right: OrderRight) -> None:
-        """Order services, unless the action has turned round in the meantime: then we are late, and out of it."""
+        """Orders services, unless a reversal of the action has changed their specs meanwhile."""
         if not parts:
             return
         now = {part.path: part.spec for part in await self._store.touched(work)} if again else {}
@@ -180,7 +180,7 @@ class BackendActivities:
         await self._backend.apply([ServiceOrder(part.path, work.generation(), part.spec) for part in parts])
 
     async def _clear(self, work: SystemWork, parts: Iterable[StoredPart], right: OrderRight) -> None:
-        """What runs below the path and is not in the definition goes; so do the records of what was to go."""
+        """Stops services below the path that are not in the definition, and deletes the records of removed parts."""
         leaving = [part.path for part in parts if part.status == PartState.DELETING]
         there = await self._store.services(work.path)
         keep = {part.path for part in there if part.status != PartState.DELETING and not work.loses(part.path)}
@@ -198,19 +198,19 @@ class BackendActivities:
             return
         step = Step(path=work.path, epoch=work.epoch, at=WHEN_WRITTEN, moves=moves)
         stepped = await self._inventory.advance(step)
-        if not stepped.made:  # the action has lost its system: nothing of it is wanted any more
+        if not stepped.made:  # the action has lost its system
             raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)
 
 
 class BackendAudit:
-    """What the backends run. I3 for services: it is what the inventory has."""
+    """Audits I3 for services: compares records with what the backends run."""
 
     def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
         self._backends = backends
         self._store = store
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """What is wrong at or below a path, and how many services run there."""
+        """Returns violations at or below a path, and the number of services that run there."""
         kept = {part.path: part for part in await self._store.services(prefix)}
         run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
         orphans = [
@@ -219,14 +219,14 @@ class BackendAudit:
         ghosts = [
             BrokenPromise("I3", path, f"is {part.status}, but its backend runs no such service")
             for path, part in kept.items()
-            # One that was never started has failed, and that is all. One whose removal was begun goes at the next look.
+            # A Failed service was never started. A leaving one is deleted at the next observation.
             if path not in run and part.status != PartState.FAILED and not part.leaving
         ]
         return orphans + ghosts, len(run)
 
     @activity.defn
     async def read_services(self, query: Query) -> ServicesView:
-        """What is known of the services at and below a path."""
+        """Returns what the backends report of the services at and below a path."""
         facts = [each for backend in self._backends.values() for each in await backend.facts(query.path)]
         return ServicesView(services=facts[: query.limit])
 
@@ -241,5 +241,5 @@ def _landing(path: str, to: str, facts: Mapping[str, ServiceFacts]) -> Move:
 
 
 def _unstable_services(bad: list[ServiceFacts]) -> str:
-    """Which services are not stable, and why."""
+    """Lists services that are not stable, with the reasons."""
     return join_first([f"{short(each.path)} has {each.describe()}" for each in bad], SHOWN)
