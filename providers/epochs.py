@@ -1,4 +1,4 @@
-"""Refuses orders of an action that a later one has overtaken: every provider that keeps an epoch says it alike."""
+"""The refusal of late orders, in the same words for every provider that stores epochs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from domain.errors import Superseded
 
 
 def late_order(path: str, number: int, seen: int, by: str = "action", final: bool = True) -> Superseded | None:
-    """Why an order comes too late, if a higher number has ordered something at this path; `by` says whose number."""
+    """Returns Superseded if a higher number has given an order at this path; `by` names the sort of number."""
     if number >= seen:
         return None
     late = f"the order of {by} {number} for {path} comes too late: {by} {seen} has ordered since"

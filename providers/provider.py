@@ -1,4 +1,4 @@
-"""What a provider says of itself: how the connections file speaks of it, and how its clouds are opened and checked."""
+"""The description of a provider: its model in the connections file, and how its clouds are opened and checked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ C = TypeVar("C", bound=Connection)
 
 
 class RealCloud(Cloud, Protocol):
-    """A cloud that somebody else runs: it wants credentials, and may not answer."""
+    """A cloud outside this program: it needs credentials, and may not answer."""
 
     async def credentials(self) -> str:
-        """Where they were found, in words; never what they are. Refused: nowhere."""
+        """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
         ...
 
     async def check(self) -> str:
-        """Ask something harmless: are the credentials good? Returns a few words; raises a ProviderError."""
+        """Checks the credentials with a harmless read. Returns a short text, or raises a ProviderError."""
         ...
 
     async def close(self) -> None: ...
@@ -28,19 +28,19 @@ class RealCloud(Cloud, Protocol):
 
 @dataclass(frozen=True)
 class Access(Generic[C]):
-    """How a real cloud is reached."""
+    """How a real cloud is opened and its credentials are checked."""
 
-    open: Callable[[C, float], RealCloud]  # with the seconds that a call may take; nobody is called yet
-    check_offline: Callable[[C], None]  # Refused if the credentials that are named are not there; calls nobody
+    open: Callable[[C, float], RealCloud]  # with the timeout of a call; makes no call
+    check_offline: Callable[[C], None]  # refuses missing credentials; makes no call
 
 
 @dataclass(frozen=True)
 class Provider(Generic[C]):
     """A provider: one folder of `providers/`, and one line in `providers/registry.py`."""
 
-    name: str  # the word for it in the connections file
-    connection: type[C]  # what the file may say of a connection
-    access: Access[C] | None = None  # None: this program plays the cloud itself
-    page: str = ""  # of the docs
-    extra: str = ""  # of pyproject.toml: the packages that it needs
-    loggers: tuple[str, ...] = ()  # of those packages: they would log every request, with what authorises it
+    name: str  # its name in the connections file
+    connection: type[C]  # the model of a connection in the file
+    access: Access[C] | None = None  # None: simulated
+    page: str = ""  # docs page
+    extra: str = ""  # its extra in pyproject.toml
+    loggers: tuple[str, ...] = ()  # loggers to silence: they would log requests with their authorisation

@@ -1,8 +1,7 @@
 """Routes calls by region to different providers.
 
-A simulated and a real region of one name are two places: a real one is written `region@provider`. A place that is not
-served here is not touched: the orders are for another worker. A region that no connection leads to is refused, never
-made up.
+A simulated and a real region of one name are two places: a real one is written `region@provider`. Places that this
+worker does not serve are not touched, as their orders are for another worker. A region without a connection is refused.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from domain.wire import SIMULATED, split_region
 
 
 class RegionRouter:
-    """The clouds of a csp, by region. `simulated` serves all regions without a provider, if they are open to new VMs.
+    """The clouds of a csp, by region. `simulated` serves all regions without a provider; `closed` to new VMs or not.
 
-    What was simulated before a connections file came stays reachable: it can be looked at and removed.
+    VMs that were simulated before there was a connections file stay reachable, to be read and removed.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class RegionRouter:
         await cloud.release(name, resource)
 
     def _at(self, region: str, making: bool = False) -> tuple[Cloud, str]:
-        """Who serves a region, and its name there."""
+        """Returns the cloud that serves a region, and the region's name there."""
         name, provider = split_region(region)
         if cloud := self._regions.get(region):
             return cloud, name

@@ -1,4 +1,4 @@
-"""The providers there are. Everything that differs between them comes from their descriptions."""
+"""The list of providers; everything that differs between them is in their descriptions."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Free ports of this machine, for processes that we start."""
+"""Finds free ports of this machine, for processes that we start."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below the range that systems take for outgoing connections (Linux 32768, others 49152): a client that asks for a
-# server that is away can otherwise be given that very port, and the server cannot come back to it.
+# Below the ephemeral range (Linux 32768, others 49152): a client that connects to a stopped server could otherwise
+# get the server's own port, and the server could not return to it.
 OURS = range(18_000, 32_000)
 
 
 def free_port(preferred: int = 0) -> int:
-    """The preferred port if it is free, else one of ours, by chance: who starts at the same moment takes another."""
+    """Returns the preferred port if it is free, else a random free one, so that concurrent starts rarely collide."""
     chance = random.sample(OURS, 100)
     for port in (preferred, *chance) if preferred else chance:
         with socket.socket() as probe:
@@ -25,6 +25,6 @@ def free_port(preferred: int = 0) -> int:
 
 
 def listens(port: int) -> bool:
-    """Does somebody answer at this port?"""
+    """Tells whether a process listens on this port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,6 +1,6 @@
 """Amazon EC2: one object per region of an account. boto3 is imported with the first call, in a thread.
 
-What there is in EC2 is known by tags, so that our own records are never needed to find it again.
+Resources in EC2 are found by their tags, so our own records are never needed to find them again.
 """
 
 from providers.aws.cloud import AwsCloud

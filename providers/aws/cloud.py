@@ -1,4 +1,4 @@
-"""One region of an AWS account, as the port wants it."""
+"""One region of an AWS account as a `Cloud` (`domain/ports.py`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from providers.aws.vms import Ec2Vms
 
 
 class AwsCloud:
-    """VMs that cost money. Answers only for the region of its connection.
+    """VMs of one EC2 region, which cost money. Refuses calls for other regions.
 
-    `call_seconds` is how long whoever gives an order waits for its end. One that stops waiting sooner, or is cancelled,
-    is held until the call to EC2 that is under way has ended.
+    `call_seconds` is how long a caller waits for an order. A caller that times out or is cancelled waits until the EC2
+    call under way has ended.
     """
 
     bulk = 50
@@ -44,7 +44,7 @@ class AwsCloud:
         return await self._machines.describe(orders)
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """As the port says. Terminated VMs are in it for an hour or so."""
+        """Lists our VMs at or below a path; EC2 lists terminated VMs for about an hour."""
         self._check(region)
         return await self._machines.tagged(prefix)
 
@@ -66,11 +66,11 @@ class AwsCloud:
         await self._network.release(resource)
 
     async def credentials(self) -> str:
-        """Where they were found, in words. Refused: nowhere."""
+        """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
         return await asyncio.to_thread(describe_source, self._credentials, self.region)
 
     async def check(self) -> str:
-        """Ask EC2 something harmless: are the credentials good? Returns a few words; raises a ProviderError."""
+        """Checks the credentials with a harmless EC2 read. Returns a short text, or raises a ProviderError."""
         zones = (await self._ec2.read("describe_availability_zones"))["AvailabilityZones"]
         return f"EC2 answers: {len(zones)} zones in {self.region}"
 
@@ -78,7 +78,7 @@ class AwsCloud:
         await self._ec2.close()
 
     async def _offered(self, types: Iterable[str]) -> set[str]:
-        """Those of the instance types that the region has."""
+        """Returns those instance types that the region offers."""
         if not (wanted := sorted(set(types))):
             return set()
         where = tags.where({"instance-type": wanted})
@@ -87,7 +87,7 @@ class AwsCloud:
         return {each["InstanceType"] for each in found}
 
     async def _available(self, images: Iterable[str]) -> set[str]:
-        """Those of the images that can be used. As a filter, a word that is no image's id is no error."""
+        """Returns those images that are available; uses a filter, in which a malformed image id is no error."""
         if not (wanted := sorted(set(images))):
             return set()
         where = tags.where({"image-id": wanted, "state": "available"})
@@ -108,5 +108,5 @@ class AwsCloud:
 
 
 def _told(name: str, real: str) -> str:
-    """What was asked for, and what the connection's options make of it."""
+    """Names a requested spec or image, and its translation by the connection's options."""
     return f"{real!r}" if name == real else f"{real!r} (the file's word for it is {name!r})"

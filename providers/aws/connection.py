@@ -1,4 +1,4 @@
-"""What the connections file says of AWS: a region, where the credentials are, and how VMs are made there."""
+"""The connections file's model of AWS: region, source of credentials, and options for VMs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_LABEL = 256  # what EC2 takes for the value of a tag
 
 
 def _network(text: str) -> str:
-    return str(ip_network(text))  # its ValueError says what is wrong
+    return str(ip_network(text))  # raises a ValueError with the reason
 
 
 Cidr = Annotated[str, AfterValidator(_network)]
@@ -23,7 +23,7 @@ ConnectionText = Annotated[str, Field(min_length=1, max_length=MAX_LABEL)]
 
 
 class Credentials(ConnectionModel):
-    """Where the credentials are. `default` is the SDK's own search, instance roles included."""
+    """Where the credentials come from. `default` is the SDK's own search, including instance roles."""
 
     source: Literal["default", "environment", "file", "profile"] = Field("default", alias="from")
     prefix: str = Field("", max_length=40, pattern=r"^[A-Z0-9_]*$")  # of the variables: PROD_AWS_ACCESS_KEY_ID
@@ -43,7 +43,7 @@ class Credentials(ConnectionModel):
 
 
 class Ingress(ConnectionModel):
-    """Who may reach the VMs from outside. Nobody may, unless it is said."""
+    """A rule that lets a network reach the VMs; without rules nothing is open."""
 
     port: int = Field(ge=1, le=65_535)
     to_port: int = Field(0, ge=0, le=65_535)  # 0: this one port only
@@ -58,25 +58,25 @@ class Ingress(ConnectionModel):
 
 
 class AwsOptions(ConnectionModel):
-    """How the VMs of one connection are made on AWS. The numbers at the end are for tests and odd networks."""
+    """How the VMs of one connection are created. The last numbers are for tests and unusual networks."""
 
     endpoint_url: str = Field("", max_length=500, pattern=r"^(https?://[^@\s]+)?$")
-    owner: ConnectionText = DEFAULT_OWNER  # two installations in one account must differ in this
-    account: str = Field("", pattern=r"^([0-9]{12})?$")  # credentials of another account are not used
-    specs: dict[ConnectionText, ConnectionText] = {}  # our word -> instance type
-    images: dict[ConnectionText, ConnectionText] = {}  # our word -> AMI
+    owner: ConnectionText = DEFAULT_OWNER  # must differ between installations in one account
+    account: str = Field("", pattern=r"^([0-9]{12})?$")  # credentials of another account are refused
+    specs: dict[ConnectionText, ConnectionText] = {}  # spec name -> instance type
+    images: dict[ConnectionText, ConnectionText] = {}  # image name -> AMI
     zone: str = Field("", max_length=60)
     cidr: Cidr = "10.117.0.0/16"
-    subnet: str = Field("", max_length=60)  # use this one; make no network
-    security_groups: list[ConnectionText] = Field(default=[], max_length=5)  # use these; make none
+    subnet: str = Field("", max_length=60)  # use this subnet; create no network
+    security_groups: list[ConnectionText] = Field(default=[], max_length=5)  # use these; create none
     key_name: str = Field("", max_length=200)  # use this key pair; import none
     public_key: str = Field("", max_length=2_000)  # an OpenSSH public key to import; without one VMs have no key
     ingress: list[Ingress] = Field(default=[], max_length=50)
     public_addresses: bool = True
-    launches_per_second: float = Field(2.0, gt=0)  # what EC2 grants an account that has not asked for more
+    launches_per_second: float = Field(2.0, gt=0)  # EC2's default limit for an account
     poll_seconds: float = Field(2.0, gt=0)
     wait_seconds: float = Field(240.0, gt=0)
-    lag_seconds: float = Field(10.0, ge=0)  # how far EC2's reads may be behind its writes
+    lag_seconds: float = Field(10.0, ge=0)  # the longest time that EC2's reads lag behind its writes
     connect_seconds: float = Field(5.0, gt=0)
     read_seconds: float = Field(30.0, gt=0)
 
@@ -88,7 +88,7 @@ class AwsOptions(ConnectionModel):
 
 
 class AwsConnection(Connection):
-    """A region of AWS, or of what speaks as EC2 does."""
+    """A region of AWS, or of a service with EC2's API."""
 
     provider: Literal["aws"]
     credentials: Credentials = Credentials()
@@ -96,7 +96,7 @@ class AwsConnection(Connection):
 
     @property
     def identity(self) -> str:
-        """Another endpoint, account or owner would not find the VMs: it has another name."""
+        """The provider's name in places. It differs by endpoint, account and owner: each finds its own VMs only."""
         told = self.options
         particular = {"endpoint": told.endpoint_url, "account": told.account, "owner": told.owner}
         if particular == {"endpoint": "", "account": "", "owner": DEFAULT_OWNER}:

@@ -1,4 +1,4 @@
-"""Where a connection's credentials are. They are read here, handed to boto3, and told to nobody."""
+"""Reads a connection's credentials and passes them to boto3. They are never printed or logged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from domain.errors import Category, Refused
 from providers.aws.connection import Credentials
 
-KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # the last one only with temporary keys
+KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")  # the last one with temporary keys only
 
 
 def session(credentials: Credentials, region: str) -> Any:
-    """A boto3 session, or Refused saying what is missing. Takes a second at the first call: boto3 is big."""
+    """Returns a boto3 session, or raises Refused if credentials are missing. The first call takes a second."""
     boto3, core = _boto3(), import_module("botocore.session").Session()
     core.register_component("data_loader", _loader())
     given: dict[str, str] = {}
@@ -33,7 +33,7 @@ def session(credentials: Credentials, region: str) -> Any:
 
 
 def describe_source(credentials: Credentials, region: str) -> str:
-    """Where credentials were found, in words; never what they are. Refused: nowhere."""
+    """Returns where the credentials were found, never the credentials; raises Refused if there are none."""
     if session(credentials, region).get_credentials() is None:
         raise _missing("no AWS credentials were found", "set AWS_ACCESS_KEY_ID, or name a profile")
     match credentials.source:
@@ -48,7 +48,7 @@ def describe_source(credentials: Credentials, region: str) -> str:
 
 
 def check_offline(credentials: Credentials) -> None:
-    """Refused if a named source is not there. Calls nobody, and leaves the SDK's own search for later."""
+    """Refuses a missing named source of credentials. Makes no call; the SDK's default search is not checked."""
     if credentials.source != "default":
         session(credentials, "us-east-1")
 
@@ -86,7 +86,7 @@ def _missing(what: str, hint: str) -> Refused:
 
 @cache
 def _loader() -> Any:
-    """One for all sessions: else each reads the description of EC2 again, which takes longer than most calls."""
+    """Botocore's loader, shared by all sessions: without it each parses EC2's description again, which is slow."""
     return import_module("botocore.loaders").create_loader()
 
 

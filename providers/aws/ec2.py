@@ -1,4 +1,4 @@
-"""Calls to EC2 in one region: in threads of its own, so that a region that hangs holds no other up."""
+"""Calls to EC2 in one region, in threads of its own, so that a hanging region blocks no other."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from providers.aws.connection import AwsConnection
 from providers.aws.credentials import session
 from providers.aws.errors import Declined, translate_error
 
-THREADS = 32  # the most VMs of a region that are worked on at once, and a few reads
+THREADS = 32  # at least the region's VMs in flight, and a few reads
 PAGE = 1_000
 FIRST_PAUSE = 0.1
 
 
 class Ec2:
-    """Never retries by itself: whoever calls knows better when to.
+    """EC2's API in one region. Never retries: its callers decide.
 
-    A thread cannot be cancelled: whoever is cancelled or runs out of time while a call is under way waits for its end,
-    so that nothing is in flight afterwards. The timeouts of the sockets bound that; they are kept well below the
-    `call_seconds` that a whole order may take.
+    A thread cannot be cancelled, so a caller that is cancelled or times out waits until its call has ended, and no call
+    is in flight afterwards. Socket timeouts bound that wait, well below the `call_seconds` of a whole order.
     """
 
     def __init__(self, connection: AwsConnection, call_seconds: float = inf) -> None:
@@ -40,15 +39,15 @@ class Ec2:
         self._secrets: list[str] = []
 
     async def read(self, operation: str, /, **arguments: Any) -> Any:
-        """A call that changes nothing."""
+        """Makes a call that changes nothing."""
         return await self._call(operation, arguments, changing=False)
 
     async def change(self, operation: str, /, **arguments: Any) -> Any:
-        """A call after whose failure it may be unknown whether it was carried out."""
+        """Makes a call that changes something; after a failure its outcome may be unknown."""
         return await self._call(operation, arguments, changing=True)
 
     async def change_eventually(self, operation: str, seconds: float, /, **arguments: Any) -> Any:
-        """A change of what was made a moment ago: EC2 may need some seconds until it knows of it everywhere."""
+        """Changes a resource that was just created; retries while EC2 does not know it everywhere yet."""
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + seconds, FIRST_PAUSE
         while True:
@@ -61,7 +60,7 @@ class Ec2:
             pause *= 2
 
     async def every(self, operation: str, key: str, /, **arguments: Any) -> list[Any]:
-        """All that a `describe_…` finds, page by page."""
+        """Returns all results of a `describe_…` call, page by page."""
         found: list[Any] = []
         token: dict[str, str] = {}
         while True:
@@ -87,17 +86,17 @@ class Ec2:
         return running.result()
 
     async def _let_end(self, call: Future[Any], running: asyncio.Future[Any]) -> None:
-        """Take a call back that no thread has begun; wait for the end of any other. Another cancel changes nothing."""
+        """Withdraws a call that no thread has begun; waits for the end of any other, also when cancelled again."""
         if call.cancel():
             return
         clock = asyncio.get_running_loop().time
-        # The first call of all may ask for the account before; a server that sends a byte now and then has no bound.
+        # Twice, as the first call may check the account; a server that trickles bytes has no bound.
         deadline = clock() + 2 * (self._connect_seconds + self._read_seconds)
         while not running.done() and (left := deadline - clock()) > 0:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running], timeout=left)
         if running.done():
-            running.exception()  # nobody else will ask for it
+            running.exception()  # marks it as retrieved
         else:
             structlog.get_logger("ec2").warning("a call to EC2 goes on after its time", region=self._connection.region)
 
@@ -109,7 +108,7 @@ class Ec2:
             known = translate_error(error, changing, self._secrets)
             if known is None:
                 raise
-            raise known from None  # the original holds the request, and that its signature
+            raise known from None  # the original error contains the signed request
 
     def _connected(self) -> Any:
         with self._making:
@@ -137,7 +136,7 @@ class Ec2:
         return account.client("ec2", config=config, endpoint_url=options.endpoint_url or None)
 
     def _check_account(self, client: Any) -> None:
-        """In another account our VMs would not be found, and taken for gone."""
+        """Refuses credentials of another account: our VMs would not be found there, and count as gone."""
         try:
             found = str(client.get_caller_identity()["Account"])
         except Exception as error:
@@ -147,7 +146,7 @@ class Ec2:
 
 
 def _secrets(account: Any) -> list[str]:
-    """What must never be in a message."""
+    """Returns the strings that must never appear in a message."""
     try:
         keys = account.get_credentials()
         frozen = keys.get_frozen_credentials() if keys else None

@@ -1,6 +1,6 @@
-"""EC2's errors in our words: will it help to try again, and is it known whether the call had an effect?
+"""Translates EC2's errors: whether a retry can help, and whether the outcome is known.
 
-What EC2 says about a failed signature repeats parts of the request: such messages are replaced, all others scrubbed.
+EC2's message about a failed signature repeats parts of the request: such messages are replaced, all others scrubbed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_CAPACITY = {
     "InsufficientCapacity", "InsufficientFreeAddressesInSubnet", "InstanceLimitExceeded", "VcpuLimitExceeded",
     "MaxSpotInstanceCountExceeded", "VolumeLimitExceeded", "Server.InsufficientInstanceCapacity",
 }
-OVERLOADED = {"Unavailable", "ServiceUnavailable"}  # EC2 says that it did not take the call
+OVERLOADED = {"Unavailable", "ServiceUnavailable"}  # EC2 did not accept the call
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
 NOT_TRUSTED = {
     "AuthFailure", "InvalidClientTokenId", "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature",
@@ -33,14 +33,14 @@ NOT_TRUSTED = {
 NOT_PERMITTED = {"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"}
 # fmt: on
 
-# EC2's word on a token: what the first call with it made is to be looked up.
+# The token was used before: the VM of its first call must be looked up.
 USED_TOKENS = {"IdempotentParameterMismatch", "IdempotentInstanceTerminated"}
 
 _ACCESS_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
 
 class Declined(Rejected):
-    """EC2 said no; its own code says why."""
+    """EC2 rejected a call, with its own error code."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -48,12 +48,12 @@ class Declined(Rejected):
 
     @property
     def missing(self) -> bool:
-        """Is it about something that is not there?"""
+        """Whether the error is about a resource that does not exist."""
         return self.code.endswith((".NotFound", ".NotAttached"))
 
 
 def translate_error(error: Exception, changing: bool, secrets: Iterable[str] = ()) -> ProviderError | None:
-    """The error as activities know it. None: it is nothing of EC2's or of the way to it, but a bug of ours."""
+    """Translates an exception of boto3 into a ProviderError; returns None for a bug of ours."""
     botocore = import_module("botocore.exceptions")
     not_reached = (botocore.EndpointConnectionError, botocore.ConnectTimeoutError, botocore.ProxyConnectionError)
     if isinstance(error, botocore.ClientError):
@@ -93,7 +93,7 @@ def _answered(error: Any, changing: bool, secrets: Iterable[str]) -> ProviderErr
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """One short line without any of these secrets, and without access keys."""
+    """Returns the text as one short line, without these secrets and without access keys."""
     for secret in secrets:
         text = text.replace(secret, "***")
     return one_line(_ACCESS_KEY.sub("***", text), MAX_TEXT)

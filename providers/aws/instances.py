@@ -1,4 +1,4 @@
-"""An instance as EC2 describes it, and what may be ordered of it in which state."""
+"""An EC2 instance, and the next step of an order by the instance's state."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ STATES: dict[str, VmState] = {
 
 
 class NextStep(StrEnum):
-    """What to do about an instance next."""
+    """The next step of an order on an instance."""
 
-    ORDER = "order"  # tell EC2 now
-    WAIT = "wait"    # it is on its way, or not yet able to be told
-    DONE = "done"    # it is what it should be
+    ORDER = "order"  # send the order
+    WAIT = "wait"    # in transition, or not ready for the order
+    DONE = "done"    # in the goal state
     REFUSE = "refuse"
 
 
-# EC2 refuses to stop what is still starting and to start what is still stopping: these are waited for.
+# EC2 refuses to stop a starting and to start a stopping instance, so these wait.
 _STEPS: dict[tuple[str, VmState], NextStep] = {
     ("create",    VmState.PENDING):     NextStep.WAIT,
     ("create",    VmState.RUNNING):     NextStep.DONE,
-    ("create",    VmState.STOPPING):    NextStep.WAIT,   # made before, and stopped since: adopted as it is
+    ("create",    VmState.STOPPING):    NextStep.WAIT,   # created before, and stopped since: adopted as it is
     ("create",    VmState.STOPPED):     NextStep.DONE,
     ("create",    VmState.TERMINATING): NextStep.WAIT,
     ("create",    VmState.TERMINATED):  NextStep.DONE,
@@ -66,28 +66,28 @@ VERBS = ("create", *OPERATIONS)
 
 
 def step(verb: str, state: VmState) -> NextStep:
-    """What to do next. A state that nobody knows is waited for: it may be on the way to one that we know."""
+    """Returns the next step of an order. An unknown state is waited for, as it may lead to a known one."""
     return NextStep.WAIT if state is VmState.UNKNOWN else _STEPS.get((verb, state), NextStep.REFUSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The part of EC2's description of an instance that we use."""
+    """The fields of an EC2 instance that we use."""
 
     cloud_id: str
     state: VmState
     address: str
     path: str  # by its tag
     token: str  # by its tag
-    reason: str  # why it is in its state, if EC2 says so
-    epoch: int  # by its tag: the last action that ordered something of it
+    reason: str  # EC2's reason for the state, if any
+    epoch: int  # by its tag: of the last action that gave it an order
 
     def facts(self, path: str = "") -> VmFacts:
         return VmFacts(path or self.path, self.cloud_id, self.state, self.address)
 
 
 def read(described: dict[str, Any], public: bool) -> Instance:
-    """One element of `describe_instances`. A stopped VM has no public address; it gets another when it starts."""
+    """Converts an element of `describe_instances`. A stopped VM has no public address; it gets another at its start."""
     tagged = tags.read(described)
     return Instance(
         cloud_id=described["InstanceId"],

@@ -1,7 +1,7 @@
-"""What the VMs of a region share on AWS: a VPC with one subnet, a security group, an SSH key.
+"""Shared resources of a region on AWS: a VPC with one subnet, a security group, an SSH key.
 
-EC2 has no client token for these: each is looked for by its tags before it is made. What the connection's options name
-is used as it is; it is not ours, so it is neither made nor removed.
+EC2 has no client tokens for these, so each is searched by its tags before it is created. Resources that the
+connection's options name are used as they are, and never created or removed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from providers.aws.connection import AwsOptions, Ingress
 from providers.aws.ec2 import Ec2
 from providers.aws.errors import Declined
 
-NO_KEY = "none"  # the cloud id of a key that nobody wanted
+NO_KEY = "none"  # cloud id in place of a key
 EVERYWHERE = "0.0.0.0/0"
-PARTING = 5  # times the lag of reads: how long what has ended may hold on to what it used
+PARTING = 5  # times `lag_seconds`: how long a terminated VM may block what it used
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a VM is made, and who may enter it."""
+    """The subnet, security groups and key of new VMs."""
 
     subnet: str
     groups: tuple[str, ...]
@@ -39,15 +39,15 @@ class Home:
 
 
 class Network:
-    """Makes, finds and removes what the VMs of one region share."""
+    """Creates, finds and removes the shared resources of one region."""
 
     def __init__(self, ec2: Ec2, options: AwsOptions) -> None:
         self._ec2 = ec2
         self._options = options
-        self._known: dict[str, str] = {}  # VPC -> our subnet in it
+        self._known: dict[str, str] = {}  # VPC -> its subnet
 
     async def prepare(self, resource: SharedResource, made: Mapping[str, str]) -> str:
-        """Make it, or find it made. Returns its id in EC2; a key's is its name."""
+        """Creates a shared resource, or finds it. Returns its id in EC2; a key's is its name."""
         match resource.what:
             case "vnet":
                 return self._options.subnet or await self._vnet(resource.token)
@@ -60,14 +60,14 @@ class Network:
                 raise Rejected(f"EC2 shares no {resource.what!r}")
 
     async def release(self, resource: SharedResource) -> None:
-        """Remove it, and whatever a lost answer made twice. Not ours, or gone already: done."""
+        """Removes a shared resource, with duplicates left by lost answers. Ignores what is not ours or is gone."""
         removals = {"vnet": self._drop_vnet, "securityGroup": self._drop_security_group, "sshKey": self._drop_key}
         if resource.what not in removals:
             raise Rejected(f"EC2 shares no {resource.what!r}")
         await removals[resource.what](resource)
 
     async def home(self, network: Mapping[str, str]) -> Home:
-        """Where VMs are made: in what was prepared, or else in what the options name."""
+        """Returns subnet, groups and key for new VMs, from the prepared resources or from the options."""
         given = ",".join(self._options.security_groups)
         vnet, groups = network.get("vnet") or self._options.subnet, network.get("securityGroup") or given
         key = network.get("sshKey") or self._options.key_name
@@ -121,7 +121,7 @@ class Network:
         await self._soon("modify_subnet_attribute", SubnetId=subnet, MapPublicIpOnLaunch=public)
 
     async def _attach_gateway(self, vpc: str, owned: tags.Tags) -> None:
-        """A way to the internet: without it public addresses lead nowhere."""
+        """Creates and attaches an internet gateway; public addresses need one."""
 
         async def find() -> str:
             found = await self._list_owned(
@@ -145,7 +145,7 @@ class Network:
             await _unless(route, "RouteAlreadyExists")
 
     async def _security_group(self, token: str, vnet: str) -> str:
-        """Its name is unique in a VPC: EC2 itself keeps us from making it twice."""
+        """Creates a security group; its name is unique in a VPC, so EC2 prevents duplicates."""
         vpc = await self._vpc_of(vnet)
         name, owned = f"{self._options.owner}-{token[:32]}", tags.of_shared(self._options.owner, "securityGroup", token)
 
@@ -161,7 +161,7 @@ class Network:
             return await self._wait_until_visible(find, f"the security group {name}")
 
         group = await self._find_or_make(find, make)
-        for rule in self._options.ingress:  # one by one: EC2 adds none of several if one of them is there
+        for rule in self._options.ingress:  # one by one: EC2 adds none if one of them exists
             allow = self._soon("authorize_security_group_ingress", GroupId=group, IpPermissions=[_rule(rule)])
             await _unless(allow, "InvalidPermission.Duplicate")
         return group
@@ -182,17 +182,17 @@ class Network:
     async def _drop_vnet(self, resource: SharedResource) -> None:
         for vpc in await self._list_owned("describe_vpcs", "Vpcs", self._named(resource, "vpc-id")):
             await self._drop_vpc(vpc["VpcId"])
-        # A gateway whose VPC never came to be attached to it has only its token.
+        # An unattached gateway is found by its token only.
         for gateway in await self._list_owned(
             "describe_internet_gateways", "InternetGateways", {tags.TOKEN: resource.token}
         ):
             await self._remove("delete_internet_gateway", InternetGatewayId=gateway["InternetGatewayId"])
 
     async def _drop_vpc(self, vpc: str) -> None:
-        """All of it or nothing: what EC2 would refuse in the end is found before the beginning."""
+        """Removes a VPC with its subnets and gateways. Refuses one in use first, to remove nothing by half."""
         where = tags.where({"vpc-id": vpc})
         groups = await self._ec2.every("describe_security_groups", "SecurityGroups", Filters=where)
-        if used := [each["GroupId"] for each in groups if each["GroupName"] != "default"]:  # that one is the VPC's own
+        if used := [each["GroupId"] for each in groups if each["GroupName"] != "default"]:  # belongs to the VPC
             raise Rejected(f"{vpc} is in use by the security group {used[0]}")
         attached = {"attachment.vpc-id": vpc}
         for subnet in await self._subnets({"vpc-id": vpc}):
@@ -214,7 +214,7 @@ class Network:
                 await self._remove("delete_key_pair", KeyName=pair["KeyName"])
 
     async def _remove(self, operation: str, **arguments: str) -> None:
-        """Gone already is done. What a VM that has just ended still holds is let go of in a moment."""
+        """Removes a resource; one that is gone counts as removed. Retries while a terminated VM still uses it."""
         deadline = _now() + self._options.lag_seconds * PARTING
         while True:
             try:
@@ -232,7 +232,7 @@ class Network:
         return await self._ec2.change_eventually(operation, self._options.lag_seconds, **arguments)
 
     async def _find_or_make(self, find: Callable[[], Awaitable[str]], make: Callable[[], Awaitable[str]]) -> str:
-        """Find it or make it. After a lost answer it is looked for as long as reads may be behind."""
+        """Finds a resource or creates it. After a lost answer, searches it for as long as reads may lag."""
         if found := await find():
             return found
         try:
@@ -249,7 +249,7 @@ class Network:
         return found
 
     async def _vpc_of(self, vnet: str) -> str:
-        """The VPC of a vnet, which is the VPC itself or a subnet that the options name."""
+        """Returns the VPC of a vnet, which is a VPC or a subnet that the options name."""
         if not vnet.startswith("subnet-"):
             return vnet
         found = await self._ec2.every("describe_subnets", "Subnets", Filters=tags.where({"subnet-id": vnet}))
@@ -258,7 +258,7 @@ class Network:
         return str(found[0]["VpcId"])
 
     async def _pairs(self) -> list[Any]:
-        """Key pairs come all at once: EC2 has no pages of them."""
+        """Returns our key pairs; EC2 does not page them."""
         wanted = tags.where({tags.OWNER: self._options.owner, tags.SHARED: "sshKey"})
         found: list[Any] = (await self._ec2.read("describe_key_pairs", Filters=wanted))["KeyPairs"]
         return found
@@ -270,12 +270,12 @@ class Network:
         return await self._ec2.every(operation, key, Filters=tags.where({tags.OWNER: self._options.owner, **wanted}))
 
     def _named(self, resource: SharedResource, field: str) -> dict[str, str]:
-        """By its token, which also finds a second one that a lost answer left; by its id if there is no token."""
+        """Returns the filter for a resource: by token, which also finds duplicates, or else by id."""
         return {tags.TOKEN: resource.token} if resource.token else {field: resource.cloud_id}
 
 
 async def _unless(call: Awaitable[T], code: str) -> T | None:
-    """The call's answer; None if EC2 says that it was done before."""
+    """Awaits the call; returns None if EC2 answers with this code, which says that it was done before."""
     try:
         return await call
     except Declined as error:
@@ -285,7 +285,7 @@ async def _unless(call: Awaitable[T], code: str) -> T | None:
 
 
 def _rule(rule: Ingress) -> dict[str, Any]:
-    """An entry of a security group. EC2 has a field of its own for the newer kind of address."""
+    """Returns an ingress rule in EC2's form; IPv6 has fields of its own."""
     kind, field = ("Ipv6Ranges", "CidrIpv6") if ":" in rule.source else ("IpRanges", "CidrIp")
     last = rule.to_port or rule.port
     return {"IpProtocol": rule.protocol, "FromPort": rule.port, "ToPort": last, kind: [{field: rule.source}]}

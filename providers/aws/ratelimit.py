@@ -1,14 +1,14 @@
-"""No faster than EC2 lets us: a call that would be throttled anyway waits here instead."""
+"""Rate limiter for EC2 launches: a call that would be throttled waits here instead."""
 
 from __future__ import annotations
 
 import asyncio
 
-BURST = 5  # launches that EC2 takes at once after a quiet time
+BURST = 5  # launches that EC2 accepts at once after a pause
 
 
 class RateLimiter:
-    """So many turns in a second, after a burst."""
+    """Limits calls per second, after a burst."""
 
     def __init__(self, per_second: float, burst: int = BURST) -> None:
         self._gap = 1 / per_second
@@ -16,7 +16,7 @@ class RateLimiter:
         self._next = 0.0
 
     async def acquire(self) -> None:
-        """Wait for it; first come, first served."""
+        """Waits for a turn; first come, first served."""
         now = asyncio.get_running_loop().time()
         self._next = max(self._next, now - self._slack) + self._gap
         if self._next > now:

@@ -1,11 +1,11 @@
-"""VMs on EC2: looked at in bulk, told in bulk, made one by one.
+"""VMs on EC2: read in bulk, ordered in bulk, created one by one.
 
-Making is one call per VM, because EC2's client token and its tags are per call: only so does a repeated order find the
-one VM that the first made. Every order looks first, so an order given again does nothing twice. (A reboot leaves no
-trace to look for: one whose answer was lost is given again.)
+Each creation is a call of its own, because EC2's client token and tags are per call: a repeated order then finds the VM
+of the first one. Every order reads first, so a repeated order has no second effect, except a reboot, which leaves no
+trace.
 
-Each VM carries the epoch of the last action that ordered something of it, and an order of an earlier action is refused.
-EC2 cannot compare and order in one call: a call that is on its way while a later action orders is not held back.
+Each VM is tagged with the epoch of the last action that gave it an order; an order of an earlier action is refused. EC2
+cannot compare and order in one call, so an earlier order on the wire at that moment is not stopped.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from providers.aws.instances import Instance, NextStep
 from providers.aws.network import Home, Network
 from providers.aws.ratelimit import RateLimiter
 
-VALUES = 200  # that EC2 takes in one filter
+VALUES = 200  # per filter in EC2
 
 
 @dataclass(slots=True)
 class VmTask:
-    """One order under way. `told`: EC2 has taken it; `answer`: it is settled."""
+    """One order under way. `told`: EC2 has accepted it; `answer`: it is settled."""
 
     order: VmOrder
     seen: Instance | None = None
@@ -41,7 +41,7 @@ class VmTask:
 
 
 class Ec2Vms:
-    """The VMs of one region: carries out orders, and tells what there is."""
+    """Carries out orders on the VMs of one region, and describes them."""
 
     def __init__(self, ec2: Ec2, network: Network, options: AwsOptions) -> None:
         self._ec2 = ec2
@@ -50,7 +50,7 @@ class Ec2Vms:
         self._pace = RateLimiter(options.launches_per_second)
 
     async def perform(self, verb: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        """Look, tell, and look again until every VM is where it should be, or the time is up."""
+        """Reads, orders, and reads again until every VM is in its goal state, or the time is over."""
         tasks = [VmTask(order) for order in orders]
         try:
             async for _ in self._rounds():
@@ -68,14 +68,14 @@ class Ec2Vms:
         return [task.seen.facts(task.order.path) if task.seen else None for task in tasks]
 
     async def tagged(self, prefix: str) -> list[VmFacts]:
-        """Ours at or below a path, or all of ours. The filter's wildcard may be generous; the path decides."""
+        """Returns our VMs at or below a path, or all. EC2's wildcard may match more, so paths are compared again."""
         pattern = tags.literally(prefix)
         below = [pattern, f"{pattern}:*"] if prefix else ["*"]
         found = await self._find({tags.PATH: below, tags.OWNER: self._options.owner})
         return [each.facts() for each in found if not prefix or f"{each.path}:".startswith(f"{prefix}:")]
 
     def _is_due(self, verb: str, task: VmTask) -> bool:
-        """Must EC2 be told something now? What is settled by the look alone gets its answer here."""
+        """Tells whether the VM needs an order now. Sets the answer if its state already settles the task."""
         vm = task.seen
         if vm is None:
             return self._is_due_unseen(verb, task)
@@ -97,10 +97,10 @@ class Ec2Vms:
     def _is_due_unseen(self, verb: str, task: VmTask) -> bool:
         order = task.order
         if verb == "create":
-            return not task.told  # told but not seen: EC2's reads are a little behind
+            return not task.told  # ordered, but EC2's reads lag
         if not task.told:
             task.answer = Rejected(f"no such VM in EC2: {order.cloud_id or order.path}")
-        elif verb == "terminate":  # a terminated VM is shown for an hour or so
+        elif verb == "terminate":  # EC2 lists a terminated VM for about an hour
             task.answer = VmFacts(order.path, order.cloud_id, VmState.TERMINATED)
         return False
 
@@ -112,7 +112,7 @@ class Ec2Vms:
             await self._command(verb, tasks)
 
     async def _refuse_outdated(self, tasks: Sequence[VmTask]) -> None:
-        """Refuse to make a VM at a path where a later action has ordered something, even if that VM is gone."""
+        """Refuses to create a VM at a path where a later action has given an order, even if its VM is gone."""
         epochs: dict[str, int] = {}
         for page in _pages({tags.literally(task.order.path) for task in tasks}):
             for vm in await self._find({tags.PATH: page, tags.OWNER: self._options.owner}):
@@ -121,7 +121,7 @@ class Ec2Vms:
             task.answer = _outdated(task.order, epochs.get(task.order.path, 0))
 
     async def _tag_epochs(self, tasks: Sequence[VmTask]) -> None:
-        """Write the epochs of the orders on their VMs, unless they are there: one call for each epoch."""
+        """Tags VMs with the epochs of their orders, one call per epoch."""
         signed: dict[int, list[str]] = {}
         for task in tasks:
             if task.seen and task.seen.epoch < task.order.epoch:
@@ -130,7 +130,7 @@ class Ec2Vms:
             await self._ec2.change("create_tags", Resources=ids, Tags=tags.pairs(tags.of_epoch(epoch)))
 
     async def _command(self, verb: str, tasks: Sequence[VmTask]) -> None:
-        """One call for all. If EC2 refuses it for one of them it does it for none: then one call for each."""
+        """Sends one call for all VMs. EC2 refuses it as a whole, so after a refusal sends one call per VM."""
         ids = [task.seen.cloud_id for task in tasks if task.seen]
         try:
             await self._tag_epochs(tasks)
@@ -147,7 +147,7 @@ class Ec2Vms:
         else:
             for task in tasks:
                 task.told = True
-                if verb == "reboot" and task.seen:  # it stays `running` all the time: there is nothing to wait for
+                if verb == "reboot" and task.seen:  # a rebooting VM stays `running`
                     task.answer = task.seen.facts()
 
     async def _launch(self, task: VmTask) -> None:
@@ -159,7 +159,7 @@ class Ec2Vms:
         except Declined as error:
             if error.code not in USED_TOKENS:
                 task.answer = error
-            task.told = True  # made before, perhaps from other words: it will be seen by its token
+            task.told = True  # created before: found by its token
         except ProviderError as error:
             task.answer = error
         else:
@@ -167,7 +167,7 @@ class Ec2Vms:
             task.order = replace(task.order, cloud_id=made["Instances"][0]["InstanceId"])
 
     def _wanted(self, order: VmOrder, home: Home) -> dict[str, Any]:
-        """The call that makes a VM. The same order must give the same call: EC2 compares them."""
+        """Returns the arguments that create a VM. They are the same for a repeated order, as EC2 compares them."""
         options, spec = self._options, order.spec
         size, image = str(spec.get("specId", "")), str(spec.get("imageId", ""))
         owned = tags.of_vm(options.owner, order.path, order.token, spec.get("label") or {})
@@ -186,7 +186,7 @@ class Ec2Vms:
         }
 
     async def _refresh(self, tasks: Sequence[VmTask]) -> None:
-        """What the VMs are now: by id, or by the token that each was made with."""
+        """Reads the VMs' state, by id or by creation token."""
         by_id = {task.order.cloud_id for task in tasks if task.order.cloud_id.startswith("i-")}
         by_token = {task.order.token for task in tasks if not task.order.cloud_id and task.order.token}
         found: dict[str, Instance] = {}
@@ -204,7 +204,7 @@ class Ec2Vms:
         return [instances.read(each, public) for group in groups for each in group["Instances"]]
 
     async def _rounds(self) -> AsyncIterator[None]:
-        """Once at once, then again and again until the time is up; once again in any case."""
+        """Yields at once, then every `poll_seconds` until the time is over; at least twice."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.wait_seconds
         yield
@@ -222,7 +222,7 @@ class Ec2Vms:
 
 
 def _ended(verb: str, task: VmTask, vm: Instance) -> VmAnswer:
-    """A VM that EC2 ended itself while it was being made is a failure, with EC2's reason."""
+    """Returns the answer for a settled VM; one that EC2 terminated during its creation is a failure."""
     if verb == "create" and task.told and vm.state is VmState.TERMINATED:
         why = f"{vm.cloud_id} ended while it was made: {vm.reason or 'EC2 does not say why'}"
         return NoCapacity(why) if vm.reason.partition(":")[0] in NO_CAPACITY else Rejected(why)
@@ -235,7 +235,7 @@ def _outdated(order: VmOrder, seen: int) -> Superseded | None:
 
 
 def _by_life(vm: Instance) -> bool:
-    """Whatever is alive comes last, and so wins over what is gone."""
+    """Sort key that puts living VMs last, so that they win over terminated ones."""
     return vm.state not in (VmState.TERMINATED, VmState.TERMINATING)
 
 

@@ -1,1 +1,1 @@
-"""CRMs: how requests reach them, and the reference CRM with its simulated platform."""
+"""Transports of requests to CRMs, and the reference CRM with its simulated platform."""

@@ -1,7 +1,7 @@
-"""The reference CRM: connects, does what it is asked on its platform, answers by signal, survives being killed.
+"""The reference CRM: connects, carries out requests on its platform, answers by signal, and survives a kill.
 
-After a crash it knows only what is on the platform. It connects with a new notify-id and says what is there; whatever
-it was asked for and did not do, the controller asks again.
+After a crash it knows only what is on the platform. It connects with a new notify-id and reports that; the controller
+repeats requests that were not carried out.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from providers.edge.jobs import InstanceJobs, crash
 from providers.edge.platform import Platform
 from providers.edge.token import Token
 
-# How long to wait for the controller before introducing ourselves again: a cloudlet may be created just after its CRM.
+# How long to wait for an acknowledgement before connecting again: a cloudlet may be created after its CRM.
 FIRST_ACK_SECONDS, ACK_SECONDS = 0.5, 5.0
-HEARD_SECONDS = 10.0  # for the ack of a controller that has heard us, however busy it is
+HEARD_SECONDS = 10.0  # for a controller that has received the connect, however busy
 BEAT_SECONDS = 1.0
-RESUME_SECONDS = 4.0  # for a link that began anew to open another session
+RESUME_SECONDS = 4.0  # for a restarted link to open another session
 
 
 class GatheringFailed(Exception):
-    """What is on the cloudlet could not be found out: this CRM cannot serve it."""
+    """The CRM cannot read what is on the cloudlet, so it cannot serve it."""
 
 
 class Agent:
-    """The reference CRM: it connects, works, and answers."""
+    """The reference CRM of one cloudlet: its connection, its jobs, its answers."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Agent:
         self._side: set[asyncio.Task[None]] = set()
         self._acked, self._lost, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._sessions = 0
-        self._pages: dict[str, dict[int, dict[str, Any]]] = {}  # of all data that is on its way, by sending
+        self._pages: dict[str, dict[int, dict[str, Any]]] = {}  # pages of `_all_data`, by sending
         self.notify_id = 0
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Agent:
         self._lost.set()
 
     async def run(self) -> None:
-        """Serve until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
+        """Serves until stopped. Raises GatheringFailed if the cloudlet's data cannot be gathered."""
         worker = Worker(
             self._client,
             task_queue=wire.crm_queue(self._cloudlet, self._version),
@@ -75,7 +75,7 @@ class Agent:
             build_id="crm",
             graceful_shutdown_timeout=timedelta(0),
             max_heartbeat_throttle_interval=timedelta(seconds=3),
-            activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=1),  # requests come together: one is enough
+            activity_task_poller_behavior=PollerBehaviorAutoscaling(initial=1),  # requests come in batches
         )
         async with worker:
             try:
@@ -93,7 +93,7 @@ class Agent:
         if self._stop.is_set():
             return
         await self._gather()
-        if self._stop.is_set():  # we are being cleaned up: who would be left?
+        if self._stop.is_set():  # stopped meanwhile: the predecessor must stay
             return
         await self._handover.take_over()
         await self._voice.say(self._cloudlet, {"state": "Ready", "notify_id": self.notify_id, "version": self._version})
@@ -101,7 +101,7 @@ class Agent:
         await self._lost.wait()
 
     async def _connect(self) -> None:
-        """With a new notify-id each time, until the controller acknowledges one."""
+        """Connects, with a new notify-id each time, until the controller acknowledges."""
         patience = FIRST_ACK_SECONDS
         while not self._stop.is_set():
             self.notify_id = self._platform.next_notify_id(await self._voice.known_notify_id())
@@ -118,7 +118,7 @@ class Agent:
             self._log.info("not acknowledged: is there such a cloudlet, of this version?", notify_id=self.notify_id)
 
     async def _acknowledged(self, seconds: float) -> bool:
-        """The ack of a controller that has heard us may take its time: another connection would only end this one."""
+        """Waits for the acknowledgement; longer if the controller has the connect, as a new one would end it."""
         if await self._wait_for(self._acked, seconds):
             return True
         heard = await self._voice.known_notify_id() == self.notify_id
@@ -146,7 +146,7 @@ class Agent:
 
     @activity.defn
     async def crm_session(self, notify_id: int) -> str:
-        """The connection: that it began is the controller's ack; it goes on as long as we do."""
+        """The connection as an activity: its start is the controller's acknowledgement; it runs as long as the CRM."""
         if notify_id != self.notify_id:
             return "another connection has taken its place"
         self._acked.set()
@@ -163,7 +163,7 @@ class Agent:
         return "the CRM stopped" if self._stop.is_set() else "another connection has taken its place"
 
     async def _unless_resumed(self, notify_id: int) -> None:
-        """A link that began anew opens another session. Else the controller thinks that we are gone: connect again."""
+        """Reconnects if the link opens no new session in time, as the controller then takes this CRM for lost."""
         await asyncio.sleep(RESUME_SECONDS)
         if notify_id == self.notify_id and not self._sessions:
             self._lost.set()
@@ -175,14 +175,14 @@ class Agent:
 
     @activity.defn
     async def crm_requests(self, batch: CrmRequests) -> int:
-        """Take requests. Those for a connection that is over are left: the controller asks again."""
+        """Accepts requests. Drops those for an earlier connection: the controller repeats them."""
         mine = [each for each in batch.requests if (each.notify_id, each.version) == (self.notify_id, self._version)]
         for request in mine:
             self._dispatch(request)
         return len(mine)
 
     def _dispatch(self, request: CrmRequest) -> None:
-        if not self._platform.admits(request.path, request.epoch):  # not answered: that would be heard by the later one
+        if not self._platform.admits(request.path, request.epoch):  # no answer, as the later action would receive it
             self._log.warning("refused: of an action that is over", order=request.key)
             return
         if request.verb in (CrmVerb.CREATE, CrmVerb.UPDATE, CrmVerb.DELETE):
@@ -225,7 +225,7 @@ class Agent:
         self.stop()
 
     async def _all_data(self, request: CrmRequest) -> None:
-        """What should be here, in pages that may come in any order: known when all have come."""
+        """Collects the pages of expected instances, in any order, and stores them when complete."""
         sending, of = str(request.spec.get("sending", "")), int(request.spec.get("of", 1))
         pages = self._pages.setdefault(sending, {})
         pages[int(request.spec.get("page", 1))] = request.spec.get("instances", {})
@@ -234,15 +234,15 @@ class Agent:
             self._platform.set_expected({path: spec for page in pages.values() for path, spec in page.items()})
 
     async def _upgrade(self, request: CrmRequest) -> None:
-        """Start the CRM of the other version; if it does not take over, clean up and serve on."""
+        """Starts the CRM of another version; if it does not take over, cleans up and continues to serve."""
         version = str(request.spec.get("version", ""))
         if request.undo:
-            if not self._stop.is_set():  # else it has taken over, and ends us
+            if not self._stop.is_set():  # else the new CRM has taken over
                 await self._handover.clean_up(version)
             return
         await self._answer(request, {"state": "Updating"})
         why = await self._handover.start(version)
-        if why is None:  # it has taken over, and we are about to end
+        if why is None:  # the new CRM takes over, or is being watched already
             return
         await self._handover.clean_up(version)
         await self._answer(request, {"state": "UpdateError", "errors": [why]})

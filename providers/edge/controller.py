@@ -1,4 +1,4 @@
-"""How a CRM speaks to the controller: signals to the workflow that waits, or to the cloudlet's link if none does."""
+"""Sends a CRM's messages to the controller: signals to the waiting action, or to the cloudlet's link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOR_GOOD = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED, RP
 
 
 class ControllerClient:
-    """A CRM's signals: signed if it has a token, and repeated until Temporal takes or refuses them."""
+    """Sends a CRM's signals, signed if it has a token, and repeated until Temporal accepts or refuses them."""
 
     def __init__(self, client: Client, cloudlet: str, token: Token) -> None:
         self._client = client
@@ -30,11 +30,11 @@ class ControllerClient:
         self._log = structlog.get_logger("crm").bind(cloudlet=cloudlet)
 
     async def connect(self, message: dict[str, Any]) -> None:
-        """Introduce ourselves to the link."""
+        """Sends a connect message to the link."""
         await self._signal_link(wire.CRM_CONNECT, self._signed(wire.CRM_CONNECT, self._cloudlet, message))
 
     async def _signal_link(self, signal: str, message: dict[str, Any]) -> bool:
-        """To the link, which begins with the message if it does not run: so nothing that we say is lost."""
+        """Signals the link, and starts it with the signal if it does not run, so that no message is lost."""
 
         async def start() -> None:
             await self._client.start_workflow(
@@ -51,7 +51,7 @@ class ControllerClient:
         return await self._retry(start)
 
     async def known_notify_id(self) -> int:
-        """The highest notify-id that the controller knows; 0 if nobody is connected."""
+        """Returns the highest notify-id that the controller knows; 0 if no CRM is connected."""
         link = self._client.get_workflow_handle(companion(self._cloudlet, wire.LINK))
         try:
             state: dict[str, Any] = await link.query("state", rpc_timeout=None)
@@ -60,7 +60,7 @@ class ControllerClient:
             return 0
 
     async def say(self, workflow_id: str, message: dict[str, Any]) -> None:
-        """An answer: to its action; or to the link, which keeps what comes too late, and reaches whoever is full."""
+        """Sends an answer to its action; or to the link, if the action has ended or accepts no more signals."""
         signed = self._signed(wire.CRM_RESPONSE, message.get("path", workflow_id), message)
         if await self._signal(workflow_id, wire.CRM_RESPONSE, signed, full=False):
             return
@@ -71,7 +71,7 @@ class ControllerClient:
     def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
         try:
             return self._token.signed(signal, path, message)
-        except Refused as refused:  # spoilt since we began: we go on, and nobody believes us until it is mended
+        except Refused as refused:  # the token file was damaged meanwhile: messages are ignored until it is repaired
             self._log.error("not signed", why=refused.message, hint=refused.hint)
             return message
 
@@ -86,7 +86,7 @@ class ControllerClient:
         return await self._retry(signal, full)
 
     async def _retry(self, call: Any, full: bool = True) -> bool:
-        """Until Temporal takes it. False: there is nobody to take it, or whoever is `full` is not waited for."""
+        """Repeats a call until Temporal accepts it. Returns False if nobody receives it, or the receiver is full."""
         pause = FIRST_PAUSE
         while True:
             try:

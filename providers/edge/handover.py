@@ -1,4 +1,4 @@
-"""From one CRM process to the next: the old one starts the new one, the new one ends the old one."""
+"""Hand-over between CRM processes: the old one starts the new one, the new one ends the old one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WATCH_SECONDS = 0.2
 
 
 class Handover:
-    """`command` starts a CRM of another version; its words are this process's own, with the version changed."""
+    """Starts and ends CRM processes. `command` is this process's own command line, without the version."""
 
     def __init__(self, platform: Platform, version: str, command: Sequence[str], predecessor: str = "") -> None:
         self._platform, self._version, self._command = platform, version, command
@@ -25,13 +25,13 @@ class Handover:
         self._watching = False
 
     def register(self) -> None:
-        """So that another process can find this one."""
+        """Stores this process's pid, so that another process can find it."""
         self._platform.write_fact(f"pid-{self._version}", os.getpid())
 
     async def start(self, version: str) -> str | None:
-        """Start the next CRM and watch it, or the one that was started before. Returns why it failed.
+        """Starts the next CRM, or finds it started, and watches it. Returns why it failed.
 
-        If it takes over, this process ends before there is anything to return. None: it is watched already.
+        If it takes over, it ends this process before this returns. Returns None if it is being watched already.
         """
         if self._watching:
             return None
@@ -44,7 +44,7 @@ class Handover:
     async def _start(self, version: str) -> str:
         if is_crm(pid := int(self._platform.read_fact(f"pid-{version}", 0))):
             while is_crm(pid):  # noqa: ASYNC110
-                await asyncio.sleep(WATCH_SECONDS)  # not our child: nobody tells us
+                await asyncio.sleep(WATCH_SECONDS)  # not our child, so there is no event
             return f"{version} ended before it took over"
         fault = self._platform.fault("start", version, self._version, (CrmFaultKind.FAIL,))
         if fault:
@@ -62,21 +62,21 @@ class Handover:
         return f"{version} ended with {code} before it took over"
 
     async def clean_up(self, version: str) -> None:
-        """End what there is of the CRM that did not make it."""
+        """Ends the CRM process that failed to take over."""
         pid = int(self._platform.read_fact(f"pid-{version}", 0))
         if pid and pid != os.getpid():
             await end(pid)
         self._platform.write_fact(f"pid-{version}", 0)
 
     async def take_over(self) -> None:
-        """Now that we can serve: the CRM before us goes."""
+        """Ends the previous CRM process, once this one can serve."""
         if self._predecessor:
             await end(int(self._platform.read_fact(f"pid-{self._predecessor}", 0)))
             self._predecessor = ""
 
 
 async def end(pid: int) -> None:
-    """Ask a CRM process to end; if it does not, end it."""
+    """Ends a CRM process: SIGTERM, then SIGKILL after GRACE_SECONDS."""
     if not is_crm(pid) or pid == os.getpid():
         return
     with suppress(ProcessLookupError):
@@ -89,7 +89,7 @@ async def end(pid: int) -> None:
 
 
 def is_crm(pid: int) -> bool:
-    """Numbers of processes are used again: look before ending one. Where that cannot be seen, it is believed."""
+    """Tells whether the pid is a CRM process, as pids are reused; assumes so where /proc is missing."""
     if not pid:
         return False
     words = Path(f"/proc/{pid}/cmdline")

@@ -1,4 +1,4 @@
-"""The work of a CRM on its instances: one thing at a time for each, with progress, faults, and answers."""
+"""A CRM's jobs on its instances: one at a time per instance, with progress, faults and answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from providers.edge.platform import Platform
 
 _log = structlog.get_logger("crm")
 
-# Said while at it, when done, and when it failed.
+# States during the work, after success, and after failure.
 WORDS = {
     CrmVerb.CREATE: ("Creating", "Ready", "CreateError"),
     CrmVerb.UPDATE: ("Updating", "Ready", "UpdateError"),
@@ -35,13 +35,13 @@ class _InstanceJob:
     progress: dict[str, Any] = field(default_factory=dict)
 
     def same_as(self, other: CrmRequest) -> bool:
-        """A repeated order is the same job; another attempt of it as well, as long as this one is at work."""
+        """Tells whether a request repeats this job, in this or a later attempt."""
         mine = self.request
         return (mine.verb, mine.epoch, mine.undo) == (other.verb, other.epoch, other.undo)
 
 
 class InstanceJobs:
-    """All jobs of a CRM. What comes for an object that is being worked on ends the work there first."""
+    """All jobs of a CRM. A new request for an instance first cancels the job that runs there."""
 
     def __init__(self, platform: Platform, say: SendAnswer, latency: float, version: str) -> None:
         self.platform, self._say, self._latency, self._version = platform, say, latency, version
@@ -51,7 +51,7 @@ class InstanceJobs:
         running = self._jobs.get(request.path)
         if running and not running.task.done():
             if running.same_as(request):
-                running.request = request  # a newer connection may ask for the same
+                running.request = request  # a newer connection may repeat the request
                 return
             running.task.cancel()
         before = running.task if running else None
@@ -59,7 +59,7 @@ class InstanceJobs:
         self._jobs[request.path] = job
 
     async def report(self, request: CrmRequest) -> None:
-        """How far we are with an object."""
+        """Answers with an instance's state and progress."""
         job = self._jobs.get(request.path)
         if job and not job.task.done():
             await self._say(request, {"state": WORDS[job.request.verb][0], "progress": job.progress or None})
@@ -67,7 +67,7 @@ class InstanceJobs:
             await self._say(request, {"state": "Ready" if self.platform.has(request.path) else "NotPresent"})
 
     def states(self) -> dict[str, dict[str, str]]:
-        """Every instance that we have or are working on: after a crash, only what is there."""
+        """Returns the states of all instances on the platform or in work."""
         found = {
             path: {"state": "Ready", "digest": digest(spec) if spec else ""}
             for path, spec in self.platform.things().items()
@@ -78,7 +78,7 @@ class InstanceJobs:
         return found
 
     async def settled(self, path: str) -> None:
-        """Until nothing is done to an object any more."""
+        """Waits until no job runs on an instance."""
         while (job := self._jobs.get(path)) and not job.task.done():
             await asyncio.wait({job.task})
 
@@ -88,7 +88,7 @@ class InstanceJobs:
         await asyncio.gather(*(job.task for job in self._jobs.values()), return_exceptions=True)
 
     async def _after(self, before: asyncio.Task[None] | None, request: CrmRequest) -> None:
-        """Never two changes of one object at the same time."""
+        """Runs the job after the one before has ended: never two changes of one instance at a time."""
         if before:
             await asyncio.wait([before])
         await self._run_job(request)
@@ -113,7 +113,7 @@ class InstanceJobs:
         await self._report(request, {"state": done, **_runtime(request, done)}, times)
 
     async def _simulate_work(self, request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
-        """The time that the work takes, told task by task. Work that takes no time is told only at its end."""
+        """Spends the time of the work, with progress messages; work without duration reports its end only."""
         total = self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0)
         quiet = fault is not None and fault.kind is CrmFaultKind.NO_ACK
         if total == 0 and not (fault and fault.kind is CrmFaultKind.TWICE):
@@ -130,14 +130,14 @@ class InstanceJobs:
             if self.platform.has(request.path):
                 self.platform.remove(request.path, request.key)
         elif request.undo and request.verb is CrmVerb.CREATE and self.platform.has(request.path):
-            return  # it is still there: nothing to bring back
+            return  # it still exists: nothing to undo
         elif self.platform.digest(request.path) == digest(request.spec) and self._was_last(request):
-            return  # the same once more, as from a controller that died after it had asked
+            return  # a repeated request, as from a controller that died after sending
         else:
             self.platform.put(request.path, request.spec, request.verb, request.key)
 
     def _was_last(self, request: CrmRequest) -> bool:
-        """Was this the last thing that was done to the object? Whichever attempt it was."""
+        """Tells whether this request, in any attempt, was the last to change the instance."""
         return self.platform.last_key(request.path).rpartition("/")[0] == request.key.rpartition("/")[0]
 
     async def _report(self, request: CrmRequest, message: dict[str, Any], times: int) -> None:
@@ -152,6 +152,6 @@ def _runtime(request: CrmRequest, state: str) -> dict[str, Any]:
 
 
 def crash() -> NoReturn:
-    """As if the power was cut."""
+    """Exits at once, as in a power cut."""
     _log.error("crashing, as the fault script says")
     os._exit(CRASHED)

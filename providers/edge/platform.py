@@ -1,6 +1,6 @@
-"""The simulated platform of one cloudlet, and what its CRM keeps: a file that survives every crash of the CRM.
+"""The simulated platform of one cloudlet, and its CRM's memory: a SQLite file that survives crashes.
 
-What exists on the platform is there or not there, never half: as a real one is when its manager comes back and looks.
+An instance exists or not, never by half, like on a real platform that is inspected after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, verb TEXT, path T
 
 
 class Platform:
-    """What is on the cloudlet, what its CRM remembers, and what is to go wrong, in one file."""
+    """The instances of a cloudlet, its CRM's memory, and its fault rules, in one file."""
 
     def __init__(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ class Platform:
     def close(self) -> None:
         self._db.close()
 
-    # What is there.
+    # Instances.
 
     def things(self) -> dict[str, dict[str, Any]]:
         rows = self._db.execute("SELECT path, spec FROM things ORDER BY path").fetchall()
@@ -52,7 +52,7 @@ class Platform:
         return digest(json.loads(row[0])) if row and row[0] else ""
 
     def put(self, path: str, spec: dict[str, Any], verb: str, key: str) -> None:
-        """Make it, or change it, at once."""
+        """Creates or changes an instance in one transaction."""
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute(
             "INSERT INTO things VALUES (?, ?, 1) ON CONFLICT (path) DO UPDATE SET spec = excluded.spec",
@@ -68,20 +68,20 @@ class Platform:
         self._db.execute("COMMIT")
 
     def ledger(self, path: str) -> list[str]:
-        """What was done to an object, in order."""
+        """Returns the verbs that were applied to an instance, in order."""
         rows = self._db.execute("SELECT verb FROM ledger WHERE path = ? ORDER BY number", (path,)).fetchall()
         return [verb for (verb,) in rows]
 
     def last_key(self, path: str) -> str:
-        """Which request was the last to change an object."""
+        """Returns the key of the request that last changed an instance."""
         last = "SELECT key FROM ledger WHERE path = ? ORDER BY number DESC LIMIT 1"
         row = self._db.execute(last, (path,)).fetchone()
         return str(row[0] or "") if row else ""
 
-    # What the CRM remembers.
+    # The CRM's memory.
 
     def admits(self, path: str, epoch: int) -> bool:
-        """May an action with this epoch still order something about an object? Not after a later one has."""
+        """Records the epoch; returns False if a later action has given an order about the object."""
         if not epoch:
             return True
         self._db.execute(
@@ -92,7 +92,7 @@ class Platform:
         return epoch >= int(last)
 
     def set_expected(self, specs: dict[str, dict[str, Any]]) -> None:
-        """All that the controller wants here. What is there and has lost its spec gets it back; nothing is made."""
+        """Stores the specs that the controller expects here. Instances without a spec get it back; none is created."""
         rows = [(path, json.dumps(spec)) for path, spec in specs.items()]
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("DELETE FROM expected")
@@ -104,11 +104,11 @@ class Platform:
         self._db.execute("COMMIT")
 
     def expected(self) -> dict[str, dict[str, Any]]:
-        """What the controller said that it wants here."""
+        """Returns the specs that the controller expects here."""
         return {path: json.loads(spec) for path, spec in self._db.execute("SELECT path, spec FROM expected")}
 
     def forget(self) -> None:
-        """Lose the memory: what is on the platform is still found there, but not what it was to be."""
+        """Loses the CRM's memory: instances stay on the platform, but without their specs."""
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("UPDATE things SET spec = ''")
         self._db.execute("DELETE FROM expected")
@@ -122,17 +122,17 @@ class Platform:
         self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
     def pids(self) -> list[int]:
-        """The processes that have served this cloudlet; some may be gone."""
+        """Returns the pids of CRM processes that have served this cloudlet; some may be gone."""
         rows = self._db.execute("SELECT value FROM facts WHERE name LIKE 'pid-%' ORDER BY name").fetchall()
         return [pid for (value,) in rows if (pid := json.loads(value))]
 
     def next_notify_id(self, known: int) -> int:
-        """A notify-id that is higher than all before, here and at the controller."""
+        """Returns a notify-id higher than all before, here and at the controller."""
         fresh = max(int(self.read_fact("notify_id", 0)), known) + 1
         self.write_fact("notify_id", fresh)
         return fresh
 
-    # What it does wrong.
+    # Faults.
 
     def set_faults(self, faults: Iterable[CrmFault]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -144,7 +144,7 @@ class Platform:
         self._db.execute("COMMIT")
 
     def add_fault(self, fault: CrmFault) -> None:
-        """One more rule, before all others: it is the next one to strike."""
+        """Adds a fault rule before all others, so that it matches next."""
         self._db.execute(
             "INSERT INTO faults (number, rule, left) SELECT coalesce(min(number), 1) - 1, ?, ? FROM faults",
             (fault.model_dump_json(), fault.times),
@@ -153,7 +153,7 @@ class Platform:
     def fault(
         self, verb: str, path: str, version: str, kinds: Iterable[CrmFaultKind] = tuple(CrmFaultKind)
     ) -> CrmFault | None:
-        """The first rule that is about this, counted as met: before it strikes, so that a crash is one crash."""
+        """Returns the first matching fault rule. It is counted before it takes effect, so that a crash is one crash."""
         wanted = set(kinds)
         for number, rule, left in self._db.execute("SELECT number, rule, left FROM faults ORDER BY number").fetchall():
             fault = CrmFault.model_validate_json(rule)

@@ -1,6 +1,6 @@
-"""A CRM's token: an Ed25519 private key in a file of its own. It signs what the CRM says, and never leaves the file.
+"""A CRM's token: an Ed25519 private key in a file. It signs the CRM's messages and never leaves the file.
 
-Whoever can read the file can speak for the CRM, so it must be readable by its owner only.
+Whoever can read the file can impersonate the CRM, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Token:
-    """Where the token is; looked at anew whenever it is used, so that it can be replaced while the CRM runs."""
+    """A CRM's token file; read at each use, so that it can be replaced while the CRM runs."""
 
     def __init__(self, file: Path, required: bool = False) -> None:
         self.file = file
@@ -30,18 +30,18 @@ class Token:
         return self._required or self.file.exists()
 
     def signed(self, signal: str, path: str, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The message with its proof; as it is if there is no token."""
+        """Returns the message with its proof; unchanged if there is no token."""
         if not self.there():
             return dict(message)
         proof = self._load().sign(statement(signal, path, message).encode("utf-8", "surrogatepass"))
         return {**message, PROOF: base64.b64encode(proof).decode()}
 
     def key(self) -> str:
-        """The public half."""
+        """Returns the public key."""
         return _public(self._load())
 
     def make(self) -> str:
-        """A new token; the one before is gone. Returns the public half."""
+        """Creates a new token, which replaces the old one. Returns the public key."""
         _installed()
         from cryptography.hazmat.primitives import serialization as form
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -54,7 +54,7 @@ class Token:
             beside.unlink(missing_ok=True)
             with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
                 out.write(text)
-            beside.replace(self.file)  # a CRM that reads it now sees the old one or the new one
+            beside.replace(self.file)  # atomic for a CRM that reads it now
         except OSError as error:
             raise self._wrong(f"cannot be written: {error.strerror}") from error
         return _public(new)

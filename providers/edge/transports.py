@@ -1,4 +1,4 @@
-"""The two ways in which requests leave for a CRM: a Temporal task queue per cloudlet, or a webhook."""
+"""Transports of requests to CRMs: a Temporal task queue per cloudlet, or a webhook."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from domain.edge.messages import CrmAddress, CrmRequest, CrmRequests
 from domain.edge.ports import ProveRight
 from domain.errors import RatchetError, Rejected, Unavailable, UnknownOutcome, one_line
 
-COMPANY = 0.002  # seconds that a first request waits for others to the same CRM: one task for all of them
+COMPANY = 0.002  # seconds that a first request waits for others, to share one task
 MOST = 100
 MOST_BYTES = 1_000_000
-KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller asks again before that
+KEPT = timedelta(hours=1)  # how long a request waits for its CRM; the controller repeats it earlier
 TAKEN = timedelta(seconds=10)
 WEBHOOK_SECONDS = 10
 
 
 @dataclass
 class _Outgoing:
-    """Requests on their way to one CRM, who may send them, and who waits until they are sent."""
+    """Requests on their way to one CRM, with the right to send them and a future for their sender."""
 
     requests: Sequence[CrmRequest]
     prove: ProveRight
@@ -43,10 +43,10 @@ class _Outgoing:
     def fail(self, error: BaseException) -> None:
         if not self.sent.done():
             self.sent.set_exception(error)
-            self.sent.exception()  # looked at, in case that nobody waits any more
+            self.sent.exception()  # marked as retrieved, as the sender may be gone
 
     async def prove_right(self) -> bool:
-        """Proven just before it leaves: it may have lain here while its worker was frozen."""
+        """Proves the right just before sending: the requests may have waited in a frozen worker."""
         try:
             await self.prove()
         except RatchetError as error:
@@ -56,11 +56,11 @@ class _Outgoing:
 
 
 class TaskQueueTransport:
-    """Requests as tasks on the queue that the cloudlet's CRM polls. While some are on their way, the next gather."""
+    """Sends requests as tasks on the queue of the cloudlet's CRM; batches those that arrive meanwhile."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._boxes: dict[str, list[_Outgoing]] = {}  # by queue: what goes next
+        self._boxes: dict[str, list[_Outgoing]] = {}  # by queue: the next batch
         self._posting: dict[str, asyncio.Task[None]] = {}
 
     async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
@@ -72,7 +72,7 @@ class TaskQueueTransport:
         await asyncio.shield(letter.sent)
 
     async def _post(self, queue: str) -> None:
-        """One box after the other, until there is none."""
+        """Sends one batch after the other until none is left."""
         await asyncio.sleep(COMPANY)
         try:
             while box := self._boxes.pop(queue, None):
@@ -107,7 +107,7 @@ class TaskQueueTransport:
 
 
 def _bundles(letters: list[_Outgoing]) -> Iterator[list[_Outgoing]]:
-    """What goes together in one task: not too many, and not too long."""
+    """Splits requests into tasks of bounded number and size."""
     some: list[_Outgoing] = []
     number = size = 0
     for letter in letters:
@@ -121,7 +121,7 @@ def _bundles(letters: list[_Outgoing]) -> Iterator[list[_Outgoing]]:
 
 
 class WebhookTransport:
-    """Requests as one JSON document to the cloudlet's URL. Any 2xx means that the CRM has them."""
+    """Posts requests as one JSON document to the cloudlet's URL; any 2xx means accepted."""
 
     async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
         body = CrmRequests(requests=list(requests)).model_dump_json().encode()
@@ -142,9 +142,9 @@ def _post(url: str, body: bytes) -> None:
         raise (
             Rejected(told) if 400 <= error.code < 500 and error.code not in (408, 429) else Unavailable(told)
         ) from error
-    except urllib.error.URLError as error:  # before the whole request was out
+    except urllib.error.URLError as error:  # the request was not sent completely
         raise Unavailable(f"the webhook cannot be reached: {one_line(str(error.reason), 200)}") from error
     except (ValueError, InvalidURL) as error:
         raise Rejected(f"not a URL for a webhook: {url[:80]!r}") from error
-    except (OSError, HTTPException) as error:  # it may have the request; asked again, a CRM knows it by its key
+    except (OSError, HTTPException) as error:  # it may have arrived; a CRM recognises a repeated request by its key
         raise UnknownOutcome(f"the webhook did not answer: {one_line(error, 200)}") from error

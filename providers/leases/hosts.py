@@ -1,8 +1,7 @@
-"""Simulated hosts: who holds which host now, kept outside the inventory, as a real site's books would be.
+"""Simulated hosts: stores which reservation holds which host, outside the inventory, like a real site.
 
-A host that is held as a whole is never given to a second tenant: the site itself says no. Faults come from the same
-script as those of the simulated clouds, with the cloud `hosts`, the pool as region, a host or a reservation as VM,
-`create` for handing over and `terminate` for taking back.
+The site itself refuses a second tenant of a whole host. Faults come from the simulated clouds' script: cloud `hosts`,
+the pool as region, a host or reservation as VM, `create` to hand over and `terminate` to take back.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from providers.simulated.tables import PathText, metadata
 
 CSP = "hosts"
 
-generations = sa.Table(  # of each reservation the latest that was seen: orders of an earlier one are refused
+generations = sa.Table(  # the latest generation of each reservation; orders of earlier ones are refused
     "sim_host_generations",
     metadata,
     sa.Column("reservation", PathText, primary_key=True),
@@ -60,12 +59,12 @@ _OTHERS = (
     .where(tenants.c.host == sa.bindparam("at_host"), tenants.c.token != sa.bindparam("mine"))
     .limit(1)
 )
-_ALONE = _OTHERS.where(tenants.c.whole)  # who is in the way of somebody who would share
+_ALONE = _OTHERS.where(tenants.c.whole)  # whole-host tenants, who exclude sharing
 
 
 @dataclass(frozen=True)
 class HostTenant:
-    """Who holds what, as the site's own books say."""
+    """A tenancy as the site records it: host, reservation, units."""
 
     host: str
     reservation: str
@@ -73,29 +72,29 @@ class HostTenant:
 
 
 class SimulatedHosts:
-    """`domain.leases.messages.Hosts`, kept in a database."""
+    """`domain.leases.messages.Hosts`, stored in a database."""
 
     def __init__(self, database: Transactions) -> None:
         self._provider = SimulatedProvider(CSP, database)
 
     async def hold(self, holding: Holding) -> None:
-        """Make the reservation hold exactly this. An order that is older than the last one changes nothing."""
+        """Makes the reservation hold exactly these hosts. A stale order changes nothing."""
         verb, pool = "create" if holding.hosts else "terminate", holding.reservation.split(":")[1]
         paths = (holding.reservation, *holding.hosts)
         await self._provider.call(verb, pool, paths, partial(_hold, holding=holding))
 
     async def books(self) -> list[HostTenant]:
-        """Everything that is held now."""
+        """Returns all tenancies."""
         query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
         return await self._provider.run(lambda connection: [HostTenant(*row) for row in connection.execute(query)])
 
     async def tenants(self, prefix: str) -> list[HostTenant]:
-        """What is held by reservations at or below a path."""
+        """Returns the tenancies of reservations at or below a path."""
         found = await self.books()
         return [each for each in found if not prefix or f"{each.reservation}:".startswith(f"{prefix}:")]
 
     async def calls(self, reservation: str) -> int:
-        """How many orders for a reservation had an effect, over all of its generations."""
+        """Returns how many orders for a reservation had an effect, over all of its generations."""
         query = sa.select(sa.func.sum(orders.c.calls)).where(orders.c.token.startswith(f"{reservation}#"))
         return await self._provider.run(lambda connection: int(connection.execute(query).scalar_one() or 0))
 
@@ -119,7 +118,7 @@ def _hold(connection: sa.Connection, holding: Holding) -> None:
 
 
 def _refuse_if_outdated(connection: sa.Connection, holding: Holding) -> None:
-    """A lease of that name that came later has its own hosts: nobody gives or takes them for one that is gone."""
+    """Refuses an order of an earlier generation: a later lease of that name has hosts of its own."""
     seen = connection.execute(_SEEN, {"which": holding.reservation}).scalar_one_or_none()
     if seen is None:
         new = {"reservation": holding.reservation, "generation": holding.generation}

@@ -1,4 +1,4 @@
-"""The simulated hypervisor. Its tables are its own, not part of the inventory."""
+"""The simulated hypervisor. Its tables are not part of the inventory."""
 
 from providers.machines.hypervisor import NAME, SimulatedHypervisor
 

@@ -1,4 +1,4 @@
-"""The simulated hypervisor: a ledger of machines and their neighbours, behind what simulated providers share."""
+"""The simulated hypervisor: a ledger of machines, disks, images and nodes behind a `SimulatedProvider`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from providers.machines import state
 from providers.simulated.ledger import PAGE
 from providers.simulated.provider import SimulatedProvider
 
-NAME = "hypervisor"  # in the fault script, where a cloud has its csp; regions are the kinds of objects
+NAME = "hypervisor"  # its csp in the fault script; the regions are kinds of objects
 
 
 class SimulatedHypervisor:
-    """`latency` is seconds per order, `jitter` a fraction of it either way."""
+    """Hypervisor stored in a database. `latency` is seconds per order, `jitter` a fraction of it either way."""
 
     def __init__(self, database: Transactions, *, latency: float = 0.0, jitter: float = 0.0) -> None:
         self._provider = SimulatedProvider(NAME, database, latency=latency, jitter=jitter)
@@ -47,9 +47,9 @@ class SimulatedHypervisor:
         return [thing.facts() for thing in found]
 
     async def told(self, path: str) -> list[str]:
-        """The verbs of all orders for an object that were carried out, in order. For tests and auditors."""
+        """Returns the verbs carried out on an object, in order. For tests and audits."""
         return await self._provider.run(partial(state.LEDGER.verbs, path=path))
 
     async def effects(self, path: str) -> int:
-        """How often an order really changed the object."""
+        """Returns how many orders have changed the object."""
         return (await self._provider.run(partial(state.LEDGER.find, path=path))).effects

@@ -1,4 +1,4 @@
-"""One order, carried out on the simulated hypervisor's ledger: what it changes, or why it is refused."""
+"""Carries out one order on the simulated hypervisor's ledger, or refuses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USING_MEMORY = ("running", "paused")
 
 @dataclass(frozen=True, kw_only=True)
 class HypervisorObject(LedgerRow):
-    """One object in the ledger."""
+    """One object in the hypervisor's ledger."""
 
     node: str = ""
     machine: str = ""
@@ -38,7 +38,7 @@ _USED = sa.select(sa.func.coalesce(sa.func.sum(things.c.memory), 0)).where(
 
 
 def carry_out(connection: sa.Connection, verb: str, order: HypervisorOrder) -> HypervisorFacts:
-    """Do it, once for each token. Raises Rejected, or Superseded if a later action has ordered something there."""
+    """Carries out an order, once per token. Raises Rejected, or Superseded if a later action has given an order."""
 
     def change(old: HypervisorObject) -> HypervisorObject:
         after = MOVES.get(order.kind, {}).get(verb, {}).get(old.state)
@@ -53,7 +53,7 @@ def carry_out(connection: sa.Connection, verb: str, order: HypervisorOrder) -> H
 
 
 def machines_on(connection: sa.Connection, node: str) -> list[HypervisorObject]:
-    """The machines that a node is home to."""
+    """Returns the machines that are on a node."""
     there = (things.c.node == node, things.c.kind == "machine", things.c.state != ABSENT)
     return LEDGER.rows(connection, LEDGER.select().where(*there).order_by(things.c.path))
 
@@ -139,7 +139,7 @@ def _decommission(
 
 
 def _room(connection: sa.Connection, memory: int, wish: str, besides: str = "") -> str:
-    """The node that was wished for, or the one with most room. Raises Rejected."""
+    """Returns the wanted node, or the enabled one with most free memory. Raises Rejected if there is too little."""
     nodes = {thing.path.partition(":")[2]: thing for thing in _nodes(connection)}
     if wish and wish not in nodes:
         raise Rejected(f"there is no node {wish}")

@@ -1,4 +1,4 @@
-"""The simulated hypervisor's ledger, beside the tables of the simulated clouds."""
+"""Tables of the simulated hypervisor's ledger."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ things, orders = ledger_tables(
     sa.Column("machine", PathText, nullable=False),
     sa.Column("image", sa.String, nullable=False),
     sa.Column("memory", sa.Integer, nullable=False),  # a machine's need, a node's capacity
-    sa.Index("sim_things_on_node", "node", "kind", "state", "memory"),  # all that the room of a node is reckoned from
+    sa.Index("sim_things_on_node", "node", "kind", "state", "memory"),  # covers the sum of a node's memory in use
 )

@@ -1,6 +1,6 @@
-"""A cloud kept in the database: the embedded default, honest enough for the contract tests of real providers.
+"""A cloud stored in the database: the embedded default, which passes the contract tests of real providers.
 
-Its tables are its own, not part of the inventory: they are the provider's books, against which ours are checked.
+Its tables are not part of the inventory: audits compare the inventory with them.
 """
 
 from domain.faults import Fault, FaultKind

@@ -1,4 +1,4 @@
-"""Group commit: calls that wait together are carried out in one transaction, by one task that ends when none waits."""
+"""Group commit: waiting calls are carried out together in one transaction, by a task that ends when none waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BatchResult = TypeVar("BatchResult")
 
 
 class Batch(Generic[BatchJob, BatchResult]):
-    """Collects jobs and hands all that wait to `carry_out`, which answers them in order."""
+    """Collects jobs and passes all waiting ones to `carry_out`, which answers them in order."""
 
     def __init__(self, carry_out: Callable[[list[BatchJob]], Awaitable[Sequence[BatchResult]]]) -> None:
         self._carry_out = carry_out
@@ -19,7 +19,7 @@ class Batch(Generic[BatchJob, BatchResult]):
         self._flusher: asyncio.Task[None] | None = None
 
     def submit(self, jobs: Sequence[BatchJob]) -> asyncio.Future[Sequence[BatchResult]]:
-        """The outcomes of these jobs, some time."""
+        """Returns a future with the results of these jobs."""
         future: asyncio.Future[Sequence[BatchResult]] = asyncio.get_running_loop().create_future()
         self._waiting.append((jobs, future))
         if self._flusher is None or self._flusher.done():
@@ -27,7 +27,7 @@ class Batch(Generic[BatchJob, BatchResult]):
         return future
 
     async def close(self) -> None:
-        """Wait until everything submitted is answered."""
+        """Waits until every submitted job is answered."""
         if self._flusher and not self._flusher.done():
             await asyncio.wait([self._flusher])
 
@@ -43,7 +43,7 @@ class Batch(Generic[BatchJob, BatchResult]):
                     if not future.done():
                         future.set_exception(error)
                 continue
-            except BaseException:  # the loop is ending: leave nobody waiting
+            except BaseException:  # the loop is ending: cancel all waiting callers
                 for _, future in calls + self._waiting:
                     future.cancel()
                 raise

@@ -1,4 +1,4 @@
-"""One simulated cloud: calls take their time, meet the fault script, and change the cloud's books in groups."""
+"""A simulated cloud: calls take time, meet the fault script, and change the cloud's tables in groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from providers.tables import below
 
 
 class SimulatedCloud:
-    """`latency` is seconds per call, `jitter` a fraction of it either way. Has no effect outside its tables."""
+    """One simulated cloud. `latency` is seconds per call, `jitter` a fraction of it either way."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class SimulatedCloud:
             if self._provider.latency:
                 await self._provider.pause(self._provider.latency)
             found = await self._run_calls([VmCall(verb, region, order) for order in orders])
-        return [answer for answer in found if answer is not None]  # None is an answer to reads only
+        return [answer for answer in found if answer is not None]  # only reads return None
 
     async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        """As the port says. An error with one of the VMs fails the whole read."""
+        """Describes VMs; an error with one of them fails the whole read."""
         with self._ledger.reading(region):
             await self._provider.pause(self._provider.latency)
             return [
@@ -63,7 +63,7 @@ class SimulatedCloud:
             ]
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """As the port says. Terminated VMs are in it for ever; their state tells."""
+        """Lists VMs at or below a path, including terminated ones."""
         with self._ledger.reading(region):
             await self._provider.pause(self._provider.latency)
             _facts(*await self._run_calls([VmCall("list", region, VmOrder(path=prefix, token=""))]))
@@ -83,7 +83,7 @@ class SimulatedCloud:
             await self._resource_call(Release(region, resource))
 
     async def set_quota(self, region: str, limit: int | None) -> None:
-        """At most this many VMs that are not terminated in a region; None: as many as you like."""
+        """Limits the VMs of a region that are not terminated; None removes the limit."""
 
         def work(connection: sa.Connection) -> None:
             lock_cloud(connection, self.csp)
@@ -94,7 +94,7 @@ class SimulatedCloud:
         await self._database.run(work)
 
     async def set_faults(self, faults: Iterable[Fault]) -> None:
-        """Replace the fault script of all clouds in this database."""
+        """Replaces the fault script of all clouds in this database."""
         await self._script.replace(faults)
 
     async def add_fault(self, fault: Fault) -> None:
@@ -107,30 +107,30 @@ class SimulatedCloud:
         await self._script.replace([])
 
     async def books(self) -> list[Vm]:
-        """Everything that this cloud knows: the truth against which the inventory is checked."""
+        """Returns all VMs of this cloud, with which audits compare the inventory."""
         return await self._read()
 
     async def regions(self) -> list[str]:
-        """Where this cloud has VMs, or had."""
+        """Returns the regions where this cloud has or had VMs."""
         query = sa.select(vms.c.region).where(vms.c.csp == self.csp).distinct().order_by(vms.c.region)
         return await self._database.run(lambda connection: list(connection.execute(query).scalars()))
 
     async def shared(self) -> list[tuple[str, str, int]]:
-        """The shared resources that there are: region, what, how often it was asked for."""
+        """Returns the shared resources: region, sort, number of prepare calls."""
         query = sa.select(resources.c.region, resources.c.what, resources.c.calls).where(resources.c.csp == self.csp)
         return await self._database.run(
             lambda connection: [(str(row[0]), str(row[1]), int(row[2])) for row in connection.execute(query)]
         )
 
     def peaks(self) -> Peaks:
-        """The most that this process ever had in flight here at once."""
+        """Returns the most calls that this process ever had in flight here at once."""
         return self._ledger.peaks()
 
     def in_flight(self) -> Peaks:
         return self._ledger.now()
 
     async def close(self) -> None:
-        """Wait for the calls that were made."""
+        """Waits for the calls under way."""
         await self._batch.close()
 
     def _complaint(self, verb: str, orders: Sequence[VmOrder]) -> str:
@@ -141,11 +141,11 @@ class SimulatedCloud:
         return ""
 
     async def _resource_call(self, call: ResourceCall) -> CallResult:
-        """One call about what a region shares."""
+        """Makes one call about a region's shared resources."""
         return await self._provider.call(call.verb, call.region, [call.path], partial(call.carry_out, csp=self.csp))
 
     async def _run_calls(self, jobs: Sequence[VmCall]) -> list[MaybeVmAnswer]:
-        """Carry out the jobs; those that meet a delay wait for it, together, and go on."""
+        """Carries out VM calls; those that meet a delay wait for it together, then continue."""
         outcomes = await self._batch.submit(jobs)
         settled = [one for one in outcomes if not isinstance(one, Delay)]
         return settled if len(settled) == len(jobs) else await self._resume(jobs, outcomes)

@@ -1,4 +1,4 @@
-"""What a cloud sees of our concurrency: how much was in flight at once. Tests hold the caps against it."""
+"""Measures the calls in flight at a simulated cloud; tests compare them with the caps."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """The most that there ever was at the same time, or what there is now."""
+    """Calls in flight per region: the most ever, or the present number."""
 
     regions: int
-    vms: dict[str, int]  # region -> VMs that were being changed
+    vms: dict[str, int]  # region -> VMs being changed
     reads: dict[str, int]  # region -> status reads
-    shared: dict[str, int]  # region -> calls that make or remove what its VMs share
+    shared: dict[str, int]  # region -> changes of shared resources
 
 
 @dataclass(slots=True)
 class Gauge:
-    """How many of one thing are in flight per region."""
+    """Present and peak number of one sort of call in flight, per region."""
 
     now: Counter[str] = field(default_factory=Counter)
     peak: Counter[str] = field(default_factory=Counter)
 
 
 class InFlightCounter:
-    """Counts calls in flight. One per cloud and process; a journal of all processes tells of them together."""
+    """Counts calls in flight, per cloud and process; a journal file combines all processes."""
 
     def __init__(self, csp: str = "", journal: Path | None = None) -> None:
         self._csp = csp
@@ -40,22 +40,22 @@ class InFlightCounter:
         self._most_regions = 0
 
     def changing(self, region: str, vms: int) -> InFlight:
-        """`vms` VMs in flight in a region while this lasts."""
+        """Counts `vms` VMs as in flight in a region while the block runs."""
         return InFlight(self, self._vms, region, vms)
 
     def reading(self, region: str) -> InFlight:
-        """One status read in flight in a region while this lasts."""
+        """Counts one read as in flight in a region while the block runs."""
         return InFlight(self, self._reads, region, 1)
 
     def sharing(self, region: str) -> InFlight:
-        """One change of a region's shared resources in flight while this lasts."""
+        """Counts one change of shared resources as in flight in a region while the block runs."""
         return InFlight(self, self._shared, region, 1)
 
     def count_regions(self) -> None:
         self._most_regions = max(self._most_regions, self._regions())
 
     def note(self, region: str, change: int) -> None:
-        """One write to a file that is only appended to: lines of many processes do not mix."""
+        """Appends a line to the journal by one write, so that lines of processes do not mix."""
         if self._journal is not None:
             line = {"at": time.monotonic(), "pid": os.getpid(), "csp": self._csp, "region": region, "change": change}
             os.write(self._journal, f"{json.dumps(line)}\n".encode())
@@ -72,7 +72,7 @@ class InFlightCounter:
 
 
 class InFlight:
-    """A class, because a generator as context manager costs as much as the rest of a call."""
+    """Context manager of one counted call; a class, as a generator would cost as much as the rest of a call."""
 
     __slots__ = ("_gauge", "_ledger", "_region", "_size")
 

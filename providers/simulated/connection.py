@@ -1,4 +1,4 @@
-"""What the connections file says of a simulated cloud, and the connections that there are without a file."""
+"""Connections of simulated clouds: their model in the connections file, and the defaults without a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from providers.simulated.catalogue import REGIONS
 class SimulatedConnection(Connection):
     """A place in a simulated cloud of any name."""
 
-    model_config = ConfigDict(validate_by_name=False)  # the file knows `csp` only
+    model_config = ConfigDict(validate_by_name=False)  # the file has `csp` only
 
     provider: Literal["simulated"]
     cloud: Name = Field(alias="csp")
@@ -25,7 +25,7 @@ class SimulatedConnection(Connection):
 
 
 def usual_connections() -> dict[str, SimulatedConnection]:
-    """One for each cloud and region of the catalogue: `gcp-europe-west3`."""
+    """Returns a connection for each cloud and region of the catalogue, such as `gcp-europe-west3`."""
     return {
         f"{csp}-{region}": SimulatedConnection(provider="simulated", csp=csp, region=region)
         for csp, regions in REGIONS.items()

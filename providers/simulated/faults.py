@@ -1,4 +1,4 @@
-"""The fault script of the simulated clouds, kept in the database so that every process sees it."""
+"""The fault script of the simulated providers, stored in the database, so that every process sees it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RULES = (
 
 @dataclass(slots=True)
 class FaultRule:
-    """A fault of the script, and how many more times it strikes."""
+    """A rule of the fault script, and how many more times it applies."""
 
     id: int
     fault: Fault
@@ -30,7 +30,7 @@ class FaultRule:
 
 
 class FaultRules:
-    """The script as one transaction sees it. What was used up is counted down when the transaction ends well."""
+    """The fault script within one transaction; used rules are counted down when it commits."""
 
     def __init__(self, rules: Sequence[FaultRule] = ()) -> None:
         self._rules = rules
@@ -40,12 +40,12 @@ class FaultRules:
 
     @classmethod
     def read(cls, connection: sa.Connection, csp: str) -> FaultRules:
-        """The rules for one cloud, locked: another cloud may be using up the same rule."""
+        """Reads and locks the rules for one cloud, as another cloud may use up the same rule."""
         found = connection.execute(_RULES, {"csps": ["*", csp]})
         return cls([FaultRule(id, Fault.model_validate_json(rule), left) for id, rule, left in found])
 
     def strike(self, verb: str, region: str, path: str, after: int) -> FaultRule | None:
-        """The first rule after number `after` that meets this call, used once."""
+        """Returns the first rule after number `after` that matches this call, and counts its use."""
         for rule in self._rules:
             spent = rule.left is not None and rule.used >= rule.left
             if rule.id > after and not spent and rule.fault.meets(verb, region, path):
@@ -71,7 +71,7 @@ class FaultScriptStore:
         self._database = database
 
     async def replace(self, rules: Iterable[Fault]) -> None:
-        """Replace the whole script."""
+        """Replaces the whole script."""
         new = list(rules)
 
         def work(connection: sa.Connection) -> None:
@@ -82,7 +82,7 @@ class FaultScriptStore:
         await self._database.run(work)
 
     async def append(self, rule: Fault) -> None:
-        """One more rule, after the others."""
+        """Adds a rule after the others."""
 
         def work(connection: sa.Connection) -> None:
             _announce(connection)
@@ -91,7 +91,7 @@ class FaultScriptStore:
         await self._database.run(work)
 
     async def rules(self) -> list[Fault]:
-        """The rules that still strike, in order; `times` is what is left."""
+        """Returns the rules that still apply, in order; `times` is the remaining number."""
 
         def work(connection: sa.Connection) -> list[Fault]:
             rows = connection.execute(sa.select(faults.c.rule, faults.c.left).order_by(faults.c.id))
@@ -101,13 +101,13 @@ class FaultScriptStore:
 
 
 def _announce(connection: sa.Connection) -> None:
-    """Tell every cloud to read the script again. Locks in the order of the names, before any rule: no deadlock."""
+    """Raises the script's version for every cloud. Locks clouds by name before any rule, to avoid deadlocks."""
     connection.execute(sa.select(clouds.c.csp).order_by(clouds.c.csp).with_for_update()).all()
     connection.execute(sa.update(clouds).values(version=clouds.c.version + 1))
 
 
 def _append(connection: sa.Connection, rules: Sequence[Fault]) -> None:
-    for rule in rules:  # one by one: the numbers must rise in this order
+    for rule in rules:  # one by one, so that the ids rise in this order
         connection.execute(
             sa.insert(faults).values(csp=rule.csp, rule=rule.model_dump_json(exclude_defaults=True), left=rule.times)
         )

@@ -1,7 +1,7 @@
-"""The ledger of a simulated provider: its objects, and every order that was carried out on them.
+"""The ledger of a simulated provider: its objects, and every order carried out on them.
 
-A token has one effect, however often its order comes. The highest epoch stays with an object, also with one that is
-absent, and a lower one is refused.
+A token has one effect, however often its order arrives. Each object, even an absent one, keeps its highest epoch;
+orders with a lower one are refused.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from providers.epochs import late_order
 from providers.simulated.tables import Number, PathText, metadata
 from providers.tables import below
 
-ABSENT = "absent"  # never made, or removed
+ABSENT = "absent"  # never created, or removed
 PAGE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerRow:
-    """One object. A provider adds columns of its own in a subclass; each has a default."""
+    """One object of the ledger. A provider adds columns with defaults in a subclass."""
 
     path: str
     kind: str
     state: str = ABSENT
-    effects: int = 0  # how many orders changed it
-    epoch: int = 0  # the highest that ordered anything
+    effects: int = 0  # number of orders that changed it
+    epoch: int = 0  # the highest epoch of its orders
 
 
 @dataclass(frozen=True)
 class LedgerOrder:
-    """What the ledger keeps of an order. `repeats`: it has an effect even if nothing changes, as a reboot has."""
+    """An order as the ledger stores it. `repeats`: it has an effect even without a change, like a reboot."""
 
     path: str
     kind: str
@@ -47,7 +47,7 @@ Entry = TypeVar("Entry", bound=LedgerRow)
 
 
 class Ledger(Generic[Entry]):
-    """The two tables of one provider, and the statements on them, which are built once."""
+    """The two tables of one provider with their statements, which are built once."""
 
     def __init__(self, row: type[Entry], objects: sa.Table, orders: sa.Table) -> None:
         self._row = row
@@ -61,27 +61,27 @@ class Ledger(Generic[Entry]):
         self._verbs = sa.select(orders.c.verb).where(orders.c.path == sa.bindparam("at_path")).order_by(orders.c.number)
 
     def select(self) -> sa.Select[*tuple[object, ...]]:
-        """A query for whole rows; `rows` reads it."""
+        """Returns a query for whole rows, to be read by `rows`."""
         return sa.select(*(self._objects.c[name] for name in self._names))
 
     def rows(self, connection: sa.Connection, query: sa.Select[*tuple[object, ...]]) -> list[Entry]:
         return [self._row(**row._mapping) for row in connection.execute(query)]
 
     def find(self, connection: sa.Connection, path: str, kind: str = "") -> Entry:
-        """An object, absent if there is none."""
+        """Returns an object; an absent one if there is none."""
         row = connection.execute(self._at, {"at_path": path}).one_or_none()
         return self._row(**row._mapping) if row else self._row(path=path, kind=kind)
 
     def page(self, connection: sa.Connection, prefix: str, after: str) -> list[Entry]:
-        """What is there at or below a path, in the order of the paths: a page, from after a path on."""
+        """Returns a page of the objects at or below a path, ordered by path, after a path."""
         path = self._objects.c.path
         start = path > after if after >= prefix else path >= prefix
         query = self.select().where(self._objects.c.state != ABSENT, start, below(path, prefix))
-        query = query.where(path < f"{prefix};") if prefix else query  # `below` alone would be read to the end
+        query = query.where(path < f"{prefix};") if prefix else query  # an upper bound, or the index is read to its end
         return self.rows(connection, query.order_by(path).limit(PAGE))
 
     def record(self, connection: sa.Connection, order: LedgerOrder, change: Callable[[Entry], Entry]) -> Entry:
-        """Carry out an order, once for each token. Raises what `change` raises, or Superseded for a lower epoch."""
+        """Carries out an order, once per token. Raises what `change` raises, or Superseded for a lower epoch."""
         old = self.find(connection, order.path, order.kind)
         if late := late_order(order.path, order.epoch, old.epoch):
             raise late
@@ -96,7 +96,7 @@ class Ledger(Generic[Entry]):
         return new
 
     def verbs(self, connection: sa.Connection, path: str) -> list[str]:
-        """The verbs of all orders for an object that were carried out, in order."""
+        """Returns the verbs carried out on an object, in order."""
         return [str(verb) for verb in connection.execute(self._verbs, {"at_path": path}).scalars()]
 
     def _write(self, connection: sa.Connection, row: Entry) -> None:
@@ -106,7 +106,7 @@ class Ledger(Generic[Entry]):
 
 
 def ledger_tables(objects: str, orders: str, *own: sa.Column[object] | sa.Index) -> tuple[sa.Table, sa.Table]:
-    """The tables of a ledger, with the columns and indexes that a provider adds to its objects."""
+    """Creates the definitions of a ledger's tables, with a provider's own columns and indexes."""
     return (
         sa.Table(
             objects,
@@ -118,7 +118,7 @@ def ledger_tables(objects: str, orders: str, *own: sa.Column[object] | sa.Index)
             sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
             *own,
         ),
-        sa.Table(  # in the order in which they were answered; a token that is in it was carried out
+        sa.Table(  # carried-out orders, in the order of their answers
             orders,
             metadata,
             sa.Column("number", Number, primary_key=True, autoincrement=True),

@@ -1,4 +1,4 @@
-"""A simulated provider for ordered actions: a ledger, and one function that says what an order changes."""
+"""A simulated provider for ordered actions: a ledger, and a function that applies an order to an object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Entry = TypeVar("Entry", bound=LedgerRow)
 
 
 class SimulatedObjects(Generic[Entry]):
-    """`domain.ordered.ObjectProvider`, kept in a database. In the fault script, the regions are kinds of objects."""
+    """`domain.ordered.ObjectProvider` stored in a database. In the fault script, the regions are kinds of objects."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class SimulatedObjects(Generic[Entry]):
                 return found
 
     async def verbs(self, path: str) -> list[str]:
-        """The orders for an object that were carried out. For tests and auditors."""
+        """Returns the orders carried out on an object. For tests and audits."""
         return await self._provider.run(partial(self._ledger.verbs, path=path))
 
     def _record(self, connection: sa.Connection, order: ObjectOrder) -> Entry:

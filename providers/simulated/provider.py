@@ -1,6 +1,6 @@
-"""What all simulated providers share: a call takes its time, meets the fault script, and is one transaction.
+"""The base of all simulated providers: a call takes time, meets the fault script, and is one transaction.
 
-A provider says in `work` what a call does to its tables, and raises a ProviderError or Superseded to refuse it.
+A provider passes `work`, which changes its tables, or raises a ProviderError or Superseded to refuse the call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DELAYS = (FaultKind.HANG, FaultKind.SLOW)
 
 
 class SimulatedProvider:
-    """`name` stands in the fault script for the cloud; `latency` is seconds per call, `jitter` a fraction of it."""
+    """Base of simulated providers; `name` is its csp in the fault script, `latency` seconds per call."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class SimulatedProvider:
         self._database = database
         self._jitter = jitter
         self._random = Random(seed)  # noqa: S311 - timing, not secrets
-        self._quiet: int | None = None  # the version of the fault script that has no rule for us
+        self._quiet: int | None = None  # version of the fault script without a rule for this provider
 
     async def call(self, verb: str, region: str, paths: Sequence[str], work: Work[T]) -> T:
-        """Carry out one call that is about these paths, or suffer what the fault script says of one of them."""
+        """Carries out a call about these paths, unless a rule of the fault script applies to one of them."""
         await self.pause(self.latency)
         after = 0
         while True:
@@ -69,33 +69,33 @@ class SimulatedProvider:
                 after = struck.id
                 continue
             if struck.fault.kind is FaultKind.LOSE_ANSWER:
-                with suppress(Rejected, Superseded):  # that answer is lost too
+                with suppress(Rejected, Superseded):  # lost like any other answer
                     await self.run(partial(self._in_turn, work))
             raise fault_error(struck.fault, verb)
 
     async def run(self, work: Work[T]) -> T:
-        """One transaction, without latency or faults. A database that fails is a provider that is not there."""
+        """Runs one transaction without latency or faults. A database error is raised as Unavailable."""
         try:
             return await self._database.run(work)
         except (StoreUnavailable, SQLAlchemyError) as error:
             raise self.failed(error) from error
 
     def failed(self, error: Exception) -> Unavailable:
-        """The error that callers meet when the provider's own database fails."""
+        """Returns the error for a failure of the provider's own database."""
         return Unavailable(f"the database of the simulated {self.name} failed: {one_line(error, 200)}")
 
     async def pause(self, seconds: float) -> None:
-        """Let so much time pass, give or take the jitter."""
+        """Sleeps for so many seconds, with jitter."""
         if seconds:
             await asyncio.sleep(seconds * (1 + self._jitter * self._random.uniform(-1, 1)))
 
     async def wait(self, delays: Sequence[Fault]) -> None:
-        """Let the longest of these delays pass."""
+        """Sleeps for the longest of these delays."""
         await asyncio.sleep(max((one.seconds for one in delays if one.kind is FaultKind.HANG), default=0))
         await self.pause(max((one.seconds for one in delays if one.kind is FaultKind.SLOW), default=0))
 
     def rules(self, connection: sa.Connection) -> FaultRules:
-        """Wait for our turn, then read the script; one that holds nothing for us is not read until it changes."""
+        """Locks the cloud and reads its fault rules; a script without any is not read again until it changes."""
         version = lock_cloud(connection, self.name)
         if version == self._quiet:
             return FaultRules()
@@ -106,7 +106,7 @@ class SimulatedProvider:
     def _attempt(
         self, verb: str, region: str, paths: Sequence[str], work: Work[T], after: int, connection: sa.Connection
     ) -> T | FaultRule:
-        """Do the work, unless a fault meets it. An error takes the transaction back: no rule was used up by then."""
+        """Does the work, or returns the fault rule that applies. An error rolls back: no rule is used up."""
         rules = self.rules(connection)
         for path in paths if rules else ():
             if rule := rules.strike(verb, region, path, after):
@@ -120,7 +120,7 @@ class SimulatedProvider:
 
 
 def fault_error(fault: Fault, verb: str) -> ProviderError:
-    """What a caller meets when this fault strikes."""
+    """Returns the error that a caller gets for this fault."""
     reason = fault.message or f"simulated: {fault.kind} on {verb}"
     match fault.kind:
         case FaultKind.THROTTLE:

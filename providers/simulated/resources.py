@@ -1,4 +1,4 @@
-"""What the VMs of a region share, in a simulated cloud: networks, security groups, keys."""
+"""Shared resources of a region in a simulated cloud: networks, security groups, keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CallResult = str | list[str] | None
 
 @dataclass(frozen=True)
 class Validation:
-    """One call: does the region offer this?"""
+    """A call that checks whether the region offers specs and images."""
 
     region: str
     specs: tuple[str, ...]
@@ -34,7 +34,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Preparation:
-    """One call: make a shared resource."""
+    """A call that creates a shared resource."""
 
     region: str
     resource: SharedResource
@@ -63,7 +63,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Release:
-    """One call: remove a shared resource."""
+    """A call that removes a shared resource."""
 
     region: str
     resource: SharedResource
@@ -87,12 +87,12 @@ ResourceCall = Validation | Preparation | Release
 
 
 def path_of(region: str, resource: SharedResource) -> str:
-    """By this the fault script knows it: its name is what it is."""
+    """Returns the resource's path in the fault script."""
     return f"region:{region}:shared:{resource.what}"
 
 
 def id_for(csp: str, resource: SharedResource) -> str:
-    """The cloud id of the resource that a token makes: the same token always makes the same one."""
+    """Returns the cloud id that a token creates; the same token always gives the same id."""
     return f"{csp}-{resource.what}-{sha256(f'{csp} {resource.token}'.encode()).hexdigest()[:12]}"
 
 
@@ -102,7 +102,7 @@ def _again(cloud_id: str, epoch: int) -> sa.Update:
 
 
 def _refuse_late(connection: sa.Connection, cloud_id: str, resource: SharedResource) -> None:
-    """An order of an earlier hold than the last one that was seen: whoever gives it has lost its hold since."""
+    """Refuses an order of an earlier hold than the last one seen: its giver has lost the hold."""
     seen = connection.execute(sa.select(resources.c.epoch).where(resources.c.cloud_id == cloud_id)).scalar()
     if late := late_order(f"the {resource.what}", resource.epoch, seen or 0, "hold", final=False):
         raise late

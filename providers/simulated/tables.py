@@ -1,4 +1,4 @@
-"""The simulated cloud's own tables."""
+"""Tables of the simulated clouds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ metadata = sa.MetaData()
 
 # Ranges of paths must sort by bytes on every database.
 PathText = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts up by itself only for INTEGER
+Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite autoincrements INTEGER only
 
 vms = sa.Table(
     "sim_vms",
@@ -32,7 +32,7 @@ vms = sa.Table(
     sqlite_with_rowid=False,  # one tree instead of two: a third faster
 )
 
-# One row per cloud. Whoever changes the cloud locks it first, so two processes take turns; `version` rises with every
+# One row per cloud, locked before the cloud changes, so that processes take turns. `version` rises with every
 # change of the fault script, so that a cloud without faults never reads the script.
 clouds = sa.Table(
     "sim_clouds",
@@ -47,8 +47,8 @@ faults = sa.Table(
     sa.Column("id", Number, primary_key=True, autoincrement=True),
     sa.Column("csp", sa.String, nullable=False),
     sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("left", sa.Integer),  # how many more times; NULL: for ever
-    sqlite_autoincrement=True,  # a later rule has a higher number, even after all were removed
+    sa.Column("left", sa.Integer),  # remaining uses; NULL: unlimited
+    sqlite_autoincrement=True,  # ids rise, even after all rules were removed
 )
 
 quotas = sa.Table(
@@ -59,7 +59,7 @@ quotas = sa.Table(
     sa.Column("vms", sa.Integer, nullable=False),
 )
 
-# What the VMs of a region share. What is released is gone.
+# Shared resources of regions; a released one is deleted.
 resources = sa.Table(
     "sim_resources",
     metadata,
@@ -68,20 +68,20 @@ resources = sa.Table(
     sa.Column("region", sa.String, nullable=False),
     sa.Column("what", sa.String, nullable=False),
     sa.Column("token", sa.String, nullable=False),
-    sa.Column("beside", sa.String, nullable=False),  # the cloud id of the one before it
+    sa.Column("beside", sa.String, nullable=False),  # cloud id of the resource that it needs
     sa.Column("calls", sa.Integer, nullable=False),
     sa.Column("created", sa.Float, nullable=False),  # seconds since 1970
-    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),  # the highest hold that ordered it
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),  # the highest epoch of its orders
 )
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Make the tables that are missing."""
+    """Creates missing tables."""
     create_missing(connection, metadata)
 
 
 def lock_cloud(connection: sa.Connection, csp: str) -> int:
-    """Wait for our turn to change this cloud; returns the version of the fault script."""
+    """Locks the cloud until the transaction ends; returns the version of the fault script."""
     query = sa.select(clouds.c.version).where(clouds.c.csp == csp).with_for_update()
     version = connection.execute(query).scalar()
     if version is None:

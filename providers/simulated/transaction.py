@@ -1,4 +1,4 @@
-"""One transaction of a simulated cloud: what becomes of the calls that were collected for it."""
+"""One transaction of a simulated cloud, with all calls that were collected for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MaybeVmAnswer = VmAnswer | None
 
 
 class VmCall(NamedTuple):
-    """One VM in one call. `after` is the last rule of the fault script that it has met."""
+    """One VM in one call. `after` is the id of the last fault rule that it has met."""
 
     verb: str
     region: str
@@ -29,7 +29,7 @@ class VmCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Not yet: wait, then go on with the rules after this one."""
+    """Outcome of a call that must wait before it continues with the rules after this one."""
 
     rule: FaultRule
 
@@ -37,7 +37,7 @@ class Delay:
 def apply(
     connection: sa.Connection, csp: str, jobs: Sequence[VmCall], rules: FaultRules
 ) -> list[MaybeVmAnswer | Delay]:
-    """The outcome of every job. The cloud is locked, and these are the rules of the fault script for it."""
+    """Returns the outcome of every call. The caller holds the cloud's lock and passes its fault rules."""
     born: defaultdict[str, set[str]] = defaultdict(set)
     for job in jobs:
         if job.verb == "create":
@@ -71,7 +71,7 @@ def _apply_fault(job: VmCall, fault: Fault, machines: SimulatedVms) -> MaybeVmAn
 
 def _work(job: VmCall, machines: SimulatedVms) -> MaybeVmAnswer:
     if job.verb == "list":
-        return None  # only the script is asked here: a list is read on its own
+        return None  # checks the fault script only; the list is read separately
     if job.verb == "describe":
         return machines.describe(job.region, job.order)
     return machines.change(job.verb, job.region, job.order)

@@ -20,7 +20,7 @@ from providers.simulated.tables import quotas, vms
 
 PAGE = 1_000  # ids in one query: databases limit the number of parameters
 
-# Asking for the state that a VM is in already succeeds without effect; a stopped VM cannot be rebooted, and
+# An order for the present state succeeds without effect; a stopped VM cannot be rebooted, and
 # a terminated one can only be terminated again.
 # fmt: off
 MOVES: dict[tuple[str, str], VmState] = {
@@ -39,7 +39,7 @@ VERBS = ("create", *dict.fromkeys(verb for verb, _ in MOVES))
 
 @dataclass(slots=True)
 class Vm:
-    """One VM in the cloud's own books. `calls` may be many; `effects` is one per action."""
+    """One VM in the cloud's tables. It may get many `calls`; `effects` is one per action."""
 
     cloud_id: str
     csp: str
@@ -57,7 +57,7 @@ class Vm:
 
     @property
     def key(self) -> str:
-        """The cloud id, by a name that a statement may use beside the column."""
+        """The cloud id, under a name that does not clash with the column in a statement."""
         return self.cloud_id
 
     def facts(self, state: VmState | None = None) -> VmFacts:
@@ -74,20 +74,20 @@ _UPDATE = (
 
 
 class SimulatedVms:
-    """The VMs that one transaction is about."""
+    """The VMs of one transaction."""
 
     def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int], epochs: dict[str, int]) -> None:
         self._csp = csp
         self._vms = {vm.cloud_id: vm for vm in found}
-        self._room = room  # region -> VMs that its quota still allows
-        self._epochs = epochs  # path -> the highest that ordered anything there; of paths where VMs are made
+        self._room = room  # region -> VMs left in its quota
+        self._epochs = epochs  # path -> highest epoch of its orders, for paths where VMs are created
         self._new: dict[str, Vm] = {}
         self._touched: dict[str, Vm] = {}
         self._now = time.time()
 
     @classmethod
     def load(cls, connection: sa.Connection, csp: str, ids: Iterable[str], born: dict[str, set[str]]) -> SimulatedVms:
-        """The VMs of these ids; `born`, by region, are the paths at which VMs are to be made."""
+        """Reads the VMs of these ids. `born`: by region, the paths at which VMs are created."""
         found = [vm for page in _pages(ids) for vm in read_vms(connection, vms.c.cloud_id.in_(page))]
         epochs = {
             path: epoch for region, paths in born.items() for path, epoch in _seen(connection, csp, region, paths)
@@ -95,15 +95,15 @@ class SimulatedVms:
         return cls(csp, found, _room(connection, csp) if born else {}, epochs)
 
     def describe(self, region: str, order: VmOrder, state: VmState | None = None) -> VmFacts | None:
-        """What a VM is, or is said to be. None: no such VM."""
+        """Returns a VM's facts, with this state if given; None if there is no such VM."""
         vm = self._find(region, order)
         return vm.facts(state) if vm else None
 
     def change(self, verb: str, region: str, order: VmOrder) -> VmAnswer:
-        """Carry out a verb, unless a later action has ordered something there."""
+        """Carries out a verb, unless a later action has given an order there."""
         if verb == "create":
             return late_order(order.path, order.epoch, self._epochs.get(order.path, 0)) or self._create(region, order)
-        vm = self._find(region, order) if order.cloud_id else None  # this token is the action's, not the creation's
+        vm = self._find(region, order) if order.cloud_id else None  # the token is the action's
         if vm is None:
             return no_such_vm(region, order)
         return late_order(order.path, order.epoch, vm.epoch) or self._control(verb, vm, order)
@@ -113,7 +113,7 @@ class SimulatedVms:
         _write(connection, _UPDATE, self._touched.values())
 
     def _find(self, region: str, order: VmOrder) -> Vm | None:
-        """By cloud id or, without one, by the token that created it. A VM of another region is not found."""
+        """Finds a VM of this region by cloud id or, without one, by its creation token."""
         vm = self._vms.get(key(self._csp, order))
         return vm if vm and vm.region == region and vm.csp == self._csp else None
 
@@ -181,22 +181,22 @@ def _seen(connection: sa.Connection, csp: str, region: str, paths: Iterable[str]
 
 
 def read_vms(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Vm]:
-    """The VMs that meet all of these conditions."""
+    """Returns the VMs that meet all conditions."""
     return [Vm(*row) for row in connection.execute(sa.select(*_COLUMNS).where(*where)).all()]
 
 
 def no_such_vm(region: str, order: VmOrder) -> Rejected:
-    """The cloud's words for a VM that it does not know."""
+    """Returns the cloud's error for an unknown VM."""
     return Rejected(f"no such VM in {region}: {order.cloud_id or order.path}")
 
 
 def key(csp: str, order: VmOrder) -> str:
-    """The cloud id of the VM that an order is about: the one it names, or else the one its token makes."""
+    """Returns the cloud id of an order's VM: the given one, or the one that its token creates."""
     return order.cloud_id or cloud_id_for(csp, order.token)
 
 
 def cloud_id_for(csp: str, token: str) -> str:
-    """The cloud id of the VM that a token makes: the same token always makes the same VM."""
+    """Returns the cloud id that a token creates; the same token always gives the same VM."""
     return f"{csp}-i-{sha256(f'{csp} {token}'.encode()).hexdigest()[:17]}"
 
 
@@ -225,7 +225,7 @@ def _pages(ids: Iterable[str]) -> Iterator[Sequence[str]]:
 
 
 def _write(connection: sa.Connection, statement: sa.Insert | sa.Update, changed: Collection[Vm]) -> None:
-    """Executemany by hand: per row, SQLAlchemy's preparation costs more than the database's work."""
+    """Executes a statement for many rows by hand, as SQLAlchemy's preparation costs more than the database."""
     if not changed:
         return
     compiled = _compiled(statement, connection.dialect)

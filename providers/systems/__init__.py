@@ -1,5 +1,5 @@
-"""What runs services: a ledger of what is wanted and what there is, a keeper that brings them together, and runners.
+"""Runs services: a ledger of wanted and running services, a supervisor that reconciles them, and runners.
 
-The ledger is outside the inventory, as a real backend's books are. One keeper per data folder is at work, whichever
-worker process it lives in; the others wait until it is gone.
+The ledger is not part of the inventory, like a real backend's. One supervisor per data folder is active, in any worker
+process; the others wait until it ends.
 """

@@ -1,4 +1,4 @@
-"""Many small transactions as few larger ones."""
+"""Combines many small transactions into a few larger ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class GroupCommit:
-    """What is asked for while one transaction runs is done together in the next: nobody waits for company."""
+    """Runs all work that arrives during one transaction together in the next; none waits longer for others."""
 
     def __init__(self, database: Transactions) -> None:
         self._database = database

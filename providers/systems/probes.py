@@ -1,4 +1,4 @@
-"""Is an instance well? Asked by HTTP, by TCP or by a command, on the loopback and never for longer than allowed."""
+"""Health checks of an instance by HTTP, TCP or command, on the loopback, with a timeout."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from domain.systems.specs import Health
 
 HOST = "127.0.0.1"
-_BUSY = {"01", "02", "03", "08"}  # the kernel's numbers: established, opening either way, left by the other side
+_BUSY = {"01", "02", "03", "08"}  # kernel states: established, opening either way, closed by the peer
 
 
 async def probe(health: Health, port: int, environment: Mapping[str, str], directory: str) -> str:
-    """Nothing if it is well, else why not."""
+    """Checks an instance's health. Returns an empty string if it is healthy, else the reason."""
     try:
         async with asyncio.timeout(health.timeout):
             if health.command is not None:
@@ -62,17 +62,17 @@ async def _command(words: list[str], environment: Mapping[str, str], directory: 
 
 
 def connections(port: int) -> int:
-    """How many are connected to a port of the loopback, or on their way."""
+    """Returns how many connections to a loopback port are open or opening."""
     return sum(state in _BUSY for state in _states(port))
 
 
 def listens(port: int) -> str:
-    """Nothing if somebody listens on the port."""
+    """Returns an empty string if a process listens on the port, else the reason."""
     return "" if "0A" in _states(port) else f"nobody listens on port {port}"
 
 
 def _states(port: int) -> list[str]:
-    """What the kernel says of every socket at a local port."""
+    """Returns the kernel's states of all sockets at a local port."""
     found: list[str] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):

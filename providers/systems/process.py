@@ -1,7 +1,7 @@
-"""Instances as operating-system processes on this machine: no shell, a bounded environment, the loopback only.
+"""Runs instances as processes on this machine: no shell, a bounded environment, the loopback only.
 
-An instance is a process group of its own, so that it outlives the worker that started it. It is known again by its
-number and the moment it was started or, if the worker died before it could note these, by a token in its environment.
+An instance is a process group of its own, so it outlives the worker that started it. It is recognised by pid and start
+time or, if the worker died before it recorded these, by a token in its environment.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from providers.systems import probes
 from providers.systems.state import ServiceInstance
 
 TOKEN = "RATCHET_INSTANCE"  # noqa: S105  a name, not a secret
-LOG_BYTES = 5_000_000  # a log larger than this is put aside when its instance starts again
-QUIET = 0.1  # seconds without a connection before an instance that takes requests is stopped
-LISTENS = "@listens"  # the check of a front: looked up, as a connection would go through to an instance
-MADE_BY = ".generation"  # in a system's folder: which one made it; no name of a part begins with a dot
-LOCK = ".lock"  # held while a folder is made or removed
+LOG_BYTES = 5_000_000  # a larger log is rotated when its instance starts again
+QUIET = 0.1  # seconds before the first look for open connections
+LISTENS = "@listens"  # a proxy's check: in /proc, as a connection would reach an instance
+MADE_BY = ".generation"  # file with the generation that created the folder; no part's name begins with a dot
+LOCK = ".lock"  # held while a folder is created or removed
 PROXY = Path(__file__).with_name("proxy.py")
 
 
 class ProcessRunner:
-    """`Runner` on this machine. Needs Linux: it knows processes by what /proc says of them."""
+    """`Runner` on this machine. Needs Linux, as it identifies processes by /proc."""
 
     name = "process"
     steady = 0.5
@@ -62,7 +62,7 @@ class ProcessRunner:
             (folder / MADE_BY).write_text(str(generation))
 
     def _remove_folder(self, folder: Path, generation: int) -> None:
-        """Whoever is frozen in here keeps the lock: the folder is not made anew under its hands."""
+        """Removes a system's folder under the lock, so that it is not created anew meanwhile."""
         if not folder.exists():
             return
         with self._alone():
@@ -81,7 +81,7 @@ class ProcessRunner:
             yield
 
     def folder_of(self, path: str) -> Path:
-        """Where the logs of a service are. Names have neither slashes nor leading dots."""
+        """Returns the folder of a service's logs. Names have neither slashes nor leading dots."""
         return self._folder.joinpath(*short(path).split("/"))
 
     async def start(self, unit: ServiceInstance) -> None:
@@ -105,9 +105,9 @@ class ProcessRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # it outlives us
+                start_new_session=True,  # it outlives the worker
             )
-        process.returncode = 0  # we wait for it ourselves, and may leave before it does
+        process.returncode = 0  # keeps Popen from waiting: the instance may outlive us
         return process.pid
 
     async def find(self, unit: ServiceInstance) -> bool:
@@ -122,7 +122,7 @@ class ProcessRunner:
         return _last_words(unit, _reap(unit.pid))
 
     async def stop(self, unit: ServiceInstance) -> None:
-        """Out of the way of requests first, then asked to end, then made to."""
+        """Drains the instance, then sends SIGTERM, then SIGKILL."""
         if unit.pid and _started(unit.pid) == unit.started:
             await self._quiet(unit)
             _signal(unit, signal.SIGTERM)
@@ -132,12 +132,12 @@ class ProcessRunner:
             await _gone(unit)
         if unit.pid:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(unit.pid, signal.SIGKILL)  # what it started itself and left behind
+                os.killpg(unit.pid, signal.SIGKILL)  # its remaining child processes
             _reap(unit.pid)
         unit.pid = unit.started = 0
 
     async def _quiet(self, unit: ServiceInstance) -> None:
-        """Until nobody is connected to it any more; the front sends it nobody new."""
+        """Waits until no connection to the instance is open; the proxy sends it no new ones."""
         if not unit.port:
             return
         with suppress(TimeoutError):
@@ -156,7 +156,7 @@ class ProcessRunner:
         return await probes.probe(health, unit.port, environment(unit, folder), unit.node.directory or str(folder))
 
     def front(self, path: str, node: Node) -> Node | None:
-        """A small proxy on the service's port: instances come and go behind it and nobody notices."""
+        """Returns the proxy on the service's port, which hides that instances come and go."""
         if node.port is None:
             return None
         words = [sys.executable, str(PROXY), str(node.port), str(self._routes(path))]
@@ -174,7 +174,7 @@ class ProcessRunner:
 
 
 def environment(unit: ServiceInstance, folder: Path) -> dict[str, str]:
-    """All that an instance gets to know: nothing of the worker's own environment but where programs are."""
+    """Returns an instance's environment; of the worker's own it has only PATH."""
     told = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "HOME": str(folder)}
     told |= unit.node.environment
     told |= {TOKEN: unit.token, "RATCHET_SERVICE": unit.path}
@@ -186,7 +186,7 @@ def _can_watch() -> bool:
 
 
 def _log(file: Path) -> IO[bytes]:
-    """A log to append to; one that has grown too large is put aside."""
+    """Opens a log for appending; rotates one that has grown too large."""
     with suppress(FileNotFoundError):
         if file.stat().st_size > LOG_BYTES:
             file.replace(file.with_suffix(".log.1"))
@@ -202,7 +202,7 @@ def _limit(unit: ServiceInstance) -> None:
 
 
 def _started(pid: int) -> int:
-    """When a process was started, in the kernel's ticks; 0 if there is none, or only its remains."""
+    """Returns the start time of a process in kernel ticks; 0 if there is none, or only a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -211,7 +211,7 @@ def _started(pid: int) -> int:
 
 
 def _find(token: str) -> int:
-    """The process that was started with this token in its environment: the eldest, if it has children."""
+    """Returns the pid of the oldest process with this token in its environment, or 0."""
     mark, found = f"{TOKEN}={token}".encode(), []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -222,7 +222,7 @@ def _find(token: str) -> int:
 
 
 async def _gone(unit: ServiceInstance) -> None:
-    """Until the process has ended. A descriptor tells, also of processes that are not our children."""
+    """Waits until the process has ended, by a pidfd, which also works for processes that are not our children."""
     if _started(unit.pid) != unit.started:
         return
     try:
@@ -239,14 +239,14 @@ async def _gone(unit: ServiceInstance) -> None:
 
 
 def _signal(unit: ServiceInstance, number: signal.Signals) -> None:
-    """To the whole group, if it is still the process that we mean: numbers are used again."""
+    """Signals the process group, if the pid is still the same process, as pids are reused."""
     if _started(unit.pid) == unit.started:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(unit.pid, number)
 
 
 def _reap(pid: int) -> int | None:
-    """How it ended, if it was our child."""
+    """Returns the exit code of a child that has ended; None for other processes."""
     try:
         found, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:

@@ -1,7 +1,7 @@
-"""The front of a service: takes connections on the service's port and passes them to an instance that is well.
+"""The proxy of a service: accepts connections on the service's port and passes them to a healthy instance.
 
 A program of its own, of the standard library only, so that it outlives the worker: `proxy.py PORT ROUTES`. ROUTES is a
-file with the ports of the instances; it is read again whenever it changes.
+file with the instances' ports, read again whenever it changes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
-PATIENCE = 2.0  # seconds for an instance to turn up before a caller is turned away
-LAST = 5.0  # seconds for open connections when we are told to end
+PATIENCE = 2.0  # seconds to wait for an instance before a connection is closed
+LAST = 5.0  # seconds for open connections after SIGTERM
 BLOCK = 65_536
 
 
 class Routes:
-    """The instances' ports, in turns."""
+    """The instances' ports, round robin."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -29,7 +29,7 @@ class Routes:
         self._turn = 0
 
     def in_turn(self) -> list[int]:
-        """All of them, beginning with the one whose turn it is."""
+        """Returns all ports, beginning with the next one in turn."""
         with suppress(OSError, ValueError):
             changed = self._file.stat().st_mtime_ns
             if changed != self._seen:
@@ -41,7 +41,7 @@ class Routes:
 
 
 class ServiceProxy:
-    """Passes every connection to an instance that takes it. `open`: the connections that are under way."""
+    """Passes each connection to an instance that accepts it. `open`: the connections under way."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -62,7 +62,7 @@ class ServiceProxy:
             writer.close()
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """An instance that takes the connection: nothing was sent yet, so the next one may be tried."""
+        """Connects to an instance; tries the next one on failure, as nothing was sent yet."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while asyncio.get_running_loop().time() < deadline:
             for port in self._routes.in_turn():
@@ -73,19 +73,19 @@ class ServiceProxy:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Pass on what comes until it ends; then say so to the other side, which may have more to say."""
+    """Copies bytes until the source ends; then closes only that direction."""
     try:
         while block := await source.read(BLOCK):
             sink.write(block)
             await sink.drain()
         if sink.can_write_eof():
             sink.write_eof()
-    except OSError:  # one side is gone: the other must not wait for it
+    except OSError:  # one side is gone: end the other
         sink.transport.abort()
 
 
 async def serve(port: int, file: Path) -> None:
-    """Until told to end; then nobody new, and a moment for those who are here."""
+    """Serves until SIGTERM; then accepts no more connections, and gives open ones a few seconds."""
     stop = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, stop.set)

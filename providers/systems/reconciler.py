@@ -1,4 +1,4 @@
-"""One service under the keeper's eyes: its instances, and the task that watches each of them."""
+"""Reconciles one service: its instances, and a task that watches each of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from providers.systems.state import BackendState, ServiceInstance, WantedService
 
 T = TypeVar("T")
 
-FORGIVEN = 10.0  # seconds of health after which earlier crashes do not count any more
-FIRST_LOOK = 0.02  # seconds between the first looks at an instance; then it is looked at as its definition says
-FRONT = 0  # the number of what stands before the instances; theirs begin at 1
+FORGIVEN = 10.0  # seconds of health after which crashes are forgotten
+FIRST_LOOK = 0.02  # seconds until the second check; then up to the definition's interval
+FRONT = 0  # the proxy's number; instances begin at 1
 
 
 class ServiceReconciler:
-    """Reconciles one service whenever something about it changes."""
+    """Starts and stops a service's instances whenever its order or an instance's state changes."""
 
     def __init__(self, path: str, runner: Runner, ledger: BackendState, touch: Callable[[str], None]) -> None:
         self.path = path
@@ -40,31 +40,31 @@ class ServiceReconciler:
         self._routed: list[int] | None = None
 
     def adopt(self, unit: ServiceInstance) -> None:
-        """An instance that is in the books from before."""
+        """Watches an instance that is in the ledger from an earlier supervisor."""
         self._add(unit)
         self._spawn(self._supervise(unit, from_before=True))
 
     def want(self, wanted: WantedService) -> None:
-        """The service as it should be from now on."""
+        """Sets the service's order."""
         self._wanted = wanted
         self._node = Node.model_validate(wanted.definition | ({"instances": 0} if wanted.removing else {}))
         self._changed()
 
     def set_unwanted(self) -> None:
-        """Nobody wants it: what there is of it goes."""
+        """Stops all instances, as no order wants the service."""
         self._changed()
 
     def is_gone(self) -> bool:
         return not self._units and (self._wanted is None or self._wanted.removing)
 
     def facts(self) -> ServiceFacts:
-        """What the service is now."""
+        """Returns the service's present facts."""
         units = [unit for unit in self._units.values() if unit.number != FRONT]
         now = revision(self._node)
         healthy = [unit for unit in units if unit.healthy and not unit.stopping]
         front = [unit.healthy for unit in self._units.values() if unit.number == FRONT]
         reachable = any(front) if self._front() else True
-        wanted = [unit for unit in units if unit.revision == now]  # what the former ones did says nothing about these
+        wanted = [unit for unit in units if unit.revision == now]  # only instances of the current revision count
         troubled = max(
             self._units.values(), key=lambda unit: (unit in wanted, unit.crashes, bool(unit.message)), default=None
         )
@@ -80,13 +80,13 @@ class ServiceReconciler:
         )
 
     def changed_health(self) -> list[ServiceInstance]:
-        """Instances that are well, or not any more, since this was last asked."""
+        """Returns instances whose health has changed since the last call."""
         changed = [unit for unit in self._units.values() if self._noted.get(unit.token) != unit.healthy]
         self._noted = {unit.token: unit.healthy for unit in self._units.values()}
         return changed
 
     def leave(self) -> None:
-        """Stop watching; what runs goes on."""
+        """Stops watching; instances keep running."""
         self._leaving = True
         for task in self._tasks:
             task.cancel()
@@ -95,7 +95,7 @@ class ServiceReconciler:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _reconcile(self) -> None:
-        """One look at a time: start and stop what the rules say, and tell."""
+        """Starts and stops instances by `next_steps`, one reconciliation at a time, then reports the change."""
         async with self._reconciling:
             self._due = False
             running = [
@@ -111,12 +111,12 @@ class ServiceReconciler:
         self._touch(self.path)
 
     def _front(self) -> Node | None:
-        """What should stand before the instances."""
+        """Returns the proxy that the service should have, or None."""
         ending = self._wanted is None or self._wanted.removing
         return None if ending else self._runner.front(self.path, self._node)
 
     async def _reconcile_front(self) -> None:
-        """It comes at once and goes last: until then it turns away whoever asks, instead of leaving them alone."""
+        """Starts the proxy first and stops it last, so that clients are refused rather than left without an answer."""
         front = next((unit for unit in self._units.values() if unit.number == FRONT), None)
         node = self._front()
         if front is None:
@@ -125,7 +125,7 @@ class ServiceReconciler:
             await self._retry_store(self._stop, [front])
 
     def _numbers(self, count: int) -> list[int]:
-        """The lowest numbers that are free."""
+        """Returns the lowest free instance numbers."""
         taken = {unit.number for unit in self._units.values()} - {FRONT}
         return [number for number in range(1, len(taken) + count + 1) if number not in taken][:count]
 
@@ -142,7 +142,7 @@ class ServiceReconciler:
     async def _stop(self, units: list[ServiceInstance]) -> None:
         for unit in units:
             unit.stopping = True
-        self._route()  # nobody is sent to it any more
+        self._route()  # the proxy sends it no more connections
         await self._ledger.note(units)
         for unit in units:
             self._stops[unit.token].set()
@@ -152,7 +152,7 @@ class ServiceReconciler:
         self._stops[unit.token] = asyncio.Event()
 
     async def _supervise(self, unit: ServiceInstance, from_before: bool = False) -> None:
-        """One instance from its start to its end: started again as often as it ends by itself."""
+        """Runs one instance until it is to stop; restarts it with backoff when it ends by itself."""
         stop = self._stops[unit.token]
         if unit.stopping:
             stop.set()
@@ -160,7 +160,7 @@ class ServiceReconciler:
         up = from_before and await self._runner.find(unit)
         if up and unit.pid != known:
             await self._retry_store(self._ledger.note, [unit])
-        unit.healthy = unit.healthy and up  # as well as it was when it was last seen
+        unit.healthy = unit.healthy and up  # keeps the last known health
         while not stop.is_set():
             why = await self._run_once(unit, up)
             up = False
@@ -176,7 +176,7 @@ class ServiceReconciler:
         self._changed()
 
     async def _run_once(self, unit: ServiceInstance, up: bool) -> str:
-        """Start it if it is not up, and watch it until it ends or is to be stopped. Why it ended."""
+        """Starts the instance if it is not up, and watches it. Returns why it ended; empty if it is to stop."""
         try:
             if not up:
                 before = (unit.pid, unit.started, unit.port)
@@ -195,7 +195,7 @@ class ServiceReconciler:
             if end.done():
                 return end.result()
             unit.healthy, unit.message = False, health.result()
-            self._changed()  # now: to end it may take its time
+            self._changed()  # at once, as the stop may take long
             await self._runner.stop(unit)
             return health.result()
         finally:
@@ -203,7 +203,7 @@ class ServiceReconciler:
                 task.cancel()
 
     async def _probe_loop(self, unit: ServiceInstance) -> str:
-        """Check its health for ever, and say when it changes. Returns when one that was well is not any more."""
+        """Checks the instance's health and reports changes. Returns the reason when a healthy one fails."""
         health, clock = unit.node.health, asyncio.get_running_loop().time
         began, misses, pause = clock(), 0, FIRST_LOOK
         if health is None and self._runner.steady:
@@ -220,7 +220,7 @@ class ServiceReconciler:
                 unit.crashes = 0
                 self._changed()
             if health is None and not why and not unit.crashes:
-                await asyncio.Event().wait()  # it is well while it runs
+                await asyncio.Event().wait()  # healthy as long as it runs
             pause = min(pause * 2, health.interval) if health else FORGIVEN
             await asyncio.sleep(pause)
 
@@ -243,7 +243,7 @@ class ServiceReconciler:
         task.add_done_callback(self._tasks.discard)
 
     async def _retry_store(self, write: Callable[[list[T]], Coroutine[Any, Any, None]], what: list[T]) -> None:
-        """Write to the books, again and again while the store is away."""
+        """Writes to the ledger, with retries while the store is unavailable."""
         while what:
             try:
                 return await write(what)

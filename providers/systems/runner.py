@@ -1,4 +1,4 @@
-"""What a keeper asks of the place where instances run."""
+"""The protocol between a supervisor and the place where instances run."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from providers.systems.state import ServiceInstance
 
 
 class Runner(Protocol):
-    """Starts, watches and stops single instances. What cannot be done is a ProviderError that says why."""
+    """Starts, watches and stops single instances. Raises a ProviderError with the reason on failure."""
 
     name: str
-    steady: float  # an instance without a health check is well after it has run for so many seconds
+    steady: float  # an instance without a health check counts as healthy after so many seconds
 
     async def start(self, unit: ServiceInstance) -> None:
-        """Start it; its process and port are in the unit afterwards."""
+        """Starts the instance, and stores its pid and port in the unit."""
         ...
 
     async def find(self, unit: ServiceInstance) -> bool:
-        """Is the instance of this record up, from before we came? Its process is in the unit afterwards."""
+        """Tells whether the recorded instance is up, started by an earlier supervisor; stores its pid in the unit."""
         ...
 
     async def ended(self, unit: ServiceInstance) -> str:
-        """Wait until it has ended by itself; why it did."""
+        """Waits until the instance has ended by itself. Returns the reason."""
         ...
 
     async def stop(self, unit: ServiceInstance) -> None:
-        """End it: in good order if it will, else hard. Nothing of it is left when this returns."""
+        """Ends the instance, gracefully if possible. Nothing of it is left on return."""
         ...
 
     async def probe(self, unit: ServiceInstance) -> str:
-        """Check its health: nothing if it is well, else why not."""
+        """Checks the instance's health. Returns an empty string if it is healthy, else the reason."""
         ...
 
     def front(self, path: str, node: Node) -> Node | None:
-        """What stands before the instances of a service and passes requests on, if anything does."""
+        """Returns the proxy in front of a service's instances, or None."""
         ...
 
     def route(self, path: str, ports: Sequence[int]) -> None:
-        """Requests go to the instances at these ports from now on."""
+        """Routes requests to the instances at these ports from now on."""
         ...
 
     async def prepare(self, system: str, generation: int) -> None:
-        """Make what a system needs, and remember by which generation."""
+        """Creates what a system needs, and records its generation."""
         ...
 
     async def dispose(self, system: str, generation: int) -> None:
-        """Remove what a system needed. Superseded if a later generation has made it anew."""
+        """Removes what a system needed. Raises Superseded if a later generation has created it anew."""
         ...

@@ -1,7 +1,7 @@
-"""Instances that only exist in the books: they start after a while, and do as they are told.
+"""Simulated instances, which exist in the ledger only.
 
-What is simulated is said in a service's environment: SIMULATED=crash ends every instance as soon as it is up,
-SIMULATED=unhealthy lets none of them get well.
+A service's environment controls them: with SIMULATED=crash every instance ends as soon as it is up, with
+SIMULATED=unhealthy none becomes healthy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HOW = "SIMULATED"
 
 
 class SimulatedRunner:
-    """`Runner` without any process."""
+    """`Runner` without processes."""
 
     name = "simulated"
     steady = 0.0
@@ -25,8 +25,8 @@ class SimulatedRunner:
     def __init__(self, latency: float = 0.0) -> None:
         self._latency = latency
         self._ends: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        self.starts: defaultdict[str, int] = defaultdict(int)  # per service, for the books
-        self.held: set[str] = set()  # paths of services that neither get well nor end until they are let go
+        self.starts: defaultdict[str, int] = defaultdict(int)  # starts per service, for tests
+        self.held: set[str] = set()  # services that neither become healthy nor end until released
 
     async def start(self, unit: ServiceInstance) -> None:
         self._ends.pop(unit.token, None)
@@ -35,7 +35,7 @@ class SimulatedRunner:
         self.starts[unit.path] += 1
 
     async def find(self, unit: ServiceInstance) -> bool:
-        return True  # nothing that a restart could end
+        return True  # simulated instances survive restarts
 
     async def ended(self, unit: ServiceInstance) -> str:
         if unit.node.environment.get(HOW) == "crash":
@@ -54,7 +54,7 @@ class SimulatedRunner:
         return "not well, as simulated" if unit.node.environment.get(HOW) else ""
 
     def lose(self, token: str) -> None:
-        """The instance ends by itself."""
+        """Ends an instance as if by itself."""
         self._ends[token].set()
 
     def front(self, path: str, node: Node) -> Node | None:

@@ -1,4 +1,4 @@
-"""The books of the backends: which services are wanted, which instances there are, and what was last seen of them."""
+"""The ledger of the backends: wanted services, their instances, and the last observations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ services = sa.Table(
     sa.Column("definition", sa.JSON, nullable=False),
     sa.Column("removing", sa.Boolean, nullable=False),
     sa.Column("observed", sa.JSON, nullable=False),
-    sa.Column("version", sa.BigInteger, nullable=False),  # rises with every order: a keeper reads only what is new
+    sa.Column("version", sa.BigInteger, nullable=False),  # raised by every order: a supervisor reads new ones
     sa.Index("run_services_by_version", "backend", "version"),
 )
 versions = sa.Table(
@@ -39,7 +39,7 @@ versions = sa.Table(
     sa.Column("backend", sa.String(40), primary_key=True),
     sa.Column("last", sa.BigInteger, nullable=False),
 )
-# The highest generation that ordered something at a path. It stays when the service goes: late orders are known by it.
+# The highest generation of orders at a path. It outlives the service, to refuse late orders.
 generations = sa.Table(
     "run_generations",
     metadata,
@@ -57,7 +57,7 @@ instances = sa.Table(
     sa.Column("definition", sa.JSON, nullable=False),
     sa.Column("stopping", sa.Boolean, nullable=False),
     sa.Column("pid", sa.BigInteger, nullable=False),
-    sa.Column("started", sa.BigInteger, nullable=False),  # with the number it names one process for ever
+    sa.Column("started", sa.BigInteger, nullable=False),  # together with the pid identifies one process
     sa.Column("port", sa.Integer, nullable=False),
     sa.Column("healthy", sa.Boolean, nullable=False),
 )
@@ -86,7 +86,7 @@ _RAISE = (
 _SEEN = sa.select(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
 _BELOW = (generations.c.path > sa.bindparam("first")) & (generations.c.path < sa.bindparam("last"))
 _SEEN_BELOW = sa.select(generations.c.generation).where(_BELOW)
-_COVERED_NOW = sa.delete(generations).where(_BELOW)  # what is said of a path holds for all below it
+_COVERED_NOW = sa.delete(generations).where(_BELOW)  # a path's entry covers all below it
 _UNSEEN = sa.delete(generations).where(generations.c.path.in_(sa.bindparam("names", expanding=True)))
 _SEE = sa.insert(generations)
 _ENTER = sa.insert(instances)
@@ -96,13 +96,13 @@ _SAW = sa.update(services).where(services.c.path == sa.bindparam("which"))
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Make the tables that are missing."""
+    """Creates missing tables."""
     create_missing(connection, metadata)
 
 
 @dataclass
 class ServiceInstance:
-    """One instance: what is kept of it, and what the keeper knows of it while it is up."""
+    """One instance: its record, and what the supervisor knows of it while it is up."""
 
     token: str
     path: str
@@ -130,14 +130,14 @@ class WantedService:
 
 
 class BackendState:
-    """The books of one backend."""
+    """The ledger of one backend."""
 
     def __init__(self, backend: str, database: Transactions) -> None:
         self.backend = backend
         self._grouped = GroupCommit(database)
 
     async def order(self, orders: Sequence[ServiceOrder]) -> None:
-        """Want these services. An order that is not newer than what is wanted already changes nothing."""
+        """Records orders for services. An order that is not newer than the recorded one changes nothing."""
 
         def write(connection: sa.Connection) -> Superseded | None:
             late = _claim_generation(connection, {order.path: order.generation for order in orders})
@@ -157,7 +157,7 @@ class BackendState:
         await self._unless_late(write)
 
     async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
-        """Want nothing any more at and below a path, except what is to be kept."""
+        """Records the removal of all services at and below a path, except those to keep."""
 
         def write(connection: sa.Connection) -> Superseded | None:
             late = _claim_generation(connection, {prefix: generation}, all_below=True)
@@ -174,16 +174,16 @@ class BackendState:
         await self._unless_late(write)
 
     async def claim(self, system: str, generation: int) -> None:
-        """From now on no earlier generation orders anything at or below this path."""
+        """Blocks orders of earlier generations at or below this path from now on."""
         await self._unless_late(lambda connection: _claim_generation(connection, {system: generation}, all_below=True))
 
     async def _unless_late(self, write: Callable[[sa.Connection], Superseded | None]) -> None:
-        """A refusal is an answer: an error would take along whoever shares the transaction."""
+        """Raises the refusal of a late order after the commit, as an exception would roll back others' work."""
         if late := await self._grouped.run(write):
             raise late
 
     async def facts(self, prefix: str = "") -> list[ServiceFacts]:
-        """What was last seen of the services at and below a path, in the order of their paths."""
+        """Returns the last observations of the services at and below a path, ordered by path."""
 
         def read(connection: sa.Connection) -> list[ServiceFacts]:
             where = {"here": self.backend} | (_span(prefix) if prefix else {})
@@ -193,7 +193,7 @@ class BackendState:
         return await self._grouped.run(read)
 
     async def wanted(self, after: int) -> list[WantedService]:
-        """What was ordered since a version."""
+        """Returns orders since a version."""
 
         def read(connection: sa.Connection) -> list[WantedService]:
             return [WantedService(*row) for row in connection.execute(_WANTED, {"here": self.backend, "after": after})]
@@ -201,7 +201,7 @@ class BackendState:
         return await self._grouped.run(read)
 
     async def units(self) -> list[ServiceInstance]:
-        """Every instance that is in the books."""
+        """Returns all recorded instances."""
 
         def read(connection: sa.Connection) -> list[ServiceInstance]:
             rows = connection.execute(sa.select(instances).where(instances.c.backend == self.backend)).mappings()
@@ -210,23 +210,23 @@ class BackendState:
         return await self._grouped.run(read)
 
     async def enter(self, units: Sequence[ServiceInstance]) -> None:
-        """Instances, before anything is done about them: whoever comes after us knows whom to look for."""
+        """Records instances before they are started, so that a later supervisor can find them."""
         rows = [_unit_row(unit) | {"backend": self.backend} for unit in units]
         await self._grouped.run(lambda connection: _execute(connection, _ENTER, rows))
 
     async def note(self, units: Sequence[ServiceInstance]) -> None:
-        """What became of instances: their processes, or that they are to stop."""
+        """Updates the records of instances: their processes, or that they are to stop."""
         rows = [{"which": unit.token} | _unit_row(unit) for unit in units]
         await self._grouped.run(lambda connection: _execute(connection, _NOTE, rows))
 
     async def strike(self, tokens: Sequence[str]) -> None:
-        """Instances that are gone."""
+        """Deletes the records of instances that are gone."""
         await self._grouped.run(lambda connection: connection.execute(_STRIKE, {"tokens": list(tokens)}) and None)
 
     async def record_observations(
         self, facts: Sequence[ServiceFacts], gone: Sequence[str], units: Sequence[ServiceInstance]
     ) -> None:
-        """What services and instances are now, and the services of which nothing is left."""
+        """Writes the observations of services and instances, and deletes services that are gone."""
 
         def write(connection: sa.Connection) -> None:
             _execute(connection, _SAW, [{"which": each.path, "observed": asdict(each)} for each in facts])
@@ -238,14 +238,14 @@ class BackendState:
         await self._grouped.run(write)
 
     def _next_version(self, connection: sa.Connection) -> int:
-        """The next version, from a counter of its own: max(version) would repeat once the newest service is deleted."""
+        """Returns the next version, from a counter: max(version) would repeat once the newest service is deleted."""
         last = connection.execute(_RAISE, {"here": self.backend}).scalar_one_or_none()
         if last is None:
             connection.execute(sa.insert(versions).values(backend=self.backend, last=1))
         return int(last or 1)
 
     def _row(self, order: ServiceOrder, version: int, seen: dict[str, Any] | None) -> dict[str, Any]:
-        """What is seen of it is what was seen last, until the keeper has looked."""
+        """Returns a service's row; it keeps the last observation until the supervisor has looked."""
         unseen = asdict(ServiceFacts(order.path, -1, order.definition.get("instances", 1)))
         return {
             "path": order.path,
@@ -261,8 +261,7 @@ class BackendState:
 def _claim_generation(
     connection: sa.Connection, orders: Mapping[str, int], all_below: bool = False
 ) -> Superseded | None:
-    """Superseded, if a later generation gave orders at these paths, above or (`all_below`) below them. Otherwise record
-    ours as the latest."""
+    """Records our generation as the latest at these paths; returns Superseded if there is a later one."""
     for root in sorted({":".join(path.split(":")[:2]) for path in orders}):
         _one_at_a_time(connection, root)
     above = {path: [path, *ancestors(path)] for path in orders}
@@ -282,14 +281,14 @@ def _claim_generation(
 
 
 def _one_at_a_time(connection: sa.Connection, root: str) -> None:
-    """Orders for one system take turns. On SQLite every writer does."""
+    """Serialises orders for one system; on SQLite writers are serial anyway."""
     if connection.dialect.name == "postgresql":
         key = sa.func.hashtextextended(f"services of {root}", 0)
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(key)))
 
 
 def _span(prefix: str) -> dict[str, str]:
-    """A path and everything below it; `;` is the character after `:`."""
+    """Returns the parameters for a path and everything below it; `;` follows `:` in ASCII."""
     return {"at_path": prefix, "first": f"{prefix}:", "last": f"{prefix};"}
 
 

@@ -1,7 +1,7 @@
-"""The keeper: brings together what is wanted and what there is, and starts again what ended by itself.
+"""The supervisor: reconciles wanted and running services, and restarts instances that ended by themselves.
 
-It lives in a worker process, and only one per data folder is at work: the operating system frees its lock when it dies,
-however it dies. Its successor reads the books, finds the instances that are up, and goes on with them.
+It runs in a worker process; a file lock, which the operating system frees however it dies, keeps one active per data
+folder. Its successor reads the ledger, finds the running instances, and continues with them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from providers.systems.state import BackendState
 
 T = TypeVar("T")
 
-POLL = 0.5  # seconds between looks at orders that another process may have taken
-GROUP = 0.005  # how long a change waits for company before it is written
+POLL = 0.5  # seconds between polls for orders that other processes have taken
+GROUP = 0.005  # how long a change waits for others before it is written
 
-# What services are now, and the paths of those that were removed.
+# Receives the facts of services, and the paths of removed ones.
 ReportFacts = Callable[[Sequence[ServiceFacts], Sequence[str]], Awaitable[None]]
 
 
 class _ChangeFeed:
-    """Waits for news of the services at and below a path. What changed since the last time is not missed."""
+    """Waits for changes of the services at and below a path; none since the last call is missed."""
 
     def __init__(self, prefix: str, among: set[_ChangeFeed]) -> None:
         self._prefix = prefix
@@ -44,7 +44,7 @@ class _ChangeFeed:
             self._heard.set()
 
     async def news(self) -> None:
-        """Some news, or a moment: another process may be the one that keeps the services."""
+        """Waits for a change, or for POLL seconds, as another process may be the active supervisor."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._heard.wait(), POLL)
         self._heard.clear()
@@ -54,7 +54,7 @@ class _ChangeFeed:
 
 
 class Supervisor:
-    """`domain.systems.ports.Backend`: takes orders, in any process; keeps services, in the one that has the lock."""
+    """`domain.systems.ports.Backend`: takes orders in any process; runs services in the one with the lock."""
 
     def __init__(self, runner: Runner, ledger: BackendState, lock: Path) -> None:
         self.name = runner.name
@@ -66,10 +66,10 @@ class Supervisor:
         self._ordered = asyncio.Event()
         self._dirty: set[str] = set()
         self._touched = asyncio.Event()
-        self._told: dict[str, bool] = {}  # of each service, whether it was well when that was last reported
+        self._told: dict[str, bool] = {}  # health of each service at the last report
         self._listeners: set[_ChangeFeed] = set()
         self._log = structlog.get_logger("keeper")
-        self.keeping = asyncio.Event()  # set while this process is the one that keeps the services
+        self.keeping = asyncio.Event()  # set while this process has the lock
 
     async def prepare(self, system: str, generation: int) -> None:
         await self.ledger.claim(system, generation)
@@ -96,7 +96,7 @@ class Supervisor:
         return listening
 
     async def run(self, report: ReportFacts) -> None:
-        """Keep services until cancelled. What runs goes on running: a successor finds it."""
+        """Runs services until cancelled. Instances keep running, and a successor finds them."""
         lock = await self._locked()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -122,7 +122,7 @@ class Supervisor:
                     raise
 
     async def _stop_watching(self) -> None:
-        """Stop watching; stop nothing."""
+        """Stops watching services, without stopping them."""
         for service in self._services.values():
             service.leave()
         await asyncio.gather(*(service.left() for service in self._services.values()))
@@ -130,8 +130,8 @@ class Supervisor:
         self._version = 0
 
     async def _follow_orders(self) -> None:
-        """First what is in the books from before, then what is ordered."""
-        orphans: set[str] = set()  # paths of instances whose service nobody wants
+        """Adopts recorded instances, then follows orders."""
+        orphans: set[str] = set()  # paths of instances without an order
         for unit in await self._retry_store(self.ledger.units):
             orphans.add(unit.path)
             self._service(unit.path).adopt(unit)
@@ -158,7 +158,7 @@ class Supervisor:
         self._touched.set()
 
     async def _write_loop(self, report: ReportFacts) -> None:
-        """Write what changed, many services at a time, and tell whoever waits."""
+        """Writes changes of many services at a time, and notifies listeners."""
         while True:
             await self._touched.wait()
             await asyncio.sleep(GROUP)
@@ -166,7 +166,7 @@ class Supervisor:
             dirty, self._dirty = self._dirty, set()
             try:
                 await self._write(dirty, report)
-            except RatchetError as error:  # the store is away: what changed is told when it is back
+            except RatchetError as error:  # the store is unavailable: retried
                 self._log.warning("cannot write what changed: %s", one_line(error))
                 self._dirty |= dirty
                 self._touched.set()
@@ -180,7 +180,7 @@ class Supervisor:
             facts, gone, [unit for service in services for unit in service.changed_health()]
         )
         for path in gone:
-            if self._services[path].is_gone():  # it may have been ordered anew in the meantime
+            if self._services[path].is_gone():  # unless it was ordered again meanwhile
                 del self._services[path]
                 self._told.pop(path, None)
         for listener in self._listeners:
