@@ -1,7 +1,7 @@
-"""The parts of the README and of docs/ that the code itself knows. Run: python -m docs.generate
+"""Writes the tables of README.md and docs/ that come from the code. Run: python -m docs.generate
 
-A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`. Nothing between them is written by hand;
-`tests/test_readme.py` fails when it is out of date.
+A part is between `<!-- generated: NAME -->` and `<!-- /generated -->`. Do not edit it by hand: `tests/test_readme.py`
+fails when it differs from what this module writes.
 """
 
 from __future__ import annotations
@@ -76,37 +76,40 @@ def exit_codes() -> str:
 
 
 def caps() -> str:
-    """What each cloud lets us do at once."""
+    """The rate limits of each cloud."""
     lines = [(f"`{csp}`", str(each.regions), str(each.vms)) for csp, each in limits.CLOUDS.items()]
     return _table(("cloud", "regions at once", "VMs of a region at once"), lines)
 
 
 def sizes() -> str:
-    """Numbers that bound things."""
+    """The fixed limits of the program."""
     return _table(
-        ("number", "bounds"),
+        ("limit", "of what"),
         [
             (f"{limits.MAX_VMS_PER_MCI:,}", "VMs in one MCI"),
             (f"{limits.MAX_SUBGROUPS}", "subgroups in one MCI"),
             (f"{limits.MAX_SPEC_BYTES // 1024} KiB", f"a spec file, nested at most {spec.MAX_DEPTH} deep"),
             (
                 f"{limits.MAX_PAYLOAD_BYTES:,}",
-                "bytes in a request, an answer, or anything else that goes through Temporal",
+                "bytes in any payload: a request, an answer, a signal",
             ),
             (f"{paths.MAX_NAME}", f"characters in a name; {paths.MAX_PATH} in a path"),
-            (f"{limits.CHUNK_VMS}", "VMs in one activity; a place works on " + f"{action.CHUNKS_AT_ONCE} such at once"),
+            (f"{limits.CHUNK_VMS}", f"VMs in one activity; {action.CHUNKS_AT_ONCE} activities run at once in a place"),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
-            (f"{client_admission.ADMISSION_SECONDS} s", "until a request that nobody answers is said to be waiting"),
-            (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until the death of a worker is noticed in the middle of a call"),
-            (f"{queries.READ_SECONDS} s", "until a question that a frozen or dead worker took is asked once more"),
-            (f"{admission.FORCE_PATIENCE.seconds} s", "that `--force` waits for actions below to clean up"),
+            (f"{client_admission.ADMISSION_SECONDS} s", "until the CLI reports that no worker has answered a request"),
+            (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
+            (f"{queries.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
+            (
+                f"{admission.FORCE_PATIENCE.seconds} s",
+                "that `--force` waits for the actions below the object to clean up",
+            ),
             (
                 f"{takeover.PREEMPT_SECONDS:g} s",
                 "that `--force` waits for the object's own action; then a worker terminates it",
             ),
             (
                 f"{embedded.RETENTION[:-1]} days",
-                "that the embedded server keeps closed actions; the inventory forgets nothing",
+                "that the embedded server keeps closed workflows; the inventory has its own retention",
             ),
         ],
     )
@@ -117,12 +120,12 @@ def fault_kinds() -> str:
 
 
 def vm_actions() -> str:
-    """The VM's table without what only the clouds report."""
+    """The rows of the VM's table that a user may take."""
     return rendering.markdown(_users(VM))
 
 
 def verdicts(name: str) -> str:
-    """What each action leads to in each status in which an object of a kind can be asked for one."""
+    """What each action leads to, from each stable status of a kind."""
     kind = registry.KINDS[name]
     births = {row.action for row in kind.table.rows if row.source == NONE}
     verbs = [verb.action for verb in kind.verbs if verb.action not in births and not verb.hidden]
@@ -131,13 +134,13 @@ def verdicts(name: str) -> str:
 
 
 def refusals_of(family: str) -> str:
-    """What a family refuses besides."""
+    """Every refusal in a family's own code."""
     lines = [(code, f"`{message}`", hint) for code, message, hint in in_code.of_family(family)]
     return _table(("exit", "refused with", "hint"), lines)
 
 
 def states(kind: str) -> str:
-    """The law of a kind."""
+    """The state table of a kind."""
     return rendering.markdown(registry.KINDS[kind].table)
 
 
@@ -146,12 +149,12 @@ def diagram(kind: str) -> str:
 
 
 def commands(name: str) -> str:
-    """Every command of a noun, as its help describes it."""
+    """Every command of a noun, with the first sentence of its help."""
     return _table(("command", "what it does"), [_command(each) for each in _below(build()[name])])
 
 
 def options() -> str:
-    """What every action takes."""
+    """The options of every action."""
     hints = get_type_hints(Options, include_extras=True)
     lines = []
     for each in fields(Options):
@@ -163,7 +166,7 @@ def options() -> str:
 
 
 def refusals() -> str:
-    """Requests that are refused, with the words in which they are."""
+    """Bad requests, each with its refusal."""
     group = {"name": "front", "subGroupSize": 1, "csp": "aws", "region": "eu-central-1"}
 
     def create(path: str = "ns:default:mci:web", **changed: Any) -> Callable[[], object]:
@@ -173,21 +176,21 @@ def refusals() -> str:
     asked: list[tuple[str, Callable[[], object]]] = [
         ("a subgroup without VMs", create(subGroupSize=0)),
         ("more VMs than an MCI may have", create(subGroupSize=limits.MAX_VMS_PER_MCI + 1)),
-        ("a cloud's name that is none", create(csp="the moon")),
-        ("a field that there is not", create(colour="red")),
-        ("two subgroups of one name", lambda: registry.parse_spec(_create(twice))),
+        ("a bad name of a cloud", create(csp="the moon")),
+        ("an unknown field", create(colour="red")),
+        ("two subgroups with the same name", lambda: registry.parse_spec(_create(twice))),
         ("create without subgroups", lambda: registry.parse_spec(_create({"subGroups": []}))),
         ("a spec for an action that takes none", lambda: registry.parse_spec(_create(twice, "suspend"))),
-        ("a name that is none", lambda: paths.expand("default/-web", ("ns", "mci"))),
+        ("a bad name", lambda: paths.expand("default/-web", ("ns", "mci"))),
         ("a VM where an MCI is wanted", lambda: paths.expand("default/web/front-1", ("ns", "mci"))),
-        ("an action that there is not", lambda: registry.kind("vm").verb("fly")),
-        ("a kind that there is not", lambda: registry.kind("rocket")),
+        ("an unknown action", lambda: registry.kind("vm").verb("fly")),
+        ("an unknown kind", lambda: registry.kind("rocket")),
     ]
     return _table(("request", "exit", "refused with"), [(what, *_refused(ask)) for what, ask in asked])
 
 
 def spec_fields() -> str:
-    """What `mci create` takes from a file."""
+    """The fields of an MCI's spec file."""
     lines = [_field(name, field, words.MCI_FIELDS) for name, field in MciSpec.model_fields.items()]
     lines += [_field(f"subGroups[].{name}", field, words.GROUP_FIELDS) for name, field in SubGroup.model_fields.items()]
     return _table(("field", "default", "what it is"), lines)
@@ -213,7 +216,7 @@ def search_attributes() -> str:
 
 
 def request_schema() -> str:
-    """The one object that starts any action."""
+    """The fields of a request."""
     properties = Request.model_json_schema()["properties"]
     return _table(
         ("field", "default", "what it is"),
@@ -222,17 +225,17 @@ def request_schema() -> str:
 
 
 def measured() -> str:
-    """What Prometheus can ask for besides the SDK's own."""
+    """Our own Prometheus metrics."""
     told = {**metrics.COUNTERS, **metrics.TIMERS}
     lines = []
     for name, labels in metrics.LABELS.items():
         shown = metrics.in_prometheus(name).replace("_count", "")
         lines.append((f"`{shown}`", told[name], ", ".join(labels)))
-    return _table(("metric", "what it is", "told apart by"), lines)
+    return _table(("metric", "what it is", "labels"), lines)
 
 
 def workflow_types() -> str:
-    """Which workflow carries out what."""
+    """The workflow type of each action."""
     found: dict[str, list[str]] = {}
     for kind in registry.KINDS.values():
         for verb in kind.verbs:
@@ -260,7 +263,7 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-# Parts that there are for every kind: `states-vm` and so on.
+# Parts by kind: `states-vm` and so on.
 OF_KIND: dict[str, Callable[[str], str]] = {
     "states": states,
     "diagram": diagram,
@@ -287,7 +290,7 @@ def main() -> None:
         old = page.read_text()
         new = render(old)
         page.write_text(new)
-        sys.stdout.write(f"{name}: {'as it was' if old == new else 'brought up to date'}\n")
+        sys.stdout.write(f"{name}: {'unchanged' if old == new else 'updated'}\n")
 
 
 def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -296,9 +299,9 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _said(told: Mapping[T, str], about: T) -> str:
-    """What is said here about a thing; a new thing needs a few words."""
+    """The description of a name in docs/words.py."""
     if about not in told:
-        raise LookupError(f"docs/words.py has no words for {about!r} yet")
+        raise LookupError(f"docs/words.py does not describe {about!r}")
     return told[about]
 
 
@@ -338,7 +341,7 @@ def _field(name: str, field: FieldInfo, told: Mapping[str, str]) -> tuple[str, s
 
 
 def _below(noun: App) -> list[App]:
-    """The commands of a noun that people are to see, those of a noun within it included."""
+    """The visible commands of a noun and of the nouns inside it."""
     shown = [noun[name] for name in noun.resolved_commands() if not name.startswith("-") and noun[name].show]
     return [each for one in shown for each in (_below(one) if one.default_command is None else [one])]
 

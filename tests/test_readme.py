@@ -139,7 +139,7 @@ def test_the_demo_and_up_say_what_the_readme_shows() -> None:
 
 
 def test_refusals_of_plain_starts_are_quoted_from_the_code() -> None:
-    quoted = re.findall(r"(?m)^\| .*(?:workflow ID|`preempt`).* \| `([^`]+)` \|$", PAGES["docs/mci.md"])
+    quoted = re.findall(r"(?m)^\| .*(?:workflow ID|`preempt`).* \| `([^`]+)` \|$", PAGES["docs/temporal.md"])
     fixed = [text.replace("ns:default:mci:web", "").replace("terminate", "") for text in quoted]
     assert len(fixed) == 3
     code = inspect.getsource(action) + inspect.getsource(admission)

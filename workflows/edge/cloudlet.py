@@ -207,7 +207,7 @@ class MaintainCloudlet(OnCloudlet):
     async def _move_app(self, app: Refuge) -> str:
         """Create the app elsewhere, by the action that a user would request. Returns the error; empty if none."""
         if not app.to:
-            return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name, and not the app"
+            return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name without the app"
         by = workflow.info().workflow_id
         request = Request(
             path=app.to, action="create", spec=app.spec, requested_by=by, reason=f"failover of {app.path}"
