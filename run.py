@@ -1,7 +1,7 @@
 """Everything from a fresh clone, with nothing installed but Python 3.11 or newer.
 
 python3 run.py                the demo: an MCI across three simulated clouds, live
-python3 run.py test [ARGS]    the whole test suite; ARGS are pytest's
+python3 run.py test [ARGS]    the fast tests; with --all, or the name of a file, every test; ARGS are pytest's
 python3 run.py check          linter, formatter, types
 python3 run.py bench [NAME]   the benchmarks: ratios against bare Temporal; NAME is kernel or a family
 python3 run.py WORDS          any command of the CLI: python3 run.py --help

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import version
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -47,7 +48,12 @@ KindName = Annotated[
 
 
 def build() -> App:
-    """Build the app. It imports nothing of Temporal, so that help is quick."""
+    """The app, built once. It imports nothing of Temporal, so that help is quick."""
+    return _build(terminal.typed())
+
+
+@cache
+def _build(typed: str) -> App:
     app = App(
         name="starter",
         help="Durable lifecycle actions on infrastructure.\n\nBegin with: starter demo, or: starter up.",
@@ -60,7 +66,7 @@ def build() -> App:
         print_error=False,
         suppress_keyboard_interrupt=False,
         help_format="plaintext",  # markdown would cost a quarter of a second
-        help_formatter=_formatter(),
+        help_formatter=_formatter(typed),
     )
     for kind in registry.KINDS.values():
         app.command(noun(kind, OBJECTS, DOCUMENTS.get(kind.name)))
@@ -87,9 +93,9 @@ def build() -> App:
     return app
 
 
-def _formatter() -> HelpFormatter | None:
+def _formatter(typed: str) -> HelpFormatter | None:
     """cyclopts' own formatter, unless users call us `python3 run.py`: ours takes ten milliseconds to import."""
-    if terminal.typed() == terminal.PROGRAM:
+    if typed == terminal.PROGRAM:
         return None
     from starter.manual import AsTyped
 

@@ -15,6 +15,7 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from tests.faulty import PREFIX, Moto, running
 from tests.stack import ActionStack, fresh_database, opened
+from tests.tiers import is_fast
 from tests.user import User
 from workers import embedded
 from workers.service import Service
@@ -29,7 +30,22 @@ _numbers = count(1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="every test, and not only the fast ones of tests/tiers.py")
     parser.addoption("--chaos", action="store_true", help="the long run: every fault at every step, not a sample")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever names files gets every test in them. Processes that share the work are told by the first."""
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    if named and not hasattr(config, "workerinput"):
+        config.option.all = True
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the slow files, without loading them."""
+    if config.option.all or not collection_path.match("test_*.py"):
+        return None
+    return not is_fast(collection_path) or None
 
 
 @pytest.fixture(scope="session")

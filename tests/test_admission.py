@@ -13,6 +13,7 @@ from domain import registry, wire
 from domain.errors import Category
 from domain.model import Refusal, Request
 from domain.paths import make
+from tests.cases import every_case
 from tests.user import User
 from workflows import admission
 
@@ -38,7 +39,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, request: Request, workflow: str, wor
     return admission.why_misplaced(request)
 
 
-@pytest.mark.parametrize("workflow", TYPES)
+@every_case("workflow", TYPES)
 def test_only_the_type_that_an_action_has_may_carry_it_out(monkeypatch: pytest.MonkeyPatch, workflow: str) -> None:
     for kind, verb in VERBS:
         request = Request(path=path_of(kind), action=verb.action)
@@ -51,7 +52,7 @@ def test_only_the_type_that_an_action_has_may_carry_it_out(monkeypatch: pytest.M
             assert refusal.hint == f"the workflow type for that is {verb.workflow}"
 
 
-@pytest.mark.parametrize(("kind", "verb"), VERBS, ids=lambda each: getattr(each, "name", getattr(each, "action", "")))
+@every_case(("kind", "verb"), VERBS, ids=lambda each: getattr(each, "name", getattr(each, "action", "")))
 def test_an_action_runs_under_its_own_id_and_no_other(
     monkeypatch: pytest.MonkeyPatch, kind: registry.Kind, verb: registry.Verb
 ) -> None:

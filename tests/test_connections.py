@@ -17,6 +17,7 @@ from domain.wire import ACTIONS_QUEUE, cloud_queue
 from providers.aws.connection import AwsConnection, Credentials
 from providers.aws.credentials import describe_source, session
 from providers.simulated.catalogue import REGIONS
+from tests.cases import every_case
 from workers.connections import check, clouds_of, load, parse
 
 AWS = {"provider": "aws", "region": "eu-central-1"}
@@ -104,7 +105,7 @@ class _Silent:
         return [f"{self._name} {region}"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("document", "words"),
     [
         (None, "file: Input should be"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from domain.registry import KINDS
 from domain.statetable import Actor, StateTable
+from tests.cases import every_case
 from tests.test_statetable import CREATIONS, TABLES, UNHEARD_OF, label, named
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_force_never_makes_a_creation_act_on_what_exists(table: StateTable) -> None:
     for action in (action for action in table.actions if action in CREATIONS):
         assert table.creates(action)

@@ -13,6 +13,7 @@ from domain.model import Done, Grant, Request
 from domain.registry import KINDS
 from domain.statetable import Ruling
 from starter.families import EXTENSIONS
+from tests.cases import every_case
 from tests.chaos.families import STORIES
 from tests.records import FAMILIES as RECORDED
 from tests.registry import NAMES, module_of
@@ -36,7 +37,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("where", LISTS)
+@every_case("where", LISTS)
 def test_every_family_of_the_worker_is_in(where: str) -> None:
     assert LISTS[where] == FAMILIES, where
 

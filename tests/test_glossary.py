@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.cases import every_case
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
@@ -92,14 +92,14 @@ def code() -> str:
     return "\n".join(re.sub(r"[_\s-]+", " ", text).lower() for text in apart)
 
 
-@pytest.mark.parametrize("term", TERMS)
+@every_case("term", TERMS)
 def test_every_term_of_the_glossary_is_used_in_the_code(term: str) -> None:
     words = re.sub(r"[\s-]+", " ", term.lower())
     joined = words.replace(" ", "")  # `WAITQUEUE`, `statetable`
     assert re.search(rf"\b({re.escape(words)}|{re.escape(joined)})", code()), f"no name in the code has {term!r}"
 
 
-@pytest.mark.parametrize("term", KEPT)
+@every_case("term", KEPT)
 def test_every_word_that_the_code_has_for_itself_is_in_the_glossary(term: str) -> None:
     assert term in TERMS
 
@@ -108,6 +108,6 @@ def test_each_term_is_explained_once() -> None:
     assert sorted(set(TERMS)) == sorted(TERMS)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@every_case("page", PAGES, ids=lambda page: page.name)
 def test_no_page_uses_a_word_that_the_code_has_replaced(page: Path) -> None:
     assert not re.findall(rf"(?i)\b(?:{'|'.join(REPLACED)})s?\b", page.read_text())

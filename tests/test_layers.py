@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from domain.registry import KINDS
+from tests.cases import every_case
 from workers import families
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -215,12 +216,12 @@ def name_of(module: Module) -> str:
     return module.name
 
 
-@pytest.mark.parametrize("layer", MAY_IMPORT)
+@every_case("layer", MAY_IMPORT)
 def test_every_layer_is_there_to_be_read(layer: str) -> None:
     assert [module for module in EVERYTHING if module.layer == layer]
 
 
-@pytest.mark.parametrize("module", EVERYTHING, ids=name_of)
+@every_case("module", EVERYTHING, ids=name_of)
 def test_imports_go_one_way(module: Module) -> None:
     assert wrong_layers(module) == []
 
@@ -234,33 +235,33 @@ def test_the_cli_reaches_into_workers_only_to_run_them() -> None:
     assert {module.name for module in starter if "workers" in layers_of(module)} == RUNS_WORKERS
 
 
-@pytest.mark.parametrize("module", [module for module in EVERYTHING if module.family], ids=name_of)
+@every_case("module", [module for module in EVERYTHING if module.family], ids=name_of)
 def test_a_family_knows_no_other_family(module: Module) -> None:
     assert foreign_families(module) == []
 
 
-@pytest.mark.parametrize("module", DOMAIN, ids=name_of)
+@every_case("module", DOMAIN, ids=name_of)
 def test_the_domain_needs_nothing_but_python_and_pydantic(module: Module) -> None:
     assert strangers(module) == []
 
 
-@pytest.mark.parametrize("module", DOMAIN, ids=name_of)
+@every_case("module", DOMAIN, ids=name_of)
 def test_the_domain_reaches_nothing_outside_itself(module: Module) -> None:
     assert impurities(module) == []
 
 
-@pytest.mark.parametrize("module", [module for module in EVERYTHING if not module.family], ids=name_of)
+@every_case("module", [module for module in EVERYTHING if not module.family], ids=name_of)
 def test_the_kernel_does_not_ask_which_kind_it_has(module: Module) -> None:
     assert kind_checks(module) == []
 
 
-@pytest.mark.parametrize("module", [module for module in EVERYTHING if module.layer == "workflows"], ids=name_of)
+@every_case("module", [module for module in EVERYTHING if module.layer == "workflows"], ids=name_of)
 def test_workflows_do_no_io(module: Module) -> None:
     outside = {"os", "pathlib", "socket", "sqlite3", "sqlalchemy", "subprocess", "random", "time", "uuid", "boto3"}
     assert [name for name in imports(module) if name.split(".")[0] in outside] == []
 
 
-@pytest.mark.parametrize("module", EVERYTHING, ids=name_of)
+@every_case("module", EVERYTHING, ids=name_of)
 def test_files_are_named_by_what_they_are(module: Module) -> None:
     assert BANNED_NAMES.isdisjoint(module.name.split("."))
 
@@ -268,7 +269,7 @@ def test_files_are_named_by_what_they_are(module: Module) -> None:
 # The checks themselves: each must find what it is there to find.
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "source"),
     [
         ("domain.statetable", "import store"),
@@ -332,7 +333,7 @@ def test_a_stranger_in_the_domain_is_found(source: str) -> None:
     assert not strangers(Module("domain.x", "import re\nfrom pydantic import BaseModel\nfrom domain import paths"))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "source",
     [
         "import os",
@@ -353,7 +354,7 @@ def test_a_protocol_may_speak_of_waiting() -> None:
     assert not impurities(Module("domain.x", "class P(Protocol):\n    async def f(self) -> None: ..."))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("source", "found"),
     [
         ("if kind == 'lease': pass", True),

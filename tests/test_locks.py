@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.locks import COMPATIBLE, HeldLock, Mode, conflicts, locks_for, queued_behind
+from tests.cases import every_case
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MCI = "ns:a:mci:w"
@@ -25,7 +26,7 @@ def owners(found: list[HeldLock]) -> set[str]:
     return {hold.owner for hold in found}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("want", "held", "together"),
     [
         (Mode.X, Mode.X, False),
@@ -46,7 +47,7 @@ def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool
     assert conflicts({VM: want}, [hold]) == ([] if together else [hold])
 
 
-@pytest.mark.parametrize(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
+@every_case(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
 def test_what_meets_hidden_work_stands_in_line_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
     hold = HeldLock(VM, held, "other", "run", "migrate", NOON)
     together = (want, held) in COMPATIBLE
@@ -75,7 +76,7 @@ def test_everybody_acquires_in_the_same_order() -> None:
     assert list(locks_for(paths)) == sorted(locks_for(paths)) == list(locks_for(reversed(paths)))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("path", "other", "together"),
     [
         (VM, VM, False),

@@ -25,6 +25,7 @@ from domain.ports import VmState
 from domain.statetable import NONE, Actor, Ruling
 from starter.reads import as_data
 from starter.tui import _object as tui_row
+from tests.cases import every_case
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -122,7 +123,7 @@ def arrows(text: str) -> set[tuple[str, str]]:
 # The VM's table.
 
 
-@pytest.mark.parametrize(("status", "action", "cell"), cells())
+@every_case(("status", "action", "cell"), cells())
 def test_the_vm_table_is_the_documents_matrix(status: str, action: str, cell: str) -> None:
     plain, forced = (VM.judge(status, action, force=force) for force in (False, True))
     if cell == "✅":
@@ -142,8 +143,8 @@ def test_the_refusal_reads_as_the_rules_print_it() -> None:
     assert VM.judge("Creating", "suspend").reason == "suspend is not allowed for VM under Creating"
 
 
-@pytest.mark.parametrize("action", CONTROL)
-@pytest.mark.parametrize("status", ["Suspending", "Resuming", "Rebooting", "Terminating", "Creating"])
+@every_case("action", CONTROL)
+@every_case("status", ["Suspending", "Resuming", "Rebooting", "Terminating", "Creating"])
 def test_nothing_is_allowed_while_an_action_is_under_way(status: str, action: str) -> None:
     assert VM.judge(status, action).reason == f"{action} is not allowed for VM under {status}"
     assert VM.allowed(status) == ()
@@ -274,7 +275,7 @@ def test_every_clear_answer_of_a_cloud_has_a_status_that_it_may_lead_to() -> Non
         assert VM.may_land("reboot", during, "Running", seen)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("action", "came_from", "back"),
     [
         ("create", NONE, "Failed"),
@@ -340,8 +341,8 @@ def test_an_mci_that_stands_leaves_the_verdict_to_its_vms(action: str) -> None:
     assert verdict.row.success_status("Running") == verdict.row.failure_status("Running") == "Running"
 
 
-@pytest.mark.parametrize("status", MCI.transitional)
-@pytest.mark.parametrize("action", CONTROL)
+@every_case("status", MCI.transitional)
+@every_case("action", CONTROL)
 def test_an_mci_under_way_refuses(status: str, action: str) -> None:
     assert MCI.judge(status, action).reason == f"{action} is not allowed for MCI under {status}"
 

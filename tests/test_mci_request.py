@@ -17,6 +17,7 @@ from domain.mci import (
 from domain.mci.messages import needs_by_place
 from domain.mci.specs import new_vms
 from domain.model import Request
+from tests.cases import every_case
 
 pytestmark = pytest.mark.stores("postgres")
 
@@ -45,7 +46,7 @@ def test_vms_are_named_after_their_subgroup_and_counted_from_one() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("bad", "told"),
     [
         ({}, "subGroups: Field required"),
@@ -165,7 +166,7 @@ def test_a_spec_cannot_be_changed_behind_our_back() -> None:
 # Limits, table in the document and in the rules.
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("csp", "regions", "vms"),
     [
         ("aws", 10, 30),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.mci import MCI, TIE_ORDER, VmStatus, aggregate, status_count
+from tests.cases import every_case
 
 COUNTS = """
     CountTotal CountCreating CountRunning CountFailed CountSuspended CountRebooting CountTerminated CountSuspending
@@ -16,7 +17,7 @@ COUNTS = """
 """
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("counts", "shown"),
     [
         ({"Running": 5}, "Running:5 (R:5/5)"),
@@ -47,7 +48,7 @@ def test_the_tie_order_is_the_rules_and_leaves_nothing_out() -> None:
     assert set(TIES) == set(VmStatus)
 
 
-@pytest.mark.parametrize(("winner", "loser"), [(a, b) for n, a in enumerate(TIES) for b in TIES[n + 1 :]])
+@every_case(("winner", "loser"), [(a, b) for n, a in enumerate(TIES) for b in TIES[n + 1 :]])
 def test_a_tie_goes_to_the_earlier(winner: str, loser: str) -> None:
     for counts in ({winner: 2, loser: 2}, {loser: 2, winner: 2}):
         assert aggregate("Running", counts).startswith(f"Partial-{winner}:2 (R:")

@@ -25,6 +25,7 @@ from domain.paths import (
     shape,
     short,
 )
+from tests.cases import every_case
 
 NAME_RULE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")  # as the rules print it
 
@@ -87,14 +88,14 @@ def escaped(text: object) -> str:
     return ascii(text)[:40]
 
 
-@pytest.mark.parametrize("name", VALID, ids=escaped)
+@every_case("name", VALID, ids=escaped)
 def test_a_well_formed_name_is_itself(name: str) -> None:
     assert check_name(name) == name
     assert check_path(f"ns:{name}") == f"ns:{name}"
     assert expand(name, ("ns",)) == f"ns:{name}"
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=escaped)
+@every_case("name", HOSTILE, ids=escaped)
 def test_a_hostile_name_is_refused_and_shown_harmless(name: str) -> None:
     with pytest.raises(Refused) as caught:
         check_name(name)
@@ -104,8 +105,8 @@ def test_a_hostile_name_is_refused_and_shown_harmless(name: str) -> None:
     assert len(caught.value.message) < 700
 
 
-@pytest.mark.parametrize("path", ["ns:{}", "ns:default:mci:{}", "ns:{}:mci:web", "ns:default:mci:web:vm:{}"])
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "a:b"], ids=escaped)
+@every_case("path", ["ns:{}", "ns:default:mci:{}", "ns:{}:mci:web", "ns:default:mci:web:vm:{}"])
+@every_case("name", [name for name in HOSTILE if name != "a:b"], ids=escaped)
 def test_a_hostile_name_is_refused_anywhere_in_a_path(path: str, name: str) -> None:
     with pytest.raises(Refused) as caught:
         check_path(path.format(name))
@@ -114,7 +115,7 @@ def test_a_hostile_name_is_refused_anywhere_in_a_path(path: str, name: str) -> N
         Request(path=path.format(name), action="suspend")
 
 
-@pytest.mark.parametrize("text", [text for text in HOSTILE if text != "a/b"], ids=escaped)
+@every_case("text", [text for text in HOSTILE if text != "a/b"], ids=escaped)
 def test_hostile_text_is_refused_in_the_place_of_a_path(text: str) -> None:
     for form in (text, f"default/{text}", f"{text}/web"):
         with pytest.raises(Refused):
@@ -123,7 +124,7 @@ def test_hostile_text_is_refused_in_the_place_of_a_path(text: str) -> None:
         make(("ns", "mci"), ("default", text))
 
 
-@pytest.mark.parametrize(
+@every_case(
     "path",
     [
         "",
@@ -186,9 +187,7 @@ def test_both_forms_of_a_path_expand_to_the_same(text: str, scope: tuple[str, ..
     assert expand(short(path), scope) == path
 
 
-@pytest.mark.parametrize(
-    "text", ["web", "default/web/front-1", "ns:default", "ns:default:vm:web", "mci:web:ns:default", "default/"]
-)
+@every_case("text", ["web", "default/web/front-1", "ns:default", "ns:default:vm:web", "mci:web:ns:default", "default/"])
 def test_what_does_not_name_that_kind_is_refused(text: str) -> None:
     with pytest.raises(Refused) as caught:
         expand(text, ("ns", "mci"))
@@ -274,7 +273,7 @@ TREE_PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "kind", "kinds", "above", "text"), TREE_PATHS, ids=lambda each: escaped(each))
+@every_case(("path", "kind", "kinds", "above", "text"), TREE_PATHS, ids=lambda each: escaped(each))
 def test_the_names_of_a_tree_follow_its_root_without_kinds(
     path: str, kind: str, kinds: tuple[str, ...], above: list[str], text: str
 ) -> None:
@@ -284,7 +283,7 @@ def test_the_names_of_a_tree_follow_its_root_without_kinds(
     assert expand(text, kinds) == expand(path, kinds) == path
 
 
-@pytest.mark.parametrize(
+@every_case(
     "path",
     ["system", "system:", "system:shop:", "system:shop::", "system:shop::deploy", "system:shop:::deploy:d1",
      "system:shop:a::b", "system::a", "system:shop:a b", "system:shop:..", "system:shop::deploy:d1:more"],
@@ -295,7 +294,7 @@ def test_a_malformed_tree_path_is_refused(path: str) -> None:
     assert caught.value.category is Category.INVALID
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "scope"),
     [
         ("shop/a", ("system",)),

@@ -17,6 +17,7 @@ from domain.connections import Connection
 from domain.wire import SIMULATED
 from providers.provider import Provider
 from providers.registry import PROVIDERS
+from tests.cases import every_case
 from tests.test_clouds.subjects import openers
 from workers import logs
 from workers.connections import file_of
@@ -51,7 +52,7 @@ def test_no_product_file_outside_its_folder_names_aws() -> None:
     assert {name: lines for name, lines in found.items() if lines} == MAY_NAME
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("line", "found"),
     [
         ("from providers.aws import AwsCloud", True),

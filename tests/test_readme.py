@@ -23,6 +23,7 @@ from starter import stack as up
 from starter.app import build
 from starter.command import profile_in, run
 from starter.mci import demo as mci
+from tests.cases import every_case
 from workers import embedded
 from workers.service import Service
 from workflows import action, admission
@@ -56,7 +57,7 @@ OF_STARTER = [each for each in commands() if each[1].startswith(SCRIPTS)]
 OF_TEMPORAL = [each for each in commands() if each[1].startswith("temporal ")]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@every_case("page", PAGES)
 def test_what_the_code_knows_is_shown_as_the_code_knows_it(page: str) -> None:
     assert generate.render(PAGES[page]) == PAGES[page], f"{page} is out of date; run: {generate.COMMAND}"
 
@@ -68,7 +69,7 @@ def test_every_generated_part_is_shown_somewhere() -> None:
     assert shown >= wanted, "every kind's table is in the docs"
 
 
-@pytest.mark.parametrize("kind", list(registry.KINDS))
+@every_case("kind", list(registry.KINDS))
 def test_every_verdict_is_a_status_or_a_word_for_people(kind: str) -> None:
     table = registry.KINDS[kind].table
     words = {"no", "with force", "nothing to do", "yes (hidden)", *table.statuses}
@@ -82,7 +83,7 @@ def test_the_two_first_commands_stand_at_the_top_of_the_readme() -> None:
     assert "    python3 run.py test" in beginning
 
 
-@pytest.mark.parametrize(("page", "command"), OF_STARTER)
+@every_case(("page", "command"), OF_STARTER)
 def test_every_command_that_is_shown_exists_with_its_options(page: str, command: str) -> None:
     words = words_of(command.replace("python3 run.py", "starter", 1))[1:]
     of_run = re.findall(r'case \["(\w+)"', (ROOT / "run.py").read_text())
@@ -96,7 +97,7 @@ def test_an_option_that_does_not_exist_would_be_found() -> None:
         build().parse_args(["mci", "suspend", "default/web", "--fast"])
 
 
-@pytest.mark.parametrize(("page", "command"), OF_TEMPORAL)
+@every_case(("page", "command"), OF_TEMPORAL)
 def test_every_option_given_to_temporal_exists(page: str, command: str) -> None:
     _, *words = words_of(command)
     options = [word for word in words if word.startswith("--")]
@@ -105,7 +106,7 @@ def test_every_option_given_to_temporal_exists(page: str, command: str) -> None:
     assert all(f"{option} " in told.stdout for option in options)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@every_case("page", PAGES)
 def test_every_link_leads_somewhere(page: str) -> None:
     for target, anchor in LINK.findall(PAGES[page]):
         file = (ROOT / page).parent / target if target else ROOT / page
@@ -119,7 +120,7 @@ def anchors(text: str) -> list[str]:
     return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@every_case("page", PAGES)
 def test_every_file_that_is_named_exists(page: str) -> None:
     for name in FILE.findall(PAGES[page]):
         if re.search("thing|/moon", name):  # a family and a provider that nobody has written yet

@@ -17,6 +17,7 @@ from domain import rendering
 from domain.errors import Category, Refused
 from domain.registry import KINDS
 from domain.statetable import NONE, SAME, Actor, Row, Ruling, StateTable, Verdict
+from tests.cases import every_case
 
 TABLES = [kind.table for kind in KINDS.values()]
 STRANGER = "Stranger"  # an actor that no row names
@@ -75,7 +76,7 @@ def test_the_three_parts_of_the_complement_are_worth_testing() -> None:
     assert len(UNNAMED) > len(ALL) / 2
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS, ids=label)
+@every_case(("table", "row"), ROWS, ids=label)
 def test_every_row_is_open_to_its_actor(table: StateTable, row: Row) -> None:
     verdict = table.judge(row.source, row.action, row.actor, row.force)
     first = named(table, row.source, row.action, row.actor, row.force)[0]
@@ -91,7 +92,7 @@ def test_a_row_for_force_is_closed_without_it(table: StateTable, row: Row) -> No
     assert verdict.reason == f"{row.action} is not allowed for {table.label} under {row.source} without force"
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_what_no_row_names_is_refused_and_says_why(table: StateTable) -> None:
     for _, status, action, actor, force in (asked for asked in UNNAMED if asked[0] is table):
         verdict = table.judge(status, action, actor, force)
@@ -114,7 +115,7 @@ def refusal(table: StateTable, status: str, action: str, actor: str) -> str:
     return f"{action} is not allowed for {table.label} under {status}"
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable) -> None:
     for _, status, action, actor, force in (asked for asked in FORCED if asked[0] is table):
         verdict = table.judge(status, action, actor, force)
@@ -125,7 +126,7 @@ def test_force_takes_the_actions_own_row_from_any_other_status(table: StateTable
         assert table.judge(status, action, actor, force=False).ruling is Ruling.REFUSED, (status, action)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_an_action_that_nobody_knows_is_refused_with_those_that_there_are(table: StateTable) -> None:
     with pytest.raises(Refused) as caught:
         table.judge((*table.stable, NONE)[0], "explode")
@@ -134,13 +135,13 @@ def test_an_action_that_nobody_knows_is_refused_with_those_that_there_are(table:
     assert caught.value.hint == "actions are: " + ", ".join(table.actions)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_no_two_actions_of_one_actor_compete_for_a_status(table: StateTable) -> None:
     keys = [(row.action, row.source, row.actor) for row in table.rows if row.during]
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_an_action_and_its_transitional_status_lead_to_one_end(table: StateTable) -> None:
     """A target under way is landed, and brought back, by (action, while, from)."""
     ends: dict[tuple[str, str, str], set[tuple[str, str | None]]] = {}
@@ -150,12 +151,12 @@ def test_an_action_and_its_transitional_status_lead_to_one_end(table: StateTable
     assert all(len(found) == 1 for found in ends.values()), ends
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_every_action_row_has_a_way_to_fail(table: StateTable) -> None:
     assert [row for row in table.rows if row.during and row.otherwise is None] == []
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_the_derived_sets_divide_the_statuses(table: StateTable) -> None:
     assert set(table.stable) | set(table.transitional) == set(table.statuses)
     assert set(table.stable) & set(table.transitional) == set(table.resting)
@@ -165,7 +166,7 @@ def test_the_derived_sets_divide_the_statuses(table: StateTable) -> None:
     assert {NONE, SAME}.isdisjoint(table.statuses)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_what_is_allowed_is_what_a_user_can_start(table: StateTable) -> None:
     for status, force in product((NONE, *table.statuses, UNHEARD_OF), (False, True)):
         rows = [(row.action, named(table, status, row.action, Actor.USER, force)) for row in table.rows]
@@ -220,7 +221,7 @@ def test_a_step_is_for_its_actor_and_its_statuses_only(status: str, to: str, act
     assert verdict.reason == (told if ruling is Ruling.REFUSED else "")
 
 
-@pytest.mark.parametrize(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
+@every_case(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_a_target_lands_where_its_row_leads_or_where_the_cloud_finds_it(table: StateTable, row: Row) -> None:
     assert row.during
     legal = {row.success_status(row.source), row.failure_status(row.source)} | {
@@ -230,7 +231,7 @@ def test_a_target_lands_where_its_row_leads_or_where_the_cloud_finds_it(table: S
         assert table.may_land(row.action, row.during, row.source, to) is (to in legal), to
 
 
-@pytest.mark.parametrize(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
+@every_case(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_a_target_does_not_land_as_another_action_would(table: StateTable, row: Row) -> None:
     assert row.during
     if row.during in table.passing:
@@ -242,7 +243,7 @@ def test_a_target_does_not_land_as_another_action_would(table: StateTable, row: 
             assert not table.may_land(action, row.during, row.source, to)
 
 
-@pytest.mark.parametrize(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
+@every_case(("table", "row"), [(t, row) for t, row in ROWS if row.during], ids=label)
 def test_what_was_abandoned_goes_back_or_has_failed_to_come_into_being(table: StateTable, row: Row) -> None:
     assert row.during
     back = table.recovery_status(row.action, row.source)
@@ -298,13 +299,13 @@ def drawn(table: StateTable) -> set[tuple[str, str, str]]:
     return edges
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_the_markdown_table_says_what_the_rows_say(table: StateTable) -> None:
     told = [replace(row, target=None, rests=False) for row in table.rows]  # what is shown meanwhile is not in the table
     assert parsed_markdown(rendering.markdown(table)) == told
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_rows_that_are_merged_for_readers_say_the_same(table: StateTable) -> None:
     merged = [
         (action, each, *rest) for action, sources, *rest in rendering.merged(table) for each in sources.split(", ")
@@ -312,7 +313,7 @@ def test_rows_that_are_merged_for_readers_say_the_same(table: StateTable) -> Non
     assert sorted(merged) == sorted(map(rendering.cells, table.rows))
 
 
-@pytest.mark.parametrize("table", TABLES, ids=label)
+@every_case("table", TABLES, ids=label)
 def test_the_diagram_shows_what_the_rows_say(table: StateTable) -> None:
     assert parsed_mermaid(rendering.mermaid(table)) == drawn(table)
 

@@ -20,6 +20,7 @@ from domain.errors import Refused
 from domain.faults import FaultScript
 from domain.model import Request
 from starter.kinds import spec_in
+from tests.cases import every_case
 from tests.fuzz.inputs import HOSTILE, drawn, mappings, spoilt, texts, torn, values
 from workers import connections, policies
 
@@ -54,7 +55,7 @@ def test_a_spec_is_taken_or_refused(kind: registry.Kind, verb: registry.Verb, ma
             assert found is None or isinstance(found, BaseModel)
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+@every_case("text", HOSTILE, ids=ascii)
 def test_a_hostile_path_is_refused_before_anything_is_made_of_it(text: str) -> None:
     for path in (text, f"ns:{text}", f"ns:default:mci:{text}"):
         try:

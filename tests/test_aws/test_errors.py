@@ -8,6 +8,7 @@ import pytest
 
 from domain.errors import ProviderError, Throttled
 from providers.aws.errors import translate_error
+from tests.cases import every_case
 
 
 def client_error(code: str, status: int, message: str = "said EC2", **headers: str) -> Exception:
@@ -44,7 +45,7 @@ ERRORS = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("code", "status", "changing", "kind"), ERRORS)
+@every_case(("code", "status", "changing", "kind"), ERRORS)
 def test_ec2s_errors_in_our_words(code: str, status: int, changing: bool, kind: str) -> None:
     assert type(translate_error(client_error(code, status), changing)).__name__ == kind
 

@@ -12,6 +12,7 @@ import yaml
 from domain.mci.specs import MciSpec
 from providers.aws import tags
 from providers.aws.connection import AwsConnection, AwsOptions, Credentials
+from tests.cases import every_case
 from workers.connections import parse
 from workers.settings import Settings
 
@@ -20,7 +21,7 @@ PAGE = (ROOT / "docs/aws.md").read_text()
 WORDED = {"": ("none", "AWS's choice", "AWS's"), "[]": ("none", "nobody"), "{}": ("none",)}
 
 
-@pytest.mark.parametrize("name", AwsOptions.model_fields)
+@every_case("name", AwsOptions.model_fields)
 def test_every_option_is_described_with_its_default(name: str) -> None:
     found = re.search(rf"(?m)^\| `{name}` \| ([^|]+) \|", PAGE)
     assert found, f"docs/aws.md says nothing about {name}"

@@ -53,13 +53,14 @@ async def test_the_commands_of_a_noun_look_for_their_own_kind(monkeypatch: pytes
     assert asked[-1] == tuple(registry.KINDS)
 
 
-def test_the_command_line_can_be_built_any_number_of_times() -> None:
-    def told() -> int:
+def test_the_command_line_can_be_built_any_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(typed: str) -> int:
+        monkeypatch.setenv("RATCHET_COMMAND", typed)  # it is built once for each
         command = build()["mci"]["status"].default_command
         assert command
         return len(get_args(signature(command).parameters["target"].annotation))
 
-    assert told() == told()
+    assert told("once") == told("twice")
 
 
 async def test_kinds_are_offered_by_name(cli: Cli) -> None:

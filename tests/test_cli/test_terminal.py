@@ -18,6 +18,7 @@ import pytest
 
 from domain.model import ObjectView, PlaceView, TargetFailure, TreeView
 from starter import tree
+from tests.cases import every_case
 from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Clouds, ended
 
@@ -61,8 +62,8 @@ def test_where_only_ascii_can_be_shown_bars_are_ascii() -> None:
     assert tree.draw(HALF, 6, 10, "", (100, 40), plain=True).plain.isascii()
 
 
-@pytest.mark.parametrize("width", [20, 40, 69, 70, 200])
-@pytest.mark.parametrize("height", [5, 10, 50])
+@every_case("width", [20, 40, 69, 70, 200])
+@every_case("height", [5, 10, 50])
 def test_the_tree_never_outgrows_the_terminal(width: int, height: int) -> None:
     many = [(f"aws/region-with-a-long-name-{n}", {"Suspending": n + 1, "Suspended": 3}) for n in range(100)]
     shown = tree.draw(seen(*many, troubles=10), 6, 10, "", (width, height)).plain.splitlines()

@@ -13,6 +13,7 @@ from domain.errors import Category, Refused
 from starter import terminal, watching
 from starter.app import build
 from starter.errors import Exit
+from tests.cases import every_case
 
 # Commands that show something and are not watched: why.
 ONCE = {
@@ -47,7 +48,7 @@ def shown(app: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, inspect.
 SHOWN = {words: taken.parameters for words, taken in shown(build()) if "output" in taken.parameters}
 
 
-@pytest.mark.parametrize("words", SHOWN)
+@every_case("words", SHOWN)
 def test_whatever_can_change_under_the_eyes_can_be_watched(words: str) -> None:
     assert ("watch" in SHOWN[words]) != (words in {*ONCE, *ACTING}), words
 

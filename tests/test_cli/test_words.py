@@ -15,6 +15,7 @@ from starter import actions, families, naming
 from starter.app import build
 from starter.errors import Exit
 from store.begin import _allowed
+from tests.cases import every_case
 
 MACHINE = "account:acme:cloudspace:dev:machine:db"
 MIGRATING = f"{MACHINE}::migrate"
@@ -24,7 +25,7 @@ ENDED = Outcome(
 )
 
 
-@pytest.mark.parametrize("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
+@every_case("kind", registry.KINDS.values(), ids=lambda kind: kind.name)
 def test_a_hint_offers_only_what_people_can_ask_for(kind: registry.Kind) -> None:
     hint = _allowed(kind.table, kind.table.statuses).removeprefix("allowed now: ")
     offered = {word for part in hint.split("; with --force: ") for word in part.split(", ")} - {"nothing"}

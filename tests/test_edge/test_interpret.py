@@ -21,6 +21,7 @@ from domain.edge.messages import (
 )
 from domain.edge.tables import CLUSTER
 from domain.statetable import NONE
+from tests.cases import every_case
 from tests.test_edge.test_tables import INSTANCE
 
 pytestmark = pytest.mark.stores("postgres")
@@ -66,7 +67,7 @@ def by_the_table(status: str, states: list[str]) -> str:
     return status
 
 
-@pytest.mark.parametrize(("start", "how"), SCRIPTS)
+@every_case(("start", "how"), SCRIPTS)
 def test_every_order_of_a_crms_messages_ends_where_the_table_says(start: str, how: str) -> None:
     script = SCRIPTS[start, how]
     for order in permutations(script):
@@ -77,7 +78,7 @@ def test_every_order_of_a_crms_messages_ends_where_the_table_says(start: str, ho
         )  # whatever came before it, the last word counts
 
 
-@pytest.mark.parametrize(("start", "how"), SCRIPTS)
+@every_case(("start", "how"), SCRIPTS)
 def test_shuffled_doubled_late_and_foreign_messages_end_where_the_table_says(start: str, how: str) -> None:
     words = sorted({word for script in SCRIPTS.values() for word in script} | {"Deleted", "Nonsense"})
     own = list(SCRIPTS[start, how])
@@ -92,7 +93,7 @@ def test_shuffled_doubled_late_and_foreign_messages_end_where_the_table_says(sta
         assert end == by_the_table(start, ours), f"seed {seed}"
 
 
-@pytest.mark.parametrize(("status", "to"), list(product([*map(str, CLUSTER.statuses), NONE], repeat=2)))
+@every_case(("status", "to"), list(product([*map(str, CLUSTER.statuses), NONE], repeat=2)))
 def test_a_message_moves_an_instance_exactly_by_a_row_of_the_crm(status: str, to: str) -> None:
     heard = CrmInterpreter(CLUSTER, status, NOW).interpret(says("NotPresent" if to == NONE else to))
     if (status, "CRM", to) in INSTANCE:
@@ -126,7 +127,7 @@ def test_deleted_and_notpresent_are_both_the_last_word_on_a_delete(word: str) ->
         assert CrmInterpreter(CLUSTER, status, NOW).interpret(says(word)).effect is Effect.ENDS
 
 
-@pytest.mark.parametrize(
+@every_case(
     "raw",
     [
         None,
@@ -172,7 +173,7 @@ SPEC = digest({"nodes": 2})
 OTHER = digest({"nodes": 3})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("status", "there", "found"),
     [
         ("CreateRequested", ("Ready", SPEC), Resolution.HEAR),

@@ -21,6 +21,7 @@ from domain.edge.policies import (
     scale,
 )
 from domain.edge.specs import AutoProvision, AutoScale, PolicySpec
+from tests.cases import every_case
 
 
 def policy(*cloudlets: str, **more: object) -> AutoProvision:
@@ -162,7 +163,7 @@ def rule_for(**more: object) -> AutoScale:
     return AutoScale.model_validate({"cloudlet": "a", "cluster": "c1", "max_nodes": 10, "target_cpu": 50, **more})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("nodes", "cpu", "wanted"),
     [
         (2, 50, 2),
@@ -231,7 +232,7 @@ def test_demand_that_says_nothing_or_is_about_somewhere_else_is_ignored_with_the
     assert (memory.load.cpu, memory.load.mem, why) == (10, 20, "")
 
 
-@pytest.mark.parametrize(
+@every_case(
     "spec",
     [
         {},

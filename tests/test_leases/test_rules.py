@@ -25,12 +25,13 @@ from domain.leases.specs import (
     changed_term,
     term,
 )
+from tests.cases import every_case
 
 NOW = datetime(2026, 6, 1, 12, 0, 30, 123456, tzinfo=UTC)
 LIMITS = LeaseLimits(longest=timedelta(days=30))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "meant"),
     [
         ("now", "2026-06-01T12:00:30Z"),
@@ -49,7 +50,7 @@ def test_dates_are_read_as_people_write_them(text: str, meant: str) -> None:
     assert stamp(parse(text, NOW)) == meant
 
 
-@pytest.mark.parametrize(
+@every_case(
     "text",
     ["", "soon", "+", "+2", "+2y", "2h", "+-2h", "+1h 2m", "2026-13-01", "+999999w", "9999-01-01", "\x00", "+h2"],
 )
@@ -70,7 +71,7 @@ def test_the_end_is_announced_an_hour_before_it_but_never_before_the_start() -> 
     assert short.before_end == short.start
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("dates", "reason"),
     [
         ({"start": "+2h", "end": "+1h"}, "ends before it starts"),
@@ -104,7 +105,7 @@ def test_the_announcement_keeps_its_distance_when_the_end_moves() -> None:
     assert _changed(False, end="+90m").before_end == max(OLD.start, parse("+30m", NOW))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("started", "change", "reason"),
     [
         (True, {"start": "+2h"}, "its start cannot change any more"),
@@ -121,7 +122,7 @@ def test_changes_that_make_no_lease_are_refused(started: bool, change: dict[str,
     assert reason in refused.value.message
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "reason"),
     [
         ({"end": "+1h"}, "say what to reserve"),
@@ -153,7 +154,7 @@ def test_a_host_knows_its_labels_and_its_sizes() -> None:
         HostSpec.model_validate({"labels": "rack"})
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("wanted", "fits"),
     [
         ({}, True),

@@ -19,6 +19,7 @@ from domain.leases.tables import (
     contradiction,
 )
 from domain.statetable import NONE, Actor, Ruling, StateTable
+from tests.cases import every_case
 
 # What a user may ask for, typed again as the source document and our rules say it: from, while, then, else.
 LEASE_ACTIONS: dict[tuple[str, str], tuple[str, str, str]] = {
@@ -77,7 +78,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "action", "status"), ASKED)
+@every_case(("kind", "action", "status"), ASKED)
 def test_a_user_may_ask_for_what_a_row_says_and_for_nothing_else(kind: str, action: str, status: str) -> None:
     table, _, allowed = TABLES[kind]
     verdict = table.judge(status, action)
@@ -92,8 +93,8 @@ def test_a_user_may_ask_for_what_a_row_says_and_for_nothing_else(kind: str, acti
         assert verdict.ruling is Ruling.REFUSED
 
 
-@pytest.mark.parametrize("kind", TABLES)
-@pytest.mark.parametrize("actor", [Actor.CONTROLLER, Actor.USER, Actor.CLOUD])
+@every_case("kind", TABLES)
+@every_case("actor", [Actor.CONTROLLER, Actor.USER, Actor.CLOUD])
 def test_steps_are_for_our_own_workflows_and_only_those_that_are_listed(kind: str, actor: Actor) -> None:
     table, statuses, _ = TABLES[kind]
     words = (NONE, *statuses)
@@ -147,7 +148,7 @@ def test_the_relationship_table_is_the_documents() -> None:
     assert {lease: tuple(map(set, row)) for lease, row in RELATIONS.items()} == EXPECTED
 
 
-@pytest.mark.parametrize("lease", LeaseStatus)
+@every_case("lease", LeaseStatus)
 def test_parts_go_with_a_lease_exactly_as_the_relationship_table_says(lease: str) -> None:
     for reservation, start, end in product(ReservationStatus, EventStatus, EventStatus):
         found = contradiction(

@@ -12,6 +12,7 @@ from domain.machines import TABLES, TRANSITION_STATES, validate_transition
 from domain.machines.orders import related_during, related_ends_in, stages, verbs
 from domain.machines.ports import ABSENT, EXPECTED, MOVES, expected, way_back
 from domain.statetable import NONE, SAME, Actor, Ruling
+from tests.cases import every_case
 
 # The source document's tables, without its stars. They are the oracle: nothing here is derived from our rows.
 DOCUMENT = {
@@ -99,12 +100,12 @@ def ours(kind: str) -> set[tuple[str, str, str]]:
 KINDS = list(TABLES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_the_table_is_the_documents_with_what_the_rules_add(kind: str) -> None:
     assert ours(kind) == transitions(kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_validate_transition_answers_for_every_pair_and_only_for_single_rows(kind: str) -> None:
     told = {(source, to) for source, _, to in transitions(kind)}
     for source, to in product(TABLES[kind].statuses, TABLES[kind].statuses):
@@ -120,7 +121,7 @@ def test_validate_transition_does_not_answer_for_a_chain() -> None:
         validate_transition("mchine", "RUNNING", "HALTED")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_every_action_that_no_row_names_is_refused(kind: str) -> None:
     table = TABLES[kind]
     named = {(row.source, row.action) for row in table.rows if row.actor == Actor.USER}
@@ -133,7 +134,7 @@ def test_every_action_that_no_row_names_is_refused(kind: str) -> None:
             assert verdict.reason
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_nothing_is_allowed_in_a_transition_state_and_nothing_leaves_a_final_one(kind: str) -> None:
     table = TABLES[kind]
     assert set(table.transitional) <= set(TRANSITION_STATES)
@@ -150,7 +151,7 @@ def test_the_transition_states_are_the_documents() -> None:
     assert set(TRANSITION_STATES) == told
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_a_failure_leads_back_to_where_the_object_came_from(kind: str) -> None:
     for row in TABLES[kind].rows:
         if row.source != NONE:
@@ -158,7 +159,7 @@ def test_a_failure_leads_back_to_where_the_object_came_from(kind: str) -> None:
             assert TABLES[kind].recovery_status(row.action, row.source) == row.source
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_a_row_that_ends_where_it_began_returns_to_the_exact_status(kind: str) -> None:
     same = [row for row in TABLES[kind].rows if row.then == SAME]
     assert {row.action for row in same} == (
@@ -193,7 +194,7 @@ def rows_with_orders() -> list[tuple[str, str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "action", "source", "to"), rows_with_orders())
+@every_case(("kind", "action", "source", "to"), rows_with_orders())
 def test_the_orders_of_a_row_lead_the_hypervisor_where_the_row_leads_the_object(
     kind: str, action: str, source: str, to: str
 ) -> None:
@@ -210,7 +211,7 @@ def test_destroy_of_a_running_machine_is_stop_delete_destroy() -> None:
     assert [type(stage).__name__ for stage in stages("machine", "destroy", "RUNNING")] == ["Own", "Others", "Own"]
 
 
-@pytest.mark.parametrize(("kind", "action", "source", "to"), rows_with_orders())
+@every_case(("kind", "action", "source", "to"), rows_with_orders())
 def test_there_is_a_way_back_from_everywhere_but_the_end(kind: str, action: str, source: str, to: str) -> None:
     state, home = expected(kind, source), expected(kind, source)
     for verb in verbs(kind, action, source):
@@ -237,7 +238,7 @@ def test_every_stable_status_has_a_state_outside_or_is_absent_there() -> None:
         assert set(TABLES[kind].stable) == {*states} | (absent & {*TABLES[kind].stable})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every_case("kind", KINDS)
 def test_those_who_go_along_do_so_by_rows_of_their_own(kind: str) -> None:
     for row in TABLES[kind].rows:
         if not row.during or row.actor == "Controller":

@@ -13,6 +13,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from starter.app import build
+from tests.cases import every_case
 from tests.test_platform.site import ROOT
 from workers import embedded
 from workers.settings import Settings
@@ -27,7 +28,7 @@ ONLY_FOR_TESTS = {"frontend.WorkflowTimeSkippingEnabled"}
 ONLY_ON_A_SERVER = {"activity.enableStandalone", "history.enableChasm"}  # the embedded server has them on by itself
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@every_case("name", SERVICES)
 def test_images_are_pinned(name: str) -> None:
     assert re.fullmatch(r"[a-z/-]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"]), SERVICES[name]["image"]
 
@@ -36,7 +37,7 @@ def test_our_image_has_our_version() -> None:
     assert {service["image"] for service in OURS.values()} == {f"ratchet:{PROJECT['project']['version']}"}
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@every_case("name", SERVICES)
 def test_ports_are_open_on_this_machine_only(name: str) -> None:
     for port in SERVICES[name].get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
@@ -47,7 +48,7 @@ def test_no_port_is_given_twice() -> None:
     assert len(ports) == len(set(ports))
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@every_case("name", SERVICES)
 def test_everybody_waits_for_what_there_is_and_can_be_waited_for(name: str) -> None:
     for other, how in SERVICES[name].get("depends_on", {}).items():
         if how["condition"] == "service_healthy":
@@ -80,7 +81,7 @@ def test_our_variables_are_settings_that_exist_and_fit(name: str) -> None:
             assert variable in {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "PGPASSWORD"}
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@every_case("name", SERVICES)
 def test_hosts_are_services_and_their_ports_are_served(name: str) -> None:
     served = {"postgres": "5432", "temporal": "7233"}
     environment = SERVICES[name].get("environment", {})

@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import EventType
 
 from domain.model import Result
 from starter.command import run
+from tests.cases import every_case
 from tests.patience import PATIENCE
 from tests.test_platform.site import ROOT, Site
 from workers.families import FAMILIES, WORKFLOWS
@@ -90,7 +91,7 @@ async def promoted(build: str) -> bool:
 LASTING = [each for family in FAMILIES for each in family.lasting]
 
 
-@pytest.mark.parametrize("kind", WORKFLOWS, ids=lambda each: each.__name__)
+@every_case("kind", WORKFLOWS, ids=lambda each: each.__name__)
 def test_actions_stay_on_their_build_and_what_lives_beside_an_object_moves_on(kind: type) -> None:
     """An action has the workers' default, which is pinned. What begins anew to live on outlives any build."""
     outlives = not issubclass(kind, Action) and "continue_as_new(" in inspect.getsource(kind)

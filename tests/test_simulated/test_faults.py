@@ -14,6 +14,7 @@ from domain.errors import ProviderError, Rejected, Throttled, Unavailable, Unkno
 from domain.ports import VmFacts, VmOrder, VmState
 from providers.simulated import Fault, FaultKind, SimulatedCloud
 from store.engine import Database
+from tests.cases import every_case
 from tests.test_clouds.kit import PARENT, REGION, create, do, good, on, orders, state_of
 
 
@@ -161,7 +162,7 @@ async def test_a_cloud_without_faults_does_not_read_the_script(aws: SimulatedClo
     assert not any("sim_faults" in statement for statement in read)
 
 
-@pytest.mark.parametrize(
+@every_case(
     "rule",
     [
         {"kind": "explode"},

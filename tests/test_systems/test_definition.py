@@ -11,6 +11,7 @@ from domain.errors import Category, Refused
 from domain.fields import describe_errors
 from domain.systems.rules import StoredPart, at, check_fits, tree_path
 from domain.systems.specs import MAX_PARTS, DeploySpec, Node, SystemSpec, flatten, is_service, stored_spec
+from tests.cases import every_case
 
 RUN = {"command": ["run"]}
 SHOP: dict[str, Any] = {
@@ -33,7 +34,7 @@ def test_what_is_kept_of_a_node_is_its_own_and_makes_the_same_node_again() -> No
     assert stored_spec(Node.model_validate(SHOP)) == {"parts": []}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("definition", "complaint"),
     [
         ({}, "exactly one of parts"),
@@ -112,7 +113,7 @@ def test_a_tree_path_and_back(text: str, path: str) -> None:
     assert tree_path(f"{path}::deploy:d1") == text
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("text", "rule"),
     [
         ("", "begins with a slash"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.locks import HeldLock, Mode, conflicts, locks_for
 from domain.systems.rules import at
+from tests.cases import every_case
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SHOP = "system:shop"
@@ -31,7 +31,7 @@ def test_a_deploy_wants_what_the_document_says() -> None:
     assert locks_for([SHOP]) == {SHOP: Mode.X}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("held", "asked", "free"),
     [
         #  held     asked   side by side?

@@ -28,6 +28,7 @@ from domain.systems.rules import (
 )
 from domain.systems.specs import Node
 from domain.systems.tables import BACKEND, DEPLOY, PART, SYSTEM, TEARDOWN, DeployStage, PartState, derive
+from tests.cases import every_case
 
 S = PartState
 SHOP = "system:shop"
@@ -48,7 +49,7 @@ def by_the_document(states: set[str]) -> str:
     return "stable"
 
 
-@pytest.mark.parametrize("mask", range(2 ** len(PartState)))
+@every_case("mask", range(2 ** len(PartState)))
 def test_a_system_is_what_its_services_are_in_the_order_of_the_document(mask: int) -> None:
     states = {state for bit, state in enumerate(PartState) if mask >> bit & 1}
     for phase in (S.STABLE, S.UPDATING):
@@ -119,7 +120,7 @@ def facts(**more: Any) -> ServiceFacts:
     return ServiceFacts(**known | more)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("seen", "settled"),
     [
         (facts(), True),
@@ -146,7 +147,7 @@ ILL = [
 ]
 
 
-@pytest.mark.parametrize("status", PartState)
+@every_case("status", PartState)
 def test_what_is_observed_changes_a_service_at_rest_only(status: PartState) -> None:
     at_rest = status in (S.STABLE, S.DEGRADED, S.SCALING)
     well = S.STABLE if at_rest or status == S.FAILED else status

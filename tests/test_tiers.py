@@ -1,0 +1,44 @@
+"""Every test file is in one tier, and every part of the program has tests in the fast one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases import every_case
+from tests.tiers import FAST, ROOT, SLOW, is_fast
+
+FILES = sorted((ROOT / "tests").rglob("test_*.py"))
+# Each family's actions, the store, pure rules, and a kill.
+PARTS = (
+    "test_mci_life",
+    "test_machines/test_life",
+    "test_leases/test_lives",
+    "test_edge/test_instances",
+    "test_systems/test_deploys",
+    "test_store/test_begin",
+    "test_statetable",
+    "test_crashes",
+)
+
+
+@every_case("file", FILES)
+def test_every_test_file_is_in_a_tier(file: Path) -> None:
+    assert is_fast(file) in (True, False)
+
+
+def test_a_file_that_is_in_no_tier_is_found() -> None:
+    with pytest.raises(ValueError, match="not enough values"):
+        is_fast(ROOT / "tests" / "test_new" / "test_it.py")
+
+
+@every_case("entry", (*FAST, *SLOW))
+def test_every_name_of_a_tier_is_there_and_in_one_tier(entry: str) -> None:
+    assert (ROOT / entry).exists()
+    assert (*FAST, *SLOW).count(entry) == 1
+
+
+@every_case("name", PARTS)
+def test_every_part_of_the_program_has_tests_in_the_fast_tier(name: str) -> None:
+    assert is_fast(ROOT / "tests" / f"{name}.py")

@@ -1,0 +1,50 @@
+"""Which tests `python3 run.py test` runs: the fast ones. `--all`, or the name of a file or folder, runs every test.
+
+A file is in a tier by its own name, or else by its folder's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# Pure rules, the store on both databases, every family's actions on one shared stack, and a kill smoke.
+FAST = (
+    "tests/",
+    "tests/test_cli/",
+    "tests/test_edge/",
+    "tests/test_leases/",
+    "tests/test_machines/",
+    "tests/test_simulated/",
+    "tests/test_store/",
+    "tests/test_systems/",
+)
+# What starts and kills processes of its own, a browser or a cloud, or searches at random for as long as it may.
+SLOW = (
+    "tests/chaos/",
+    "tests/fuzz/",
+    "tests/test_aws/",
+    "tests/test_browser.py",
+    "tests/test_cli/test_terminal.py",
+    "tests/test_client.py",
+    "tests/test_clouds/",
+    "tests/test_determinism.py",
+    "tests/test_edge/test_crashes.py",
+    "tests/test_edge/test_floods.py",
+    "tests/test_embedded.py",
+    "tests/test_family_example.py",
+    "tests/test_load.py",
+    "tests/test_platform/",
+    "tests/test_store/test_interleavings.py",
+    "tests/test_systems/test_crashes.py",
+    "tests/test_takeover.py",
+)
+
+
+def is_fast(file: Path) -> bool:
+    """Is this test file in the fast tier? One that is in no tier is an error."""
+    name = file.relative_to(ROOT).as_posix()
+    folder = f"{file.parent.relative_to(ROOT).as_posix()}/"
+    [tier, *_] = [tier for entry in (name, folder) for tier in (FAST, SLOW) if entry in tier]
+    return tier is FAST
