@@ -1,4 +1,4 @@
-"""How long a test waits for what must happen: others may be at work on the machine, and only failures take so long."""
+"""Timeouts of tests: long enough for a busy machine, reached only by failures."""
 
 from __future__ import annotations
 

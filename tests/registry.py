@@ -1,4 +1,4 @@
-"""The modules that each family of the worker has among the tests. One that is missing is named."""
+"""Finds the test modules that each family of the worker must have, and names a missing one."""
 
 from __future__ import annotations
 

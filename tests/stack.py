@@ -1,4 +1,4 @@
-"""Where tests of actions take place: a Temporal server, a database, and a worker for every queue."""
+"""The stack of the tests: a Temporal server, a database, and a worker for every queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action from the request to the outcome, on a real server: what every family gets from the skeleton."""
+"""An action from the request to the outcome, on a real server: what the kernel does for every family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run may carry out which request: the workflow's type and ID belong to the path and the action."""
+"""A workflow whose type or ID does not belong to the request's path and action is refused."""
 
 from __future__ import annotations
 

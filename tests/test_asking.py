@@ -1,4 +1,4 @@
-"""Answers that get lost on the way: the start was done, the question with it was not answered."""
+"""Lost answers to a start: the workflow was started, but the update with it was not answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landings are written in groups, and none of them is lost, whatever ends the work."""
+"""Results are written in groups, and none is lost, whatever ends the work."""
 
 from __future__ import annotations
 

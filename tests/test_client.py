@@ -1,4 +1,4 @@
-"""The Python SDK as a customer's own program uses it: the example of docs/client.md, and what importing it brings."""
+"""The Python SDK in a customer's program: the example of docs/client.md, and what an import loads."""
 
 from __future__ import annotations
 

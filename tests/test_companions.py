@@ -1,4 +1,4 @@
-"""Companions as the kernel knows them: rows that say what should live; what is missing is started."""
+"""Companions in the kernel: rows say which should live, and a missing one is started."""
 
 from __future__ import annotations
 

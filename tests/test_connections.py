@@ -1,4 +1,4 @@
-"""The connections file: what it may say, what is refused and in which words, and that no secret is ever repeated."""
+"""The connections file: what it may say, what is refused and how, and that no secret is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers and servers killed with -9 in the middle of an action: it goes on by itself, and nothing is done twice."""
+"""Workers and servers killed with -9 during an action: it continues by itself, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LATENCY = 0.4
 
 @dataclass
 class Site:
-    """A server and its data, and the books that survive everything."""
+    """A server with its data, and the databases that survive every crash."""
 
     home: Path
     server: embedded.EmbeddedServer

@@ -1,4 +1,4 @@
-"""A creation brings an object into being, and force never makes it act on one that exists: in every family."""
+"""create makes a new object, and with force it is refused on an existing one, in every family."""
 
 from __future__ import annotations
 

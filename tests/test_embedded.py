@@ -1,4 +1,4 @@
-"""The embedded server: several may start at the same moment, and each is its own."""
+"""The embedded server: several may start at the same moment, each with its own data."""
 
 from __future__ import annotations
 

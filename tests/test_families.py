@@ -1,4 +1,4 @@
-"""A family that is added to the worker and forgotten elsewhere is named here, by the list that lacks it."""
+"""A family of the worker that is missing in another layer is named, with the list that lacks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The family of docs/family.md: installed in a copy of the tree by three shared places, it lives as the page says."""
+"""The example family of docs/family.md, installed into a copy of the tree, works as the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The right to order: proven just before each order, lost with the action or with Temporal's ear."""
+"""The fence: checked just before each order, and closed when the action ends or Temporal is silent."""
 
 from __future__ import annotations
 

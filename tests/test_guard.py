@@ -1,4 +1,4 @@
-"""A message with too many or too few arguments stops nothing: it is dropped or refused, and the action goes on."""
+"""A message with too many or too few arguments is dropped or refused, and the action continues."""
 
 from __future__ import annotations
 

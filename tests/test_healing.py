@@ -1,4 +1,4 @@
-"""Self-healing, for every family: what dead actions left is brought back and reported, what lives is left alone."""
+"""Self-healing in every family: objects of dead actions are restored and reported, living actions are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the real imports; what the pure layer must not do; how files are called, and read."""
+"""Imports between layers, purity of the domain, file names, file lengths and docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many users at once, in short: every request is answered, and everything that is promised holds afterwards."""
+"""Many users at once, briefly: every request is answered, and every promise holds afterwards."""
 
 from __future__ import annotations
 

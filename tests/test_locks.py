@@ -1,4 +1,4 @@
-"""Locks on paths: which go together, what an action wants, and random histories against a brute-force model."""
+"""Locks on paths: compatible modes, the locks of an action, and random runs against a brute-force model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCI, SubGroup and VM in the domain: the tables against the source document."""
+"""MCI, SubGroup and VM in the domain: the state tables against the source document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clouds there are: those of the table, and what connections name; who is there for one is seen at its queue."""
+"""Known clouds: those with rate limits and those of connections. A cloud whose queue no worker polls is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""option=hold: prepared, and no VM before somebody says `continue`; or `withdraw`, and nothing is left."""
+"""`option: hold`: no VM before `continue`; after `withdraw` nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random lives of an MCI, with faults, meddling and restarts, held against a model of the table and the clouds' books.
+"""Random lives of an MCI, with faults, outside changes and restarts, compared with a model.
 
 After every step: no VM orphaned, no record lost, no status outside the table, nothing left under way, caps held.
 """

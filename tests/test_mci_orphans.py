@@ -1,4 +1,4 @@
-"""Orphans: VMs that live in a cloud with a path of ours, and that no record knows, are found wherever they are."""
+"""Orphans: VMs in a cloud that carry a path of ours and that no record knows are found everywhere."""
 
 from __future__ import annotations
 

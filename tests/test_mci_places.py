@@ -1,4 +1,4 @@
-"""Two workers at one place: what one of them has lost it does not touch, also if it froze in the middle of a call."""
+"""Two workers at one place: a worker that lost it touches nothing there, even if it froze in a call."""
 
 from __future__ import annotations
 

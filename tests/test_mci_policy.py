@@ -1,4 +1,4 @@
-"""policyOnPartialFailure: what becomes of an MCI of which some VMs could not be made; and regions without room."""
+"""`policyOnPartialFailure`: an MCI of which some VMs could not be made; and regions without capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparation: what VMs share is made once per connection, used by many MCIs, and goes with the last of them."""
+"""Preparation: shared resources are made once per connection, used by many MCIs, removed with the last."""
 
 from __future__ import annotations
 

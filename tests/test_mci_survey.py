@@ -1,4 +1,4 @@
-"""Status reads with the smart cache, and reconciliation: the records held against what the clouds say."""
+"""`status --refresh` asks the clouds as little as possible; `reconcile` compares every record with them."""
 
 from __future__ import annotations
 

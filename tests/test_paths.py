@@ -1,4 +1,4 @@
-"""Paths and names: what is let in, what is kept out, and who is above whom."""
+"""Paths and names: what is accepted, what is refused, and which path is above which."""
 
 from __future__ import annotations
 

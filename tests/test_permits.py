@@ -1,4 +1,4 @@
-"""Permits: caps hold, lines are fair, and cancelled waiters take nothing with them."""
+"""Permits: caps hold, waiting is first come first served, and a cancelled waiter takes nothing."""
 
 from __future__ import annotations
 

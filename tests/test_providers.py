@@ -1,4 +1,4 @@
-"""A provider is one folder and one line: what others know of it comes from its own description."""
+"""A provider is one folder and one line: everything else reads its description."""
 
 from __future__ import annotations
 

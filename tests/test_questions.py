@@ -1,4 +1,4 @@
-"""Questions to workers: one that a frozen worker swallowed is asked once more."""
+"""Reads from workers: a read that a frozen worker took is sent once more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README and docs/ say what is: generated parts, commands, links and whole sessions are held against the program."""
+"""README and docs/ agree with the program: generated parts, commands, links and whole sessions."""
 
 from __future__ import annotations
 

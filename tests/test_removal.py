@@ -1,4 +1,4 @@
-"""refine and delete: a record goes only with its VM, and a VM never stays behind without a record."""
+"""refine and delete: a record is removed only with its VM, and no VM stays without a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histories that were recorded earlier replay on the code of today: running actions survive an upgrade."""
+"""Recorded histories replay on the code of today: running actions survive an upgrade."""
 
 from __future__ import annotations
 

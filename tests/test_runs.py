@@ -1,4 +1,4 @@
-"""Is a run alive? Asked along the chain of runs: what was reset lives on under another run ID."""
+"""Whether a run is open, followed along resets: a reset action continues under another run ID."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permits that several workers share: fair parts, nothing lost with a dead worker, nothing used that ran out."""
+"""Permits that workers share: fair shares, none lost with a dead worker, none used after it expired."""
 
 from __future__ import annotations
 

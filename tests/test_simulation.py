@@ -1,4 +1,4 @@
-"""The fault script: a rule that could never strike is refused, with what there is."""
+"""The fault script: a rule that can never apply is refused, with the valid choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The skeleton of actions at its edges: who takes over does, whatever becomes of what ran before.
+"""Edge cases of every action: a forced action takes over, whatever happens to the one before it.
 
 A toy action under the name of a real one, on a queue of its own, so that it waits exactly where a test wants it to.
 """

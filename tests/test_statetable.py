@@ -1,4 +1,4 @@
-"""State tables: every row and everything that no row names, the derived sets, and the renderings.
+"""State tables: every row, the refusal of everything else, the derived sets, and the renderings.
 
 The tests run over every registered table, so that a new family is held to the same law without a line here.
 """

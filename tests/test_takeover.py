@@ -1,4 +1,4 @@
-"""Force on a busy object whatever its state, and requests that are asked again and again, also all at once."""
+"""Force on a busy object in any state, and requests that are repeated, also many at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clouds that fail, throttle, hang, lose answers or say nothing clear: the outcome tells exactly what happened."""
+"""Clouds that fail, throttle, hang, lose answers or answer without sense: the outcome says exactly what happened."""
 
 from __future__ import annotations
 

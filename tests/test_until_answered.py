@@ -1,4 +1,4 @@
-"""Asking a provider until it answers: what is asked again, what is not, and what counts as waiting for it."""
+"""Orders to a provider are repeated until they are answered: which, how often, and for how long."""
 
 from __future__ import annotations
 

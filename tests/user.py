@@ -1,4 +1,4 @@
-"""A user of the running stack, and what tests may see besides: the inventory and the clouds' own books."""
+"""A user of the running stack, with access to the inventory and to the clouds' records."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Faults put in on purpose, and the proof that nothing is lost, doubled or stuck."""
+"""Chaos tests: faults injected on purpose; no action may be lost, doubled or stuck."""

@@ -1,4 +1,4 @@
-"""The score of everything that was put in; the long run writes it into docs/reliability.md."""
+"""Counts every injected fault and its effect; the long run writes the table into docs/reliability.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that dies or freezes on purpose, at a named point: for tests that hit a worker at every step.
+"""A worker that dies or freezes at a named point, for tests that hit a worker at every step.
 
 The points are where something has just become true, or is just about to: the start and the end of every activity, each
 heartbeat, each transaction just before and just after its commit, and the start and the end of work done at once.

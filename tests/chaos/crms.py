@@ -1,4 +1,4 @@
-"""CRMs that run in this process: what a fault of the controller does not hit."""
+"""CRMs that run in the test's own process, where no fault of the worker hits them."""
 
 from __future__ import annotations
 

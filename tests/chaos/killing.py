@@ -1,4 +1,4 @@
-"""Kill the worker at every step: each point that a story passes is the end of one worker, and another goes on."""
+"""Kills the worker at every point that a story passes, one point per run, and starts another worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker frozen, or cut off from Temporal, in the middle of an action, which wakes when later actions are done.
+"""A worker that is frozen, or cut off from Temporal, during an action, and wakes after later actions have ended.
 
 Another worker brings the story to its end, takes down all that it made, and tells it once more: everything is there
 again, under the same paths. Only then may the first worker go on, and nothing may change, here or outside.

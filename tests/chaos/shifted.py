@@ -1,4 +1,4 @@
-"""A worker whose wall clock a test can set, and which has crash points.
+"""A worker with crash points whose wall clock a test can set.
 
 Everything of ours that asks for the time of day gets it with as many seconds more as the file CLOCK_FILE says.
 Temporal's own code is left alone: timers are the server's, and that clock is right.

@@ -1,4 +1,4 @@
-"""One story for each action of each family: what comes before it, the action itself, and how it must end."""
+"""One story for each action of each family: its preparation, the action itself, and its expected end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that was frozen or cut off, and wakes when later actions have come and gone, changes nothing any more."""
+"""A worker that was frozen or cut off, and wakes after later actions have ended, changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trouble of every kind in the middle of an action: nothing is lost, nothing done twice, nothing stuck."""
+"""Faults of every kind during an action: nothing is lost, doubled or stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults other than a killed worker: each tells stories with the trouble in them, and keeps the score."""
+"""Faults other than a killed worker: each runs stories with the fault in them and counts the results."""
 
 from __future__ import annotations
 

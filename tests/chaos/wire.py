@@ -1,4 +1,4 @@
-"""The wire between a worker and Temporal, which a test can cut: what is sent then stays where it is."""
+"""The connection between a worker and Temporal, which a test can cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server, its data and a worker process that can be killed: everything that a fault can hit."""
+"""A server with its data, and a worker process that can be killed."""
 
 from __future__ import annotations
 

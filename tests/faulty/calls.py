@@ -1,4 +1,4 @@
-"""Calls to EC2 and answers from it, as they go over the wire."""
+"""EC2's requests and responses as they go over HTTP."""
 
 from __future__ import annotations
 

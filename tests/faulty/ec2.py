@@ -225,7 +225,7 @@ class FaultyEc2:
         self._settling = [each for each in self._settling if each not in due]
 
     def _hide(self, call: Call) -> list[tuple[Any, Any]]:
-        """Take from the books what a read must not see yet."""
+        """Remove from the state what a read must not see yet."""
         if call.operation != "DescribeInstances" or not self.lag_seconds:
             return []
         young = time.monotonic() - self.lag_seconds
@@ -295,7 +295,7 @@ class FaultyEc2:
                 return answer.send(respond, refusal(answer, 400, "UnsupportedOperation", message))
 
     def _pretend(self, call: Call, fault: Fault, environ: Environ, answer: Answer) -> Iterable[bytes]:
-        """Answer with a state that is in no book."""
+        """Answer with a state that EC2 does not have."""
         some = [
             each for each in self._all() if fault.meets("describe", call.region, _tags(each).get("ratchet:path", ""))
         ]

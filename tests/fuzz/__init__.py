@@ -1,1 +1,1 @@
-"""Arbitrary input at every surface: no traceback, no hang, no change."""
+"""Random data at every input: no traceback, no hang, no change."""

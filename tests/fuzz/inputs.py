@@ -1,4 +1,4 @@
-"""What comes from outside: any JSON, any text, hostile names, and sound documents with something wrong in them."""
+"""Generators of input: any JSON, any text, hostile names, and valid documents with one mistake."""
 
 from __future__ import annotations
 

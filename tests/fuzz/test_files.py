@@ -1,4 +1,4 @@
-"""Specs of every kind, and every file that we read: what is wrong is refused in our own words, and nothing else."""
+"""Random specs of every kind and random files: what is invalid is refused with our own error."""
 
 from __future__ import annotations
 

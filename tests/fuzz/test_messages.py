@@ -1,4 +1,4 @@
-"""Signals, updates and queries with any JSON, to running workflows of all kinds; any bytes to what speaks HTTP."""
+"""Random JSON as signals, updates and queries to running workflows; random bytes to HTTP endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any words on the command line, with no server to be found: an exit code of ours, and a message instead of a bug."""
+"""Random command lines without a server: an exit code of ours and a message, never a traceback."""
 
 from __future__ import annotations
 

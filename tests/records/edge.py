@@ -1,4 +1,4 @@
-"""The edge: every action in every way that it can end, the link of a cloudlet, and a policy at work."""
+"""Records the edge: every outcome of every action, a cloudlet's link, a policy at work."""
 
 from __future__ import annotations
 

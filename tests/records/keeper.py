@@ -1,4 +1,4 @@
-"""What a family's recording asks of the recorder."""
+"""The interface between a family's recording functions and the recorder."""
 
 from __future__ import annotations
 

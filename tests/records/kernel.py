@@ -1,4 +1,4 @@
-"""What every family shares besides actions: sweeps of self-healing, and lines that are drained."""
+"""Records the kernel's own workflows: sweeps of self-healing, and wait queues that are drained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases: every action in every way that it can end, and the clock."""
+"""Records leases: every outcome of every action, and the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines and their neighbours: the generic action in every way that it can end, nodes, and the recycle bin."""
+"""Records machines and the other kinds of the family: every outcome of an action, nodes, the recycle bin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCIs and VMs: every action, in every way that it can end."""
+"""Records MCIs and VMs: every outcome of every action."""
 
 from __future__ import annotations
 

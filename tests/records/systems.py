@@ -1,4 +1,4 @@
-"""Systems: every action, in every way that it can end."""
+"""Records systems: every outcome of every action."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""EC2, as a moto server and our wrapper play it: what the contract of all providers does not ask, and whole lives."""
+"""EC2 on moto and our wrapper: what the providers' contract tests do not cover."""

@@ -1,4 +1,4 @@
-"""A stack of its own whose connections lead to moto, and single clouds with options of their own."""
+"""A stack whose connections lead to moto, and single clouds with their own options."""
 
 from __future__ import annotations
 

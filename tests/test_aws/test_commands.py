@@ -1,4 +1,4 @@
-"""`starter connections`, and a start that a bad file stops before anything runs."""
+"""`starter connections`, and a bad connections file that stops `starter up` before anything runs."""
 
 from __future__ import annotations
 

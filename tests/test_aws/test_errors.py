@@ -1,4 +1,4 @@
-"""EC2's errors in our words, and what no error may say."""
+"""EC2's errors become ours, and none contains a credential."""
 
 from __future__ import annotations
 

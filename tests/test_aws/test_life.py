@@ -1,4 +1,4 @@
-"""An MCI on EC2, through the real workflows: the inventory says what EC2 has, whatever went wrong on the way."""
+"""An MCI on EC2 through the real workflows: the inventory agrees with EC2, whatever goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/aws.md says what is: options and their defaults, tags, permissions, and files that work."""
+"""docs/aws.md agrees with the code: options, defaults, tags, permissions, example files."""
 
 from __future__ import annotations
 

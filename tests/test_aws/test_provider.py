@@ -1,4 +1,4 @@
-"""What is particular to EC2: its slowness, its lag, its tokens, its tags, its errors."""
+"""What is particular to EC2: slow transitions, lagging reads, client tokens, tags, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted credentials, a worker that logs everything, a cloud that repeats them in its errors: they occur nowhere."""
+"""Planted credentials appear nowhere, although the worker logs everything and the cloud repeats them in its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CLI on the shared stack, an MCI to act on, clouds that can be told to be difficult."""
+"""The CLI on the shared stack, an MCI to act on, and clouds that can be made to fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands as a user runs them: in this process, where that is quick, or as processes of their own."""
+"""Runs commands as a user does: in this process where that is quick, or in processes of their own."""
 
 from __future__ import annotations
 

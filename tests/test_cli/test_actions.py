@@ -1,4 +1,4 @@
-"""Actions from the command line: waiting, not waiting, going away, coming back, trying first."""
+"""Actions from the command line: waiting, not waiting, interrupting, coming back, dry runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TAB in the shell: names of objects that there are, and silence if nobody answers."""
+"""Shell completion offers the names of existing objects, and nothing if nobody answers."""
 
 from __future__ import annotations
 

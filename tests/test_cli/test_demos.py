@@ -1,4 +1,4 @@
-"""The demos of the families play to their ends, and leave nothing under way."""
+"""The demo of every family runs to its end and leaves no action open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: a clear message in three parts, the right exit code, and nothing changed."""
+"""Bad input: an error with what, why and hint, the right exit code, and no change."""
 
 from __future__ import annotations
 

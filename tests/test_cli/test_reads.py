@@ -1,4 +1,4 @@
-"""What there is and how it is, as people and programs read it."""
+"""Commands that read, as tables for people and as JSON for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running things: the embedded stack, workers, the demo, the doctor, setting up; and help."""
+"""Commands that run things: the embedded stack, workers, the demo, the doctor, setup; and help."""
 
 from __future__ import annotations
 

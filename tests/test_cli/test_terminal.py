@@ -1,4 +1,4 @@
-"""What a person sees on a terminal while an action runs: a tree, at any width, with and without colours."""
+"""The live view of a running action on a terminal: a tree, at any width, with and without colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody there, the store locked, somebody else first: said at once, and nothing is left half done."""
+"""No server, no worker, a locked store, a busy object: the CLI says so at once and changes nothing."""
 
 from __future__ import annotations
 

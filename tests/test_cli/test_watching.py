@@ -1,4 +1,4 @@
-"""`--watch`: who has it, and what it prints."""
+"""`--watch`: which commands have it, and what they print."""
 
 from __future__ import annotations
 

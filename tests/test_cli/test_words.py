@@ -1,4 +1,4 @@
-"""What people are told: only what is true, and only what they can do."""
+"""Messages and hints are true, and offer only what the user can do."""
 
 from __future__ import annotations
 

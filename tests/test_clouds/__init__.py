@@ -1,1 +1,1 @@
-"""The contract that every provider keeps, on every provider: in good times and with every fault."""
+"""The contract tests of every provider, without faults and with every fault."""

@@ -1,4 +1,4 @@
-"""Every provider of the registry in turn, empty, prepared, and with a way to make it fail."""
+"""Every provider of the registry in turn: empty, prepared, and with a way to make it fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that the tests of providers are written in."""
+"""Helpers of the providers' contract tests."""
 
 from __future__ import annotations
 

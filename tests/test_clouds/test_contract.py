@@ -1,4 +1,4 @@
-"""What the activities rely on, whatever the cloud."""
+"""The contract without faults: what the activities rely on in every cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract in bad times: every fault, on every provider."""
+"""The contract with faults: every fault, on every provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What VMs share: made once per token, in order, removed when nobody needs it. And what a region offers."""
+"""Shared resources are made once per token, in order, and removed when nobody needs them. Offers of a region."""
 
 from __future__ import annotations
 

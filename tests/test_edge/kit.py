@@ -1,4 +1,4 @@
-"""An organisation of its own per test, with CRMs that run in this process, and what tests may see besides."""
+"""An organization per test, with CRMs in this process, and access to the inventory."""
 
 from __future__ import annotations
 

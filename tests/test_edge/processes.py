@@ -1,4 +1,4 @@
-"""CRMs as the processes that they really are: started, killed, upgraded."""
+"""CRMs as real processes: started, killed, upgraded."""
 
 from __future__ import annotations
 

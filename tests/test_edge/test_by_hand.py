@@ -1,4 +1,4 @@
-"""A CRM's answer by hand, in the three ways that the documentation shows; and a CRM behind a webhook."""
+"""A CRM's answer by hand, in the three ways of docs/edge.md; and a CRM behind a webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloudlets: maintenance with failover, delete, and who may not be changed meanwhile."""
+"""Cloudlets: maintenance with failover, delete, and which changes are refused meanwhile."""
 
 from __future__ import annotations
 

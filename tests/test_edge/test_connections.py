@@ -1,4 +1,4 @@
-"""Connect, reconnect, disconnect: what a CRM has against what we know, and who is told."""
+"""Connect, reconnect, disconnect: a CRM's report is compared with the records, and running actions are informed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Killed with -9 in every state, the controller's worker and the CRM: what was under way ends all the same."""
+"""The controller's worker or the CRM killed with -9 in every state: the action still ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloudlets whose action was terminated from outside: whichever CRM is left, an admin can bring it up."""
+"""Cloudlets whose workflow was terminated: whichever CRM is left, an admin can bring it up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are late, doubled, out of order, old, foreign, unknown or broken: ignored, kept, never harmful."""
+"""Late, doubled, out-of-order, old, foreign, unknown or broken answers are written to the history as ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More messages than Temporal lets one run hear: who listens begins anew in time, and what it kept stays short."""
+"""More messages than Temporal allows one run: links and policies continue as new in time, and histories stay short."""
 
 from __future__ import annotations
 

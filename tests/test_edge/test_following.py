@@ -1,4 +1,4 @@
-"""Policies at work: demand comes as signals, and what follows are normal actions."""
+"""Policies at work: demand arrives as signals, and normal actions follow."""
 
 from __future__ import annotations
 

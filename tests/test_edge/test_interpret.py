@@ -1,4 +1,4 @@
-"""What a CRM's messages mean: in any order, any number of times, from any connection, the table decides."""
+"""The meaning of a CRM's messages: in any order, any number of times, from any connection, the state table decides."""
 
 from __future__ import annotations
 

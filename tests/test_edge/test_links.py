@@ -1,4 +1,4 @@
-"""The link of a cloudlet: what it keeps when it begins anew, connections in pages, late answers, and dead webhooks."""
+"""A cloudlet's link: what it keeps when it continues as new, connections in pages, late answers, dead webhooks."""
 
 from __future__ import annotations
 

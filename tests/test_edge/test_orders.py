@@ -1,4 +1,4 @@
-"""Orders to CRMs: proven just before they leave, and refused by a CRM that has seen a later action's."""
+"""Requests to CRMs: the fence checks them just before they leave, and a CRM refuses a lower epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions about demand: pure, so that every rule is tried by itself."""
+"""Decisions about demand are pure functions: every rule is tested by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edge on PostgreSQL: the same rows, the same refusals, and connections beside running actions."""
+"""The edge on PostgreSQL: the same rows and refusals, and connections during running actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left when something could not be done as it should: by the CRM, by its undo, or by whoever repaired it."""
+"""Incomplete work of a CRM, of an undo or of a repair: what stays on record, and what removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables, row by row as the source document prints them, and everything that no row names."""
+"""The state tables, row by row as in the source document, and the refusal of everything else."""
 
 from __future__ import annotations
 

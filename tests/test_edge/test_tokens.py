@@ -1,4 +1,4 @@
-"""A cloudlet with a token hears only who proves to have it: missing, wrong, foreign, altered and replayed proofs."""
+"""A cloudlet with a key ignores missing, wrong, foreign, altered and replayed proofs."""
 
 from __future__ import annotations
 

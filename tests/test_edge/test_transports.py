@@ -1,4 +1,4 @@
-"""A webhook that does not take a request: what is said of it decides whether the request may have arrived."""
+"""A webhook that does not accept a request: its error decides whether the request may have arrived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upgrades with real processes: CRMv1 starts CRMv2, CRMv2 ends CRMv1; and everything that can go wrong."""
+"""Upgrades with real processes: CRMv1 starts CRMv2, CRMv2 ends CRMv1; and every failure on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases in the store alone: booked, started, announced, ended, without a workflow."""
+"""Drives leases in the store without workflows: book, start, announce, end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants for the tests of leases. Whatever a test does, the relationship table holds after every single commit."""
+"""Tenants for the tests of leases. The relationship table is checked after every commit of every test."""
 
 from __future__ import annotations
 

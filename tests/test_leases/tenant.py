@@ -1,4 +1,4 @@
-"""A tenant of a project with a pool of its own, whose clock the test can move."""
+"""A tenant with a project and a pool of its own, whose clock the test can move."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Tenant:
         return [(line.action, line.source, line.to) for line in await self.history(path)]
 
     async def held(self) -> dict[str, str]:
-        """Who holds which host of this pool, by the site's own books."""
+        """Who holds which host of this pool, as the site has it."""
         books = await self.books.books()
         mine = f"pool:{self.name}:host:"
         return {each.host.removeprefix(mine): each.reservation for each in books if each.host.startswith(mine)}
@@ -159,7 +159,7 @@ class Tenant:
                 await asyncio.sleep(0.02)
 
     async def at_rest(self) -> None:
-        """Nothing under way: no lock is held, and the site's books say what the inventory says."""
+        """Nothing under way: no lock is held, and the site agrees with the inventory."""
         assert await self.service.inventory.holds(f"project:{self.name}") == []
         active = [
             (host, f"{lease.path}:reservation:{each.id}")

@@ -1,4 +1,4 @@
-"""Starts and ends that take no time are done in the step that admits them; whatever else happens is as ever."""
+"""Starts and ends that take no time are done in the activity of begin; everything else is as usual."""
 
 from __future__ import annotations
 

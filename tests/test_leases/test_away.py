@@ -1,4 +1,4 @@
-"""Workers that are away when something is due, clocks that were ended from outside, histories that grow long."""
+"""Workers that are down when an event is due, clocks that were terminated, histories that grow long."""
 
 from __future__ import annotations
 

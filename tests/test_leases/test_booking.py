@@ -1,4 +1,4 @@
-"""Booking on both databases: hosts with properties, windows of time, quotas, races, and hosts that fail."""
+"""Booking on both databases: properties of hosts, periods, quotas, races, and failing hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases whose action is cancelled, terminated or contradicted, and hosts that fail in the middle of a start."""
+"""Leases whose action is cancelled, terminated or contradicted, and hosts that fail during a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due when, on both databases: ends before starts, dates that move, leases that contradict themselves."""
+"""Due events on both databases: ends before starts, dates that move, contradicting leases."""
 
 from __future__ import annotations
 

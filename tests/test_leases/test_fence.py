@@ -1,4 +1,4 @@
-"""Workers that are held up inside a hand-over until their action is long over: what they order then has no effect."""
+"""A worker that is held up inside a hand-over until its action has ended orders nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many events in the same moment: so many at a time, and who is slow keeps nobody waiting."""
+"""Many simultaneous events: a bounded number at a time, and a slow one delays no other."""
 
 from __future__ import annotations
 

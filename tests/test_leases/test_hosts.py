@@ -1,4 +1,4 @@
-"""Hosts that fail, recover and go while leases hold them; and what verify says of all that."""
+"""Hosts that fail, recover and are removed while leases hold them; and what verify reports."""
 
 from __future__ import annotations
 

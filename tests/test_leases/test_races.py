@@ -1,4 +1,4 @@
-"""PostgreSQL only: one transaction in the middle of another. Both orders are forced, not hoped for."""
+"""PostgreSQL only: one transaction in the middle of another, with both orders forced."""
 
 from __future__ import annotations
 

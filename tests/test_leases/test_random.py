@@ -1,4 +1,4 @@
-"""Random bookings on few hosts: never one host for two, and nobody is refused for whom there is room."""
+"""Random bookings on few hosts: no host for two leases, and no refusal while there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pure rules: dates, terms, specs, properties and room on hosts."""
+"""Pure rules: dates, periods, specs, properties and room on hosts."""
 
 from __future__ import annotations
 

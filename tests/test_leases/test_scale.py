@@ -1,4 +1,4 @@
-"""Many leases at once: nobody is hidden behind those who wait, and a start or an end reads only what is its own."""
+"""Many leases at once: waiting starts block no others, and a start or an end reads only its own rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables: every row, and everything that no row names is refused; the relationship table, word by word."""
+"""The state tables and the relationship table, as in the source document; everything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates in the store, on both databases: all of one at its end, or nothing of it, whoever ends it."""
+"""Updates in the store, on both databases: all of an update or nothing of it, whoever ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account of a test's own, with whatever it needs in it, and what the hypervisor says of it."""
+"""An account per test with the objects that it needs, and the hypervisor's view of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recycle bin: one clock per tenant, names reserved meanwhile, and whatever can go wrong at the end of a stay."""
+"""The recycle bin: one clock per tenant, reserved names, and failures when an object is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recycle bin with thousands of objects: one clock, and work that is bounded at every moment."""
+"""A recycle bin with thousands of objects: one clock, and bounded work at a time."""
 
 from __future__ import annotations
 

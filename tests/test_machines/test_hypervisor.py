@@ -1,4 +1,4 @@
-"""The simulated hypervisor: what it does, what it refuses as a real one would, and what it does only once."""
+"""The simulated hypervisor: what it does, what it refuses as a real one would, and one effect per token."""
 
 from __future__ import annotations
 

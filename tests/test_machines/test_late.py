@@ -1,4 +1,4 @@
-"""A worker that comes too late: frozen in a call, it wakes when its action is over and a later one is done."""
+"""A worker frozen in a call wakes after a later action has ended, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a creation left outside that was terminated, and of which no record stayed: a later sweep removes it, safely."""
+"""Leftovers of a terminated creation without a record: a later sweep removes them."""
 
 from __future__ import annotations
 

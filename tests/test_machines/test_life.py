@@ -1,4 +1,4 @@
-"""Every row of the six tables works end to end on a real server, and everything that no row names is refused."""
+"""Every row of the six tables on a real server; everything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts, cloudspaces, nodes and images: what goes along, and what is refused because of others."""
+"""Accounts, cloudspaces, nodes and images: what an action does to their parts, and what is refused because of them."""
 
 from __future__ import annotations
 

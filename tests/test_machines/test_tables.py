@@ -1,4 +1,4 @@
-"""The six tables against the source document, word for word, and everything that is in none of them."""
+"""The six state tables, as in the source document; everything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When things go wrong: failures, cancels, lost answers, workflows terminated from outside, and two hundred users."""
+"""Failures, cancels, lost answers, terminated workflows, and two hundred users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standing in line: hidden migration with one waiting request, the document's scenario, disks, and lines drained."""
+"""The wait queue: a hidden migration with one waiting request, disks, and queues that are drained."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Past one machine: PostgreSQL, several processes, other people, and whoever looks after it all."""
+"""Beyond one machine: PostgreSQL, several processes, users with rights, and operators."""

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector that only remembers: OTLP over HTTP, as every real one speaks it."""
+"""An OpenTelemetry collector that stores what it receives: OTLP over HTTP."""
 
 from __future__ import annotations
 

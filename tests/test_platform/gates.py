@@ -1,4 +1,4 @@
-"""Doors in front of a Temporal server, as production has them: TLS with client certificates, and API keys."""
+"""Proxies in front of a Temporal server: TLS with client certificates, and API keys."""
 
 from __future__ import annotations
 

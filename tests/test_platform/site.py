@@ -52,7 +52,7 @@ class Worker:
 
 @dataclass
 class Site:
-    """The books survive everything that happens to the workers."""
+    """The databases survive everything that happens to the workers."""
 
     home: Path
     server: embedded.EmbeddedServer

@@ -1,4 +1,4 @@
-"""Back-up and restore as docs/operations.md says: Temporal first, then the inventory, while everything runs."""
+"""Backup and restore as docs/operations.md says: Temporal first, then the inventory, while everything runs."""
 
 from __future__ import annotations
 

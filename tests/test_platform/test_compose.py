@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile are held against the code: names, ports, variables, commands, settings."""
+"""docker-compose.yml and the Dockerfile agree with the code: names, ports, variables, commands, settings."""
 
 from __future__ import annotations
 

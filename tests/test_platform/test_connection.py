@@ -1,4 +1,4 @@
-"""Profiles, certificates and keys: the door opens for those who have them, and the others are told what is wrong."""
+"""Profiles, certificates and keys: valid ones connect, and an error says what is wrong with the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-ups that were broken on purpose: the doctor names each, and says what to do about it."""
+"""Broken set-ups: the doctor names each fault and says how to correct it."""
 
 from __future__ import annotations
 

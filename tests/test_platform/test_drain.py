@@ -1,4 +1,4 @@
-"""A worker that is told to stop: calls in flight end, or another worker goes on with them; nothing is done twice."""
+"""A stopping worker: calls in flight end, or another worker repeats them; nothing is done twice."""
 
 from __future__ import annotations
 

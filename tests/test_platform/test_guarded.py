@@ -1,4 +1,4 @@
-"""A site with a policy, with keys and with secrets: who is refused, what Temporal sees, and where no secret is."""
+"""A site with a policy, encryption keys and secrets: who is refused, what Temporal sees, and where no secret is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One namespace, one store: a worker whose store is another one does not start."""
+"""One namespace, one store: a worker with another store does not start."""
 
 from __future__ import annotations
 

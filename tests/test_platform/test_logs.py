@@ -1,4 +1,4 @@
-"""How lines of the log look for people who only watch."""
+"""The format of the log for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: metrics, traces and logs, seen by those who would collect them."""
+"""A worker's metrics, traces and logs, as their collectors receive them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database goes away under a running stack: actions wait for it, none fails, and all end soon after it is back."""
+"""The database stops under a running stack: actions wait, none fails, and all end soon after its return."""
 
 from __future__ import annotations
 

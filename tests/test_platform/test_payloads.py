@@ -1,4 +1,4 @@
-"""What goes through Temporal: encrypted if there are keys, and never larger than Temporal takes."""
+"""Payloads are encrypted if there are keys, and never larger than Temporal accepts."""
 
 from __future__ import annotations
 

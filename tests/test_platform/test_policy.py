@@ -1,4 +1,4 @@
-"""Who may do what: the policy file as it is written, every right that it gives and every one that it does not."""
+"""The policy file: every right that it gives, and every one that it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this folder wait with."""
+"""The waiting helpers of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input to a worker: it says what is wrong and ends; nothing is half started."""
+"""A worker with bad settings says what is wrong and exits; nothing is half started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new build while actions are in flight: each ends on the code that it began on, new ones begin on the new code."""
+"""A new build while actions are in flight: each ends on its own build, new ones begin on the new build."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The simulated cloud: the contract that every provider keeps, and what only this one can do."""
+"""The simulated cloud: what it does beyond the providers' contract."""

@@ -1,4 +1,4 @@
-"""Group commit: calls share transactions, and none breaks another."""
+"""Group commit: calls share transactions, and a failing one breaks no other."""
 
 from __future__ import annotations
 

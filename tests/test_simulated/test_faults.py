@@ -1,4 +1,4 @@
-"""The fault script: every kind of fault, where it strikes, and how often."""
+"""The fault script: every kind of fault, which calls it hits, and how often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases for the tests of the store: a fresh SQLite file, or a PostgreSQL whose tables are empty."""
+"""Databases for the tests of the store: a fresh SQLite file, or a PostgreSQL with empty tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large store of each kind, and what a statement would read of it from end to end.
+"""A large store of each kind, and a check which statements scan a large table.
 
 Large enough that a database reads by an index if there is one, and it was told nothing of what is in the tables.
 """

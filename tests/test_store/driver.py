@@ -1,4 +1,4 @@
-"""An inventory with short words for what tests do to it, and a clock that ticks when it is read."""
+"""An inventory with short methods for tests, and a clock that ticks at each read."""
 
 from __future__ import annotations
 

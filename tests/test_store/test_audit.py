@@ -1,4 +1,4 @@
-"""What `verify` reads of the inventory: page by page, over one snapshot, without keeping anybody waiting."""
+"""What `verify` reads of the inventory: page by page, from one snapshot, without blocking anybody."""
 
 from __future__ import annotations
 

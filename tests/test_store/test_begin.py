@@ -1,4 +1,4 @@
-"""begin: who is admitted, who is refused, and what is written in either case."""
+"""begin: what is admitted, what is refused, and what is written in each case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our records of VMs and what clouds say of them, compared without a server."""
+"""The audit of VMs: records and clouds compared, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections in the store: one holder at a time, the last user removes; VMs enrolled once; corrections that lose."""
+"""Connections in the store: one holder at a time, removal by the last user, VMs enrolled once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CRM's connection changes, asked of the store itself: a worker may die after the commit, and asks again."""
+"""A CRM's connection in the store is idempotent: a worker that died after the commit asks again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The edge on PostgreSQL: a CRM's message comes in the middle of a begin or a finish. Both orders are forced."""
+"""The edge on PostgreSQL: a CRM's message during a begin or a finish, with both orders forced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL can say, and what it means: try again here, try again later, or mend the set-up."""
+"""PostgreSQL's errors: which are retried at once, which later, and which need an operator."""
 
 from __future__ import annotations
 

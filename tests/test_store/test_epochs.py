@@ -1,4 +1,4 @@
-"""Epochs never go back, and a run that is dead, or that the store has forgotten, changes nothing."""
+"""Epochs never decrease, and a run that is dead, or unknown to the store, changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""finish, take-over and burial: an action ends once, whoever ends it."""
+"""finish, takeover and abandon: an action ends once, whoever ends it."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_what_was_skipped_is_in_the_outcome(driver: StoreDriver) -> None:
     assert (outcome.done, outcome.skipped) == (1, {"Terminated": 1})
 
 
-# Take-over and burial.
+# Takeover and abandon.
 
 
 async def test_a_newer_run_of_the_same_object_takes_over_and_brings_the_members_back(driver: StoreDriver) -> None:

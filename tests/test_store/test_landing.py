@@ -1,4 +1,4 @@
-"""Between begin and finish: targets land in bulk, objects move by steps, and who lost the object writes nothing."""
+"""Between begin and finish: targets land in bulk, objects move by steps, and a fenced-off action writes nothing."""
 
 from __future__ import annotations
 

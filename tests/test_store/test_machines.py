@@ -1,4 +1,4 @@
-"""Machines and their neighbours in the store: decisions that race with each other, and queries that stay flat."""
+"""Machines in the store: racing decisions, and a constant number of queries."""
 
 from __future__ import annotations
 

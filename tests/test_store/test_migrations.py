@@ -1,4 +1,4 @@
-"""Migrations: from nothing to the newest schema, which is the one that the code names; safely, from several at once."""
+"""Migrations lead from nothing to the schema of the code, also when several workers start at once."""
 
 from __future__ import annotations
 

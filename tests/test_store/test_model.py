@@ -1,4 +1,4 @@
-"""Random lives: begin, land, finish, take-over and burial in any order, old runs included, against a small model."""
+"""Random begin, land, finish, takeover and abandon in any order, old runs included, against a small model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store away, locked or full: StoreUnavailable, nothing half done, and it works again afterwards."""
+"""The store away, locked or full: StoreUnavailable, nothing half written, and it works again afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permits in the store: workers that lease in the same moment never get more than the caps, on both databases."""
+"""Permits in the store: workers that lease at the same moment never exceed the caps, on both databases."""
 
 from __future__ import annotations
 

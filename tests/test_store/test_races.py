@@ -1,4 +1,4 @@
-"""Races: many at once, from several threads, connections and processes' worth of handles, on both databases."""
+"""Races of many threads and connections, on both databases."""
 
 from __future__ import annotations
 

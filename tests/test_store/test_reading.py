@@ -1,4 +1,4 @@
-"""Reads: what is there, in which order, and nothing for hostile questions."""
+"""Reads: contents, order, and empty answers to hostile input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the history says of an end: how, and why, each once."""
+"""The history says once how an action ended, and once why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request id belongs to one action with one spec by one subject. Anything else with it is refused."""
+"""A request ID belongs to one action with one spec by one user; another request with it is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: the oldest ended actions and their lines go, exported first; what is still needed stays, and verifies."""
+"""Retention: the oldest ended actions and lines are exported and removed; what is needed stays, and verifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No statement of the store reads a large table from end to end, but for those that say why they may."""
+"""No statement scans a large table, except those that say why."""
 
 from __future__ import annotations
 

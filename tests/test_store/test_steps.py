@@ -1,4 +1,4 @@
-"""Moves within an action: by rows, all or none, of what the action has locked; and what a family's rider may do."""
+"""Moves within an action: by rows, all or none, only of locked objects; and what a family's hooks may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems in the store, on both databases: admission, numbers, replacing a subtree and back, what backends say."""
+"""Systems in the store, on both databases: admission, numbers, replacing and restoring subtrees, backend reports."""
 
 from __future__ import annotations
 

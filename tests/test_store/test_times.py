@@ -1,4 +1,4 @@
-"""History lines that a worker causes carry the database's time: a worker's clock may be hours off."""
+"""History lines carry the database's time, even if the worker's clock is hours off."""
 
 from __future__ import annotations
 

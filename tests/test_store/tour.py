@@ -1,4 +1,4 @@
-"""What each family does in the store, told in short: so every function that builds a statement sends it once."""
+"""A short run of each family in the store, in which every function that builds a statement executes it once."""
 
 from __future__ import annotations
 

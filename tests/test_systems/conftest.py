@@ -1,4 +1,4 @@
-"""A system of its own for every test, on the shared stack."""
+"""A system per test, on the shared stack."""
 
 from __future__ import annotations
 

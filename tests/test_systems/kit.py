@@ -1,4 +1,4 @@
-"""A user of one system, and what a test may see besides: the inventory and the backends' own books."""
+"""A user of one system, with access to the inventory and to the backends' records."""
 
 from __future__ import annotations
 
@@ -142,6 +142,6 @@ class Shop:
         self.runner.held.difference_update({path for path in self.runner.held if path.startswith(self.path)})
 
     async def all_promises_are_kept(self) -> None:
-        """I1 to I5 and I11, and the backend's books."""
+        """I1 to I5 and I11, and the backend's own records."""
         found = await self.asking.read(wire.VERIFY, Query(path=self.path), Verification, seconds=60)
         assert found.findings == []

@@ -1,4 +1,4 @@
-"""A worker killed with -9 in the middle of a deploy of real processes: nothing is lost, doubled, or left locked."""
+"""A worker killed with -9 during a deploy of real processes: nothing is lost, doubled, or left locked."""
 
 from __future__ import annotations
 

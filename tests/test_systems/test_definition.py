@@ -1,4 +1,4 @@
-"""Definitions: what is let in, and what is wrong with the rest."""
+"""Definitions: what is accepted, and the errors of the rest."""
 
 from __future__ import annotations
 

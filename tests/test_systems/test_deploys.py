@@ -1,4 +1,4 @@
-"""Deploys on a real server: what they change and what not, what they do at the same time, and how they fail."""
+"""Deploys on a real server: what they change, what they leave alone, which run in parallel, how they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are held up inside an order to a backend until their action is long over: it has no effect any more."""
+"""A worker that is held up inside an order to a backend until its action has ended changes nothing."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_orders_for_siblings_and_for_what_is_below_do_not_supersede_each_o
 
 
 async def test_a_folder_is_known_by_who_made_it(tmp_path: Path) -> None:
-    """Also if the books were overtaken while the worker was between them and the folder."""
+    """Also if a later action ordered while the worker was between its record and the folder."""
     runner = ProcessRunner(tmp_path)
     await runner.prepare("system:shop", 7)
     with pytest.raises(Superseded):

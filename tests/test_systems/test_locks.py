@@ -1,4 +1,4 @@
-"""Who excludes whom in a tree: deploys lock a path, teardowns the root; against a brute-force model."""
+"""Locks in a tree: a deploy locks its path, a teardown the root; compared with a brute-force model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes: killed, crashing, stubborn, replaced under load, and found again by a keeper that comes after."""
+"""Real processes: killed, crashing, ignoring SIGTERM, replaced under load, and taken over by the next supervisor."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ async def test_nothing_of_a_service_is_left_after_a_teardown_but_its_logs(real: 
     assert not folder.exists()
 
 
-# The keeper by itself.
+# The supervisor by itself.
 
 
 @asynccontextmanager
 async def keeping(folder: Path) -> AsyncIterator[Supervisor]:
-    """A keeper with its books in a folder. Leaving it is what the end of a worker is to its processes."""
+    """A supervisor with its data in a folder. Leaving the block is, for its processes, the end of a worker."""
     database = Database(f"sqlite:///{folder / 'books.db'}")
     database.run_here(create_tables)
     supervisor = Supervisor(ProcessRunner(folder / "services"), BackendState("process", database), folder / "lock")
@@ -195,7 +195,7 @@ async def test_two_keepers_of_one_folder_take_turns(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_was_started_but_not_noted_is_found_by_its_token(tmp_path: Path) -> None:
-    """The worker died between the start and the note: the books have the token and no number."""
+    """The worker died between the start and the write: the stored state has the token and no PID."""
     database = Database(f"sqlite:///{tmp_path / 'books.db'}")
     database.run_here(create_tables)
     ledger = BackendState("process", database)

@@ -1,4 +1,4 @@
-"""The rules of systems: the state of the whole, roll-outs that keep their promises, replacing subtrees."""
+"""Pure rules of systems: the state of a tree, rolling updates, replacing subtrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stories of every family, and those of self-healing."""
+"""The chaos stories of every family and of self-healing."""
 
 from __future__ import annotations
 

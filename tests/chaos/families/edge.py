@@ -1,4 +1,4 @@
-"""Cloudlets, what is on them, and policies. Their CRMs run beside the worker, and are not hit."""
+"""Chaos stories of cloudlets, clusters, apps and policies. Their CRMs run beside the worker and are not killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Self-healing, which is no action of a family: whoever dies in a sweep leaves it to the next worker."""
+"""Chaos stories of self-healing: if a worker dies during a sweep, the next worker does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases, and the hosts that they take from."""
+"""Chaos stories of leases and their hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines and their neighbours, on a hypervisor that is not hit."""
+"""Chaos stories of machines, disks, cloudspaces, accounts, images and nodes. The hypervisor is not killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCIs and VMs."""
+"""Chaos stories of MCIs and VMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Systems."""
+"""Chaos stories of systems."""
 
 from __future__ import annotations
 

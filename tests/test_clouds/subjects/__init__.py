@@ -1,4 +1,4 @@
-"""The providers under contract: those of the registry, each with a module of its name here. One without is an error."""
+"""The providers under contract: one module for each provider of the registry. A missing one is an error."""
 
 from __future__ import annotations
 

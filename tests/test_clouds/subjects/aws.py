@@ -1,4 +1,4 @@
-"""EC2, as moto and our wrapper play it. Every test has an owner's tag of its own."""
+"""EC2 on moto and our wrapper. Every test has its own owner tag."""
 
 from __future__ import annotations
 
