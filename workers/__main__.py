@@ -1,4 +1,4 @@
-"""`python -m workers`: a worker for every queue, set up by RATCHET_* and TEMPORAL_* variables. See `starter worker`."""
+"""`python -m workers`: a worker for every queue, configured by RATCHET_* and TEMPORAL_* variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workers.settings import Settings
 
 
 def main(make: Make = Service) -> None:
-    """Serve every queue until SIGTERM or SIGINT."""
+    """Serves every queue until SIGTERM or SIGINT."""
     asyncio.run(work(Settings(), make=make))
     sys.stdout.flush()
     sys.stderr.flush()

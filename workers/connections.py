@@ -1,4 +1,4 @@
-"""The connections file, and the clouds that it makes. A bad file, or credentials that are not there, stop the start."""
+"""Reads the connections file and opens its clouds. A bad file or missing credentials keep the worker from starting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_CONNECTIONS = 500
 
 
 class ConnectionsFile(ConnectionModel):
-    """The whole file: connections by their names, each as its provider's own model has it."""
+    """The whole file: connections by name, each in its provider's own model."""
 
     connections: Mapping[Name, Connection]
 
@@ -40,7 +40,7 @@ class ConnectionsFile(ConnectionModel):
 
 
 def file_of(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
-    """The pydantic model of a connections file that allows these providers."""
+    """Returns the pydantic model of a connections file that allows these providers."""
     entry: Any = Annotated[reduce(or_, [each.connection for each in providers]), Field(discriminator="provider")]
     several: Any = Annotated[dict[Name, entry], Field(min_length=1, max_length=MAX_CONNECTIONS)]
     return create_model("ConnectionsFile", __base__=ConnectionsFile, connections=several)
@@ -51,22 +51,22 @@ _PROVIDER = {each.name: each for each in PROVIDERS}
 
 
 def parse(document: object, where: str) -> Connections:
-    """What a file says, or Refused with every reason and without anything that the file holds."""
+    """Parses a connections file; refuses it with every reason, and without quoting its contents."""
     try:
         named = _FILE.model_validate(document).connections
     except ValidationError as error:
-        raise _unusable(where, f"is not valid: {describe_errors(error, 'file')}") from None  # it would hold the input
+        raise _unusable(where, f"is not valid: {describe_errors(error, 'file')}") from None  # that error has the input
     return Connections(named, frozenset(each.csp for each in named.values()))
 
 
 def load(file: Path | None) -> Connections:
-    """What a file says, or Refused. Without a file everything is simulated, under the usual names."""
+    """Loads a connections file. Without a file everything is simulated, under default names."""
     told = parse(_document(file), str(file)) if file else Connections()
     return told.beside(usual_connections())
 
 
 def check(file: Path | None, queues: Sequence[str]) -> None:
-    """Refused if the file is bad, or if a cloud that is served here lacks the credentials that the file names."""
+    """Refuses a bad file, or a served cloud without the credentials that the file names."""
     for name, each in load(file).real_connections():
         access = _PROVIDER[each.provider].access
         if access is None or cloud_queue(each.csp) not in queues:
@@ -79,20 +79,20 @@ def check(file: Path | None, queues: Sequence[str]) -> None:
 
 
 def open_clouds(connections: Connections, call_seconds: float) -> dict[str, RealCloud]:
-    """The real clouds, by the names of their connections. Nobody is called yet."""
+    """Opens the real clouds, by connection name. Makes no call yet."""
     found = [(name, each, _PROVIDER[each.provider].access) for name, each in connections.real_connections()]
     return {name: access.open(each, call_seconds) for name, each, access in found if access}
 
 
 class ServedClouds(dict[str, Cloud]):
-    """The clouds of this worker, by csp. Another worker's connections may name more."""
+    """The clouds of this worker, by csp. Other workers may have connections to more."""
 
     def __missing__(self, csp: str) -> Cloud:
         raise Superseded(f"{csp} is not served by this worker: none of its connections is of that cloud")
 
 
 def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Mapping[str, RealCloud]) -> ServedClouds:
-    """By csp. What the file does not speak of is simulated; what was before is still reached, and grows no more."""
+    """Returns the clouds by csp: those in the file, with old simulated regions closed to new VMs; others simulated."""
 
     def serving(csp: str) -> Cloud:
         filed = csp in connections.filed
@@ -106,14 +106,14 @@ def clouds_of(connections: Connections, simulated: Mapping[str, Cloud], real: Ma
 
 
 class ConnectionInspection:
-    """Looks at connections for a person: are credentials there, and does the cloud answer?"""
+    """Shows connections to a person: whether credentials exist, and whether the cloud answers."""
 
     def __init__(self, connections: Connections, real: Mapping[str, RealCloud]) -> None:
         self._connections = connections
         self._real = real
 
     def names(self) -> list[ConnectionView]:
-        """All of them, without a look."""
+        """Lists all connections without checking them."""
         return [
             ConnectionView(
                 name=name,
@@ -126,7 +126,7 @@ class ConnectionInspection:
         ]
 
     async def inspect(self, csp: str, ask: bool) -> list[ConnectionView]:
-        """Those of one cloud; `ask` the cloud itself as well."""
+        """Checks the connections of one cloud; with `ask`, also calls the cloud."""
         views = [view for view in self.names() if view.csp == csp]
         return [await self._seen(view, ask) if view.name in self._real else view for view in views]
 

@@ -1,4 +1,4 @@
-"""What a worker process has made once and gives to every family."""
+"""Objects that a worker process creates once and passes to every family."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """A family makes its activities and audits from this."""
+    """What a family creates its activities and audits from."""
 
     client: Client
     settings: Settings
     database: Database  # of the inventory
-    cloud_database: Database  # of what is simulated: outside the inventory, as the real world is
+    cloud_database: Database  # of simulated providers, apart from the inventory
     inventory: SqlInventory
     simulated: Mapping[str, SimulatedCloud]
     connections: Connections
     clouds: Mapping[str, Cloud]
     permits: Permits
     fence: Fence
-    serving: set[str] = field(default_factory=set)  # the queues that this process polls just now
+    serving: set[str] = field(default_factory=set)  # the queues that this process polls now

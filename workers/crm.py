@@ -1,4 +1,4 @@
-"""The reference CRM as a process of its own: `starter crm run`, or `python -m workers.crm`, which is up sooner."""
+"""The reference CRM as a process: `starter crm run`, or `python -m workers.crm`, which starts faster."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class CrmOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     cloudlet: str
     version: str = "v1"
     latency: float = 0.3
-    takeover: str = ""  # the version that is to be ended once we can serve
+    takeover: str = ""  # the version to end once this CRM can serve
     faults: tuple[CrmFault, ...] | None = None
 
 
 def platform_file(home: Path, cloudlet: str) -> Path:
-    """Where the simulated platform of a cloudlet lives."""
+    """Returns the file of a cloudlet's simulated platform."""
     return home / "crm" / f"{name_of(str(parent_of(cloudlet)))}-{name_of(cloudlet)}.db"
 
 
 def token_file_of(settings: Settings, cloudlet: str) -> Token:
-    """Where the token of a cloudlet's CRM is, if it has one."""
+    """Returns the token of a cloudlet's CRM: from the settings, or beside its platform file."""
     if settings.crm_token_file:
         return Token(settings.crm_token_file, required=True)
     return Token(platform_file(settings.home, cloudlet).with_suffix(".token"))
 
 
 async def serve(settings: Settings, orders: CrmOptions) -> int:
-    """Run until told to stop. Returns an exit code: 0, or 1 if the cloudlet could not be served."""
+    """Runs a CRM until it is told to stop. Returns the exit code: 0, or 1 if the cloudlet cannot be served."""
     logs.configure(settings.log_level, settings.log_format)
     log = structlog.get_logger("crm").bind(cloudlet=orders.cloudlet, version=orders.version)
     token = token_file_of(settings, orders.cloudlet)
     if token.there():
-        token.key()  # one that cannot be used is said at once
+        token.key()  # fails at once if the token is unusable
     platform = Platform(platform_file(settings.home, orders.cloudlet))
     if orders.faults is not None:
         platform.set_faults(orders.faults)
@@ -80,7 +80,7 @@ async def serve(settings: Settings, orders: CrmOptions) -> int:
 
 
 async def stop_all(home: Path, cloudlet: str) -> list[int]:
-    """End the CRM processes of a cloudlet on this machine."""
+    """Ends the CRM processes of a cloudlet on this machine. Returns their pids."""
     file = platform_file(home, cloudlet)
     if not file.exists():
         return []
@@ -93,13 +93,13 @@ async def stop_all(home: Path, cloudlet: str) -> list[int]:
 
 
 def _command(orders: CrmOptions) -> list[str]:
-    """This program again; the version and whom to take over from are added."""
+    """Returns the command line of this program, to which a version is added for an upgrade."""
     words = [sys.executable, "-m", "workers.crm", "--cloudlet", orders.cloudlet]
     return [*words, "--latency", str(orders.latency)]
 
 
 def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> None:
-    """The next request of this kind to the cloudlet's CRM fails, once. Other rules stay as they are."""
+    """Makes the next request with this verb to the cloudlet's CRM fail, once."""
     platform = Platform(platform_file(home, cloudlet))
     platform.add_fault(
         CrmFault.model_validate({"kind": CrmFaultKind.FAIL, "verb": verb, "message": message, "times": 1})
@@ -108,7 +108,7 @@ def fail_next_request(home: Path, cloudlet: str, verb: str, message: str) -> Non
 
 
 def main() -> None:
-    """Run the CRM that the command line asks for, and end the process with its exit code."""
+    """Runs the CRM of the command line, and exits with its code."""
     parser = argparse.ArgumentParser(prog="python -m workers.crm", description=__doc__)
     parser.add_argument("--cloudlet", required=True, type=check_path)
     parser.add_argument("--version", default="v1")

@@ -1,4 +1,4 @@
-"""The edge in a worker. CRMs run their own activities, on queues of their own."""
+"""The edge family in a worker. CRMs run their own activities, on queues of their own."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class EdgeFamily(Family):
         return {ACTIONS_QUEUE: activities_of(edge, Letters(client))}
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A loop for each policy that is Active, and a link for each cloudlet that a CRM is connected to."""
+        """A demand loop per Active policy, and a link per cloudlet with a connected CRM."""
         return [
             CompanionRow(messages.FOLLOW_DEMAND, "demand loop", self._policy_companions),
             CompanionRow(messages.CLOUDLET_LINK, "link", self._link_companions),
         ]
 
     def audits(self) -> Sequence[Audit]:
-        """Instances against what the CRMs had when they last connected."""
+        """Compares instances with what the CRMs reported at their last connect."""
         return [CrmAudit(self.context.inventory).audit]
 
     async def _policy_companions(self) -> AsyncIterator[Companion]:

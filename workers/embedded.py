@@ -1,7 +1,7 @@
 """The embedded Temporal server: the official binary, tuned, with its data in a file. For one machine and for tests.
 
-The dynamic settings change its speed by 3 to 50 times: as shipped, every timer takes at least a second and every
-dispatch waits for one of twenty polls a second.
+The dynamic settings make it 3 to 50 times faster: by default every timer takes at least a second, and a dispatch waits
+for one of twenty polls per second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from providers.sockets import listens
 
 START_SECONDS = 30
 TRIES = 3
-RETENTION = "90d"  # the server forgets closed workflows after a day if it is not told otherwise
+RETENTION = "90d"  # the server's default is one day
 
 TUNING = (
     'history.timerProcessorMaxTimeShift="1ms"',
@@ -49,7 +49,7 @@ TUNING = (
 
 
 def find_binary() -> str:
-    """The `temporal` on the PATH, or the one that came with the extra `embedded`."""
+    """Returns the `temporal` binary on the PATH, or that of the extra `embedded`."""
     beside = Path(sys.executable).parent / "temporal"
     found = shutil.which("temporal") or (str(beside) if beside.exists() else None)
     if found is None:
@@ -62,7 +62,7 @@ def find_binary() -> str:
 
 
 def server_arguments() -> list[str]:
-    """The flags that every embedded server gets, in tests too."""
+    """Returns the flags of every embedded server, in tests too."""
     tuned = [word for value in TUNING for word in ("--dynamic-config-value", value)]
     known = [word for name, kind in wire.SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
     return [*tuned, *known]
@@ -70,7 +70,7 @@ def server_arguments() -> list[str]:
 
 @dataclass
 class EmbeddedServer:
-    """A running server and where it is."""
+    """A running embedded server and its addresses."""
 
     process: asyncio.subprocess.Process
     home: Path
@@ -86,19 +86,19 @@ class EmbeddedServer:
         await self.process.wait()
 
 
-USUAL = (7233, 8233)  # where people look for Temporal and its Web UI
+USUAL = (7233, 8233)  # default ports of Temporal and its Web UI
 ANY = (0, 0)
 
 
 class _Ended(Exception):
-    """The server's process ended instead of answering: most often another one took a port at the same moment."""
+    """The server's process ended before it answered, mostly because its port was taken meanwhile."""
 
 
 async def start(home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY) -> EmbeddedServer:
-    """Start the server with its data in `home` and wait until it answers. `prefer`: ports to take if they are free.
+    """Starts the server with its data in `home` and waits until it answers. `prefer`: ports to use if they are free.
 
-    Nobody prefers a port but who is there for people: a worker that has lost its own server would take the next one
-    at the same port for it.
+    Only a stack for people prefers ports: a worker that has lost its server would take another one at the same port for
+    it.
     """
     for _ in range(TRIES):
         try:
@@ -121,7 +121,7 @@ async def _start(home: Path, port: int, ui_port: int, http_port: int) -> Embedde
             *server_arguments(),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for us: we end the server when our own work is done
+            start_new_session=True,  # Ctrl-C reaches only us; we stop the server last
         )
     places = (f"http://127.0.0.1:{number}" for number in (ui_port, http_port))
     server = EmbeddedServer(process, home, f"127.0.0.1:{port}", *places)
@@ -131,7 +131,7 @@ async def _start(home: Path, port: int, ui_port: int, http_port: int) -> Embedde
         await _until_it_answers(server, http_port)
         (home / EMBEDDED_FILE).write_text(json.dumps(facts) + "\n")
         await _keep_history(server)
-    except BaseException:  # Ctrl-C while it starts: nobody else knows of it, nobody else would end it
+    except BaseException:  # Ctrl-C during the start: nobody else would stop the server
         await server.stop()
         raise
     return server
@@ -140,7 +140,7 @@ async def _start(home: Path, port: int, ui_port: int, http_port: int) -> Embedde
 async def _until_it_answers(server: EmbeddedServer, http_port: int) -> None:
     deadline = asyncio.get_running_loop().time() + START_SECONDS
     while asyncio.get_running_loop().time() < deadline:
-        # Its HTTP port first: nobody else knows that one, so what answers then is this process and not another's.
+        # The HTTP port first: it is random, so it proves that this very process answers.
         if listens(http_port):
             with suppress(RPCError, RuntimeError):
                 await Client.connect(server.address)
@@ -148,7 +148,7 @@ async def _until_it_answers(server: EmbeddedServer, http_port: int) -> None:
                     return
         if server.process.returncode is not None:
             raise _Ended
-        await asyncio.sleep(0.05)  # there is nothing to wait on: the port opens when it opens
+        await asyncio.sleep(0.05)  # no event tells when the port opens
     raise _did_not_start(server.home, f"did not start within {START_SECONDS} s")
 
 

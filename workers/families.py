@@ -1,4 +1,4 @@
-"""The families that a worker serves: one line for each."""
+"""The list of families that a worker serves."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FAMILIES: tuple[type[Family], ...] = (
 
 
 def workflows_of(families: Sequence[type[Family]]) -> list[type]:
-    """The kernel's workflows and those of these families."""
+    """Returns the kernel's workflows and those of these families."""
     return [Heal, DrainQueue, *(workflow for family in families for workflow in (*family.workflows, *family.lasting))]
 
 
 def hooks_of(families: Sequence[type[Family]]) -> HooksByKind:
-    """The hooks of these families, for the store."""
+    """Returns the hooks of these families by kind, for the store."""
     return {kind: hooks for family in families for kind, hooks in family.hooks().items()}
 
 

@@ -1,4 +1,4 @@
-"""What a family brings to a worker: one subclass of `Family` for each, in `workers/<family>.py`."""
+"""`Family`: what a family brings to a worker. Each has one subclass, in `workers/<family>.py`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ActivitiesByQueue = Mapping[str, Sequence[Callable[..., Any]]]
 
 
 class Family(ABC):
-    """Made once in a worker process. What several methods need is an attribute of the instance.
+    """Base class of families; one instance per worker process.
 
-    Every method but `activities` has an empty default: a family overrides what it has.
+    Every method except `activities` has an empty default.
     """
 
-    name: ClassVar[str]  # of its folders in domain, store, activities, workflows, starter
+    name: ClassVar[str]  # also the name of its folders
     kinds: ClassVar[Sequence[Kind]]
-    workflows: ClassVar[Sequence[type]]  # of actions: they stay on the build that they began on
-    lasting: ClassVar[Sequence[type]] = ()  # of companions, which live for years: they move to each new build
+    workflows: ClassVar[Sequence[type]]  # of actions: pinned to the build they began on
+    lasting: ClassVar[Sequence[type]] = ()  # of companions, which move to each new build
     queues: ClassVar[Sequence[str]] = ()  # besides the queues of actions and of clouds
 
     def __init__(self, context: WorkerContext) -> None:
@@ -37,42 +37,42 @@ class Family(ABC):
 
     @classmethod
     def hooks(cls) -> HooksByKind:
-        """Functions that the store calls inside its transactions, by kind."""
+        """Returns the functions that the store calls inside its transactions, by kind."""
         return {}
 
     @abstractmethod
     def activities(self) -> ActivitiesByQueue:
-        """Activities by queue."""
+        """Returns the activities by queue."""
 
     def audits(self) -> Sequence[Audit]:
-        """Compare records with the systems outside, for `verify`."""
+        """Returns the audits that `verify` runs: they compare records with providers."""
         return ()
 
     def companions(self) -> Sequence[CompanionRow]:
-        """Workflows that live beside objects, one row for each sort."""
+        """Returns the family's companions: workflows that live beside objects, one row per sort."""
         return ()
 
     def inspectors(self) -> Mapping[str, InspectObject]:
-        """Report what an object is outside, by kind, for self-healing."""
+        """Returns functions that report an object's state at its provider, by kind, for self-healing."""
         return {}
 
     def searches(self) -> Sequence[FindLeftovers]:
-        """Find resources that were created after their order was given up, in each sweep."""
+        """Returns searches for resources that were created after their order was given up; each sweep runs them."""
         return ()
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """Verbs that can be told to fail, by the name of the simulated provider."""
+        """Returns the verbs that can be made to fail, by simulated provider."""
         return {}
 
     def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
-        """Work that is tried in the activity that begins the action, by kind and action."""
+        """Returns work that is tried in the activity that begins the action, by kind and action."""
         return {}
 
     def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
-        """Checks that come before begin, for dry runs, by kind and action."""
+        """Returns the checks that a dry run makes before begin, by kind and action."""
         return {}
 
     @asynccontextmanager
     async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:
-        """Run what the family needs beside the workers while these queues are served."""
+        """Runs what the family needs beside the workers while these queues are served."""
         yield

@@ -1,4 +1,4 @@
-"""One stack per data folder: a lock that the system itself releases when its holder dies, however it dies."""
+"""One stack per data folder, by a file lock that the operating system releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCK_FILE = "up.lock"
 
 @contextmanager
 def hold_folder(home: Path) -> Iterator[None]:
-    """Hold the folder, or Refused naming who does. A server that a dead holder left behind is ended first."""
+    """Locks the folder, or refuses and names the holder. First ends a server that a dead holder left behind."""
     home.mkdir(parents=True, exist_ok=True)
     with (home / LOCK_FILE).open("a") as file:
         try:
@@ -29,7 +29,7 @@ def hold_folder(home: Path) -> Iterator[None]:
 
 
 def in_use(home: Path) -> bool:
-    """Does somebody run a stack there?"""
+    """Tells whether a stack runs in the folder."""
     try:
         with (home / LOCK_FILE).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,16 +51,16 @@ def _taken(home: Path) -> Refused:
 
 
 def _end_orphan(home: Path) -> None:
-    """Two servers on one database file would ruin it."""
+    """Ends a server left by a dead holder: two servers would corrupt the database file."""
     pid = embedded(home).get("pid")
     if isinstance(pid, int) and _is_server(pid):
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # its database survives that, and it does not answer SIGTERM at once
+            os.kill(pid, signal.SIGKILL)  # its database survives SIGKILL, and SIGTERM takes long
     (home / EMBEDDED_FILE).unlink(missing_ok=True)
 
 
 def _is_server(pid: int) -> bool:
-    """Numbers of processes are used again: look before ending one. Where that cannot be seen, leave it alone."""
+    """Tells whether the pid is a Temporal server, as pids are reused; False where /proc is missing."""
     try:
         return b"start-dev" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Leases in a worker. Limits are settings of their own: RATCHET_LEASE_MAX_DAYS and so on."""
+"""The leases family in a worker. Its limits are settings: RATCHET_LEASE_MAX_DAYS and others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from workflows.leases.clock import LeaseClock
 
 
 class LeaseSettings(BaseSettings):
-    """How long a lease may last, and what one project may have."""
+    """Limits of a lease's length, and of a project's leases and hosts."""
 
     model_config = SettingsConfigDict(env_prefix="RATCHET_LEASE_", extra="ignore", frozen=True)
 
@@ -73,20 +73,20 @@ class LeaseFamily(Family):
         return {ACTIONS_QUEUE: activities_of(handover, firing, reading)}
 
     def at_once(self) -> Mapping[tuple[str, str], InlineWork]:
-        """Hosts are mostly handed over and taken back in no time."""
+        """Starts and ends of leases: hosts are mostly handed over at once."""
         return {("lease", "start"): self._handover.start, ("lease", "end"): self._handover.end}
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A clock for each pool in which an event is to come."""
+        """A clock per pool with events to come."""
         overdue = self._store.overdue
         return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, names.LOOK_AGAIN, overdue)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """The site that hands hosts over."""
+        """The verbs of the simulated host site."""
         return {CSP: ("create", "terminate")}
 
     def audits(self) -> Sequence[Audit]:
-        """Leases against their bookings and against the site that hands hosts over."""
+        """Compares leases with their bookings and with the host site."""
         return [LeaseAudit(self._reads, self.hosts).audit]
 
     async def _clocks(self) -> AsyncIterator[Companion]:

@@ -1,4 +1,4 @@
-"""Logs that say which action they are about, once: replayed workflow code logs nothing."""
+"""Log configuration: each line names its action; replayed workflow code logs nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACTION = SearchAttributeKey.for_keyword("Action")
 
 
 def configure(level: str = "info", style: str = "json", traces: bool = True) -> None:
-    """Everything, Temporal's own lines included, as one JSON object per line (or for people) on stderr."""
+    """Logs everything, including Temporal's lines, to stderr: as JSON lines, or in a form for people."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -52,17 +52,17 @@ def configure(level: str = "info", style: str = "json", traces: bool = True) -> 
 
 
 def error_in_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What went wrong in a line, for people who watch: what became of it is told by the action itself."""
+    """Replaces a traceback by one line, for people; the action's outcome has the details."""
     if isinstance(raised := event.pop("exc_info", None), tuple) and raised[1] is not None:
         event["error"] = one_line(f"{type(raised[1]).__name__}: {raised[1]}", 200)
     event["event"] = str(event.get("event", "")).partition(" ({")[0]
-    for repeated in ("temporal_activity", "temporal_workflow"):  # what is said beside, and much more
+    for repeated in ("temporal_activity", "temporal_workflow"):  # repeats other fields
         event.pop(repeated, None)
     return event
 
 
 def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """The path, the run and the attempt that a line is about."""
+    """Adds path, run and attempt of the workflow or activity to a log line."""
     if _replaying():
         raise structlog.DropEvent
     if workflow.in_workflow():
@@ -77,12 +77,12 @@ def add_action(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _replaying() -> bool:
-    """A replayed workflow logged its lines when it ran first. The handler asks too: no formatter can drop a record."""
+    """Tells whether workflow code is replayed. The handler filters by this too, as no formatter can drop a record."""
     return workflow.in_workflow() and workflow.unsafe.is_replaying_history_events()
 
 
 class ActionInLogs(Interceptor):
-    """Lines that activities log say which action they are for."""
+    """Adds the action to the log lines of activities."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _BoundActivity(next)

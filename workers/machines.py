@@ -1,4 +1,4 @@
-"""Machines and their neighbours in a worker: activities that order the hypervisor have a queue of their own."""
+"""The machines family in a worker: activities that call the hypervisor have a queue of their own."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ class MachineFamily(Family):
         }
 
     def inspectors(self) -> Mapping[str, InspectObject]:
-        """The hypervisor knows every kind but accounts."""
+        """The hypervisor knows every kind except accounts."""
         return dict.fromkeys((kind for kind in TABLES if kind != "account"), self._work.inspect)
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """The hypervisor's verbs."""
+        """The verbs of the simulated hypervisor."""
         verbs = dict.fromkeys(verb for moves in MOVES.values() for verb in moves)
         return {NAME: (*verbs, "describe")}
 
     def audits(self) -> Sequence[Audit]:
-        """The inventory against the hypervisor."""
+        """Compares records with the hypervisor."""
         return [HypervisorAudit(self.context.inventory, self.hypervisor).audit]
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A clock for each tenant that has something in the recycle bin."""
+        """A clock per tenant with entries in the recycle bin."""
         return [CompanionRow(BIN, "recycle-bin clock", self._clocks, LOOK_AGAIN, self._bin.overdue)]
 
     async def _clocks(self) -> AsyncIterator[Companion]:

@@ -1,4 +1,4 @@
-"""MCIs in a worker: the workflows, and the activities that call clouds, on one queue for each cloud."""
+"""The MCI family in a worker: activities that call clouds are on one queue per cloud."""
 
 from __future__ import annotations
 
@@ -71,26 +71,26 @@ class MciFamily(Family):
         return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in context.connections.clouds()}}
 
     def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
-        """Creations and growth ask the clouds before they are admitted."""
+        """Create and scale-out ask the clouds before admission."""
         rehearsal = Rehearsal(self.context.client, self._records)
         return {("mci", action): rehearsal.examine for action in ("create", "scale-out")}
 
     def searches(self) -> Sequence[FindLeftovers]:
-        """VMs that a cloud made after their records had gone."""
+        """Finds VMs that a cloud created after their records were deleted."""
         longest = self.context.settings.order_life()
         return [LateVmSearch(self._store, self.context.clouds, self.context.permits, longest).search]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """Clouds that are simulated, wholly or in part."""
+        """The verbs of clouds that are simulated, wholly or in part."""
         real, verbs = self.context.connections, (*VERBS, *APART)
         return {csp: verbs for csp in self.context.simulated if csp not in real.filed or real.partly_simulated(csp)}
 
     def audits(self) -> Sequence[Audit]:
-        """VMs against the clouds, in every place that this worker reaches."""
+        """Compares VMs with the clouds, in every place that this worker reaches."""
         return [VmAudit(self.context.inventory, self.context.clouds, self._places).audit]
 
     async def _places(self) -> list[str]:
-        """Where VMs may be, whether or not we have a record of any there."""
+        """Returns all places where VMs may be, with or without records."""
         found = self.context.connections.places()
         for csp, cloud in self.context.simulated.items():
             found += [placement(csp, region) for region in await cloud.regions()]

@@ -1,4 +1,4 @@
-"""Which methods of an object are activities: those that say so where they are defined, and no list beside them."""
+"""Collects activities by their `@activity.defn`, so that no list of them is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from temporalio import activity
 
 
 def activities_of(*owners: object) -> list[Callable[..., Any]]:
-    """The activities among the methods of these objects, bound to them."""
+    """Returns the methods of these objects that are activities."""
     return [getattr(owner, name) for owner in owners for name in dir(type(owner)) if _is_activity(type(owner), name)]
 
 

@@ -1,4 +1,4 @@
-"""The one Temporal plugin: what every client and every worker of this project has in common."""
+"""The Temporal plugin that every client and worker of this project uses."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from workers.logs import ActionInLogs
 from workers.settings import Settings
 from workflows.guard import ArgumentGuard
 
-# Passed through: modules that are pure or only used by activities. Workflow modules themselves stay in the sandbox.
+# Modules outside the sandbox: pure, or used by activities only. Workflow modules stay inside.
 PASSED_THROUGH = ("pydantic", "pydantic_core", "annotated_types", "structlog", "cryptography", "domain", "activities")
 
 
 def plugin(sandbox: bool = False, payloads: DataConverter | None = None) -> SimplePlugin:
-    """The payloads and the workflow runner, for clients and workers alike."""
+    """Returns the plugin: data converter, workflow runner and interceptors."""
     return SimplePlugin(
         "ratchet",
         data_converter=patient(payloads or converter(Settings.model_construct())),
         workflow_runner=lambda _given: runner(sandbox),
         interceptors=[ArgumentGuard(), ActionInLogs()],
-        workflow_failure_exception_types=[ValidationError],  # else a request that is no request is retried for ever
+        workflow_failure_exception_types=[ValidationError],  # else a malformed request is retried for ever
     )
 
 
 def runner(sandbox: bool) -> WorkflowRunner:
-    """Tests run workflows in the sandbox, where a forbidden call is an error; production runs them without its cost."""
+    """Returns the workflow runner. Tests use the sandbox, which detects forbidden calls; production saves its cost."""
     if not sandbox:
         return UnsandboxedWorkflowRunner()
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH)

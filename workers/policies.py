@@ -1,4 +1,4 @@
-"""The policy file: read once, when a worker starts. A file that is wrong in any way stops the worker from starting."""
+"""Reads the policy file when a worker starts. A wrong file keeps the worker from starting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.policy import AccessPolicy
 
 
 def load(name: str) -> AccessPolicy:
-    """The policy in a file, or Refused saying what is wrong with it."""
+    """Loads a policy file; refuses a malformed one."""
     try:
         return AccessPolicy.model_validate(read(Path(name)) or {})
     except Unreadable as error:

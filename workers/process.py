@@ -1,4 +1,4 @@
-"""The life of a worker process: start, serve until told to stop, finish what runs, leave."""
+"""The life of a worker process: start, serve until told to stop, drain, exit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Make = Callable[[Client, Settings], Service]
 
 @dataclass(frozen=True)
 class Stack:
-    """A server and a worker in this process."""
+    """An embedded server and a worker in this process."""
 
     client: Client
     address: str
@@ -41,7 +41,7 @@ class Stack:
 
 
 async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Service) -> None:
-    """Serve these queues, or all, until SIGTERM or SIGINT."""
+    """Serves these queues, or all, until SIGTERM or SIGINT."""
     queues = checked_queues(settings, queues)
     check(settings.connections, queues)
     logs.configure(settings.log_level, settings.log_format)
@@ -59,7 +59,7 @@ async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Serv
 
 @asynccontextmanager
 async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIterator[Stack]:
-    """The embedded server and a worker for every queue, for as long as the block lasts."""
+    """Runs the embedded server and a worker for every queue while the block lasts."""
     check(settings.connections, checked_queues(settings))
     with hold_folder(settings.home):
         server = await embedded.start(settings.home, port, ui_port, embedded.USUAL)
@@ -74,7 +74,7 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
 
 
 def migrate_store(settings: Settings) -> tuple[str, str]:
-    """Bring the store to this program's schema. Returns the versions before and after."""
+    """Upgrades the store to this program's schema. Returns the versions before and after."""
     database = Database(settings.store())
     try:
         return migrate(database)
@@ -83,7 +83,7 @@ def migrate_store(settings: Settings) -> tuple[str, str]:
 
 
 def restored_store(settings: Settings) -> tuple[int, int]:
-    """The store was restored from a backup: fence off older runs. Returns the incarnation, and how many were open."""
+    """Marks the store as restored, which fences off older runs. Returns its incarnation, and actions abandoned."""
     database = Database(settings.store())
     try:
         after, ended = database.run_here(partial(mark_restored, hooks=hooks_of(FAMILIES)))
@@ -93,7 +93,7 @@ def restored_store(settings: Settings) -> tuple[int, int]:
 
 
 def check_store(settings: Settings) -> None:
-    """Refused or unavailable if the store cannot be used from here; the schema may be any that we know."""
+    """Raises Refused or StoreUnavailable if the store cannot be used; accepts any schema up to ours."""
     database = Database(settings.store())
     try:
         if (found := version(database)) not in ("", *known_versions()):
@@ -103,7 +103,7 @@ def check_store(settings: Settings) -> None:
 
 
 def checked_queues(settings: Settings, queues: Sequence[str] = ()) -> Sequence[str]:
-    """The queues, or all that there are. Refused if one of them is none of ours: nobody would ever send it work."""
+    """Returns the queues, or all. Refuses unknown ones, which would never get work."""
     known = all_queues(load(settings.connections))
     if unknown := [queue for queue in queues if queue not in known]:
         raise Refused(Category.INVALID, f"unknown queue {unknown[0][:40]!r}", f"queues are: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""The schedule of self-healing: made by the first worker, kept as the settings say."""
+"""The Temporal schedule of self-healing, created by the first worker and kept as the settings say."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from domain.limits import TASK_TIMEOUT
 
 
 def schedules(client: Client, seconds: float) -> list[ScheduleRow]:
-    """The schedules that should be there."""
+    """Returns the schedules that must exist."""
     row = ScheduleRow(wire.HEAL_SCHEDULE, "schedule of self-healing", lambda: keep_schedule(client, seconds))
     return [row] if seconds else []
 
 
 async def keep_schedule(client: Client, seconds: float) -> None:
-    """Make the schedule, or change it to this interval. 0 takes it away."""
+    """Creates the schedule or changes its interval; 0 deletes it."""
     handle = client.get_schedule_handle(wire.HEAL_SCHEDULE)
     if not seconds:
         try:
@@ -51,7 +51,7 @@ def _changed(found: ScheduleUpdateInput, wanted: Schedule) -> ScheduleUpdate | N
     known = [each.every for each in found.description.schedule.spec.intervals]
     if known == [each.every for each in wanted.spec.intervals]:
         return None
-    wanted.state = found.description.schedule.state  # paused by somebody: stays paused
+    wanted.state = found.description.schedule.state  # stays paused if it is
     return ScheduleUpdate(schedule=wanted)
 
 

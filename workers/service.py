@@ -1,4 +1,4 @@
-"""One worker process: its store, its clouds, and a worker for each queue it serves."""
+"""One worker process: its store, its clouds, and a Temporal worker per queue."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ _log = logging.getLogger("ratchet.companions")
 
 
 def all_queues(connections: Connections, families: Sequence[type[Family]] = FAMILIES) -> list[str]:
-    """The queues that workers with these connections poll."""
+    """Returns the queues that workers with these connections poll."""
     own = [queue for family in families for queue in family.queues]
     return [ACTIONS_QUEUE, *map(cloud_queue, connections.clouds()), *own]
 
 
 class Service:
-    """What this process knows: made once, shared by all its workers."""
+    """Everything that the workers of this process share, created once."""
 
     def __init__(
         self,
@@ -108,16 +108,16 @@ class Service:
         self._interceptors = interceptors
 
     def prepare(self) -> None:
-        """Bring the databases up to date. Wrong URL, no permission, newer schema: said here, before any work."""
+        """Migrates the databases. Raises for a wrong URL, missing permissions or a newer schema, before any work."""
         migrate(self.database)
         self.cloud_database.run_here(create_tables)
-        # A burst of ten thousand VMs makes objects faster than they die: do not collect all the time.
+        # Fewer garbage collections: a burst of ten thousand VMs allocates many objects.
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
 
     @asynccontextmanager
     async def serve(self, queues: Sequence[str] = ()) -> AsyncIterator[None]:
-        """Poll these queues, or all, until the block ends; then finish what runs, or hand it over."""
+        """Polls these queues, or all, until the block ends; then drains."""
         queues = queues or self.queues
         async with AsyncExitStack() as stack:
             self.context.serving.update(queues)
@@ -129,11 +129,11 @@ class Service:
                 await keep_schedule(self.client, self.settings.heal_interval)
                 await stack.enter_async_context(self._companions_ensured())
             yield
-            await asyncio.gather(*(worker.shutdown() for worker in workers))  # at once: each may take its time
+            await asyncio.gather(*(worker.shutdown() for worker in workers))  # concurrently, as each may take long
 
     @asynccontextmanager
     async def _companions_ensured(self) -> AsyncIterator[None]:
-        """Start those that are missing, beside whatever else is done; what cannot be done now a sweep does."""
+        """Starts missing companions in the background; after a failure, the next sweep does."""
 
         async def ensure() -> None:
             try:
@@ -169,7 +169,7 @@ class Service:
             self.client,
             task_queue=queue,
             identity=worker_identity(self.client.identity, self.connections.fingerprint),
-            # Without one the SDK hashes every loaded module, for each worker, at each start.
+            # Without an id the SDK hashes every loaded module for each worker.
             build_id=None if self.settings.deployment else BUILD,
             deployment_config=self._deployment(),
             workflows=self._workflows if on_actions else [],
@@ -187,7 +187,7 @@ class Service:
         )
 
     def _deployment(self) -> WorkerDeploymentConfig | None:
-        """Actions stay on the build that they began on; a companion that lives for years says otherwise itself."""
+        """Returns the versioning config: actions stay on their build; companions override it."""
         if not self.settings.deployment:
             return None
         return WorkerDeploymentConfig(
@@ -197,7 +197,7 @@ class Service:
         )
 
     def _family_activities(self) -> dict[str, list[Callable[..., Any]]]:
-        """Every family's activities, by queue."""
+        """Returns the activities of all families, by queue."""
         found: defaultdict[str, list[Callable[..., Any]]] = defaultdict(list)
         for family in self.families:
             for queue, some in family.activities().items():
@@ -235,7 +235,7 @@ class Service:
         return activities_of(simulation, writes, eviction, healing, verifying, reading)
 
     def activity_names(self) -> list[str]:
-        """Every activity that this process offers, on whatever queue."""
+        """Returns the names of all activities that this process offers."""
         offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
 
@@ -248,7 +248,7 @@ class Service:
         return seen.model_copy(update={"id": mine.id, "incarnation": mine.incarnation})
 
     def _measured_clouds(self, clouds: Mapping[str, Cloud]) -> Mapping[str, Cloud]:
-        """The clouds, measured if anybody looks."""
+        """Wraps the clouds in measurements, if metrics or traces are on."""
         if not (self.settings.metrics or self.settings.traces):
             return clouds
         return ServedClouds({csp: MeasuredCloud(csp, cloud, span(self.settings)) for csp, cloud in clouds.items()})
@@ -261,9 +261,9 @@ class Service:
 
 @contextmanager
 def _moving_on(lasting: Sequence[type]) -> Iterator[None]:
-    """Give these workflows the behavior AUTO_UPGRADE while a versioned worker is made.
+    """Gives these workflows the behavior AUTO_UPGRADE while a versioned worker is created.
 
-    It is not said in the workflow itself: without versions the server refuses it.
+    Not declared in the workflows, as the server refuses it without versions.
     """
     pinned = {each: workflow._Definition.must_from_class(each) for each in lasting}
     for each, definition in pinned.items():

@@ -1,4 +1,4 @@
-"""Systems in a worker: one queue for each backend, and a supervisor of its services beside the workers."""
+"""The systems family in a worker: one queue per backend, and a supervisor of its services beside the workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workers.family import ActivitiesByQueue, Family
 from workflows.systems.actions import CreateSystem, DeleteSystem, DeployPart, TearDownSystem
 
 BACKENDS = ("simulated", "process")
-LOOK = 10.0  # seconds between looks at everything, in case that a change was told when nobody could write it
+LOOK = 10.0  # seconds between full comparisons, for changes that could not be written
 
 
 class SystemFamily(Family):
@@ -80,12 +80,12 @@ class SystemFamily(Family):
         return found
 
     def audits(self) -> Sequence[Audit]:
-        """Services against the backends."""
+        """Compares services with the backends."""
         return [self._audit.audit]
 
     @asynccontextmanager
     async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:
-        """Supervise the backends that this process serves. Services go on when the process ends."""
+        """Supervises the backends that this process serves. Services keep running when the process ends."""
         served = [supervisor for name, supervisor in self.supervisors.items() if backend_queue(name) in queues]
         if served:
             await self.context.cloud_database.run(create_tables)
@@ -103,7 +103,7 @@ class SystemFamily(Family):
 
 
 async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
-    """For as long as we live: a keeper that breaks down is told about and begins again."""
+    """Runs the supervisor, and restarts it after an error."""
 
     async def report(facts: Sequence[ServiceFacts], gone: Sequence[str]) -> None:
         if facts:
@@ -131,9 +131,9 @@ async def _look(supervisor: Supervisor, store: SqlSystems) -> None:
 
 
 async def _forget_removed(supervisor: Supervisor, store: SqlSystems) -> None:
-    """Remove the records of parts whose removal was cut off, and which the backend has removed since."""
+    """Deletes the records of parts whose removal was cut off and that the backend has removed since."""
     if leaving := await store.leaving(supervisor.name):
-        run = [each.path for each in await supervisor.facts()]  # asked second: what came since then is not called gone
+        run = [each.path for each in await supervisor.facts()]  # read second: includes services started meanwhile
         there = {path for each in run for path in (each, *ancestors(each))}
         if gone := {path: epoch for path, epoch in leaving.items() if path not in there}:
             await store.forget(gone, WHEN_WRITTEN)

@@ -9,7 +9,7 @@ from workers.settings import Settings
 
 
 def runtime(settings: Settings) -> Runtime | None:
-    """A runtime that serves /metrics; None is the SDK's own, which serves nothing."""
+    """Returns a Temporal runtime that serves /metrics, or None for the SDK's default, which serves nothing."""
     if not settings.metrics:
         return None
     prometheus = PrometheusConfig(
