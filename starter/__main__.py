@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """`starter …`"""
+    """Entry point of the `starter` command."""
     try:
         from starter.command import run  # inside `try`: Ctrl-C during the import is quiet too
 

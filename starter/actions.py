@@ -44,7 +44,7 @@ class Options:
 
 
 async def act(kind: registry.Kind, path: str, action: str, options: Options, spec: dict[str, object] | None) -> Exit:
-    """Carry out one action, from the options to the exit code."""
+    """Carries out one action, from the options to the exit code."""
     seconds = duration(options.timeout)
     request = compose(
         path, action, spec=spec, force=options.force, reason=options.reason, request_id=options.request_id
@@ -62,7 +62,7 @@ async def act(kind: registry.Kind, path: str, action: str, options: Options, spe
 
 
 async def check(request: Request, output: Output) -> Exit:
-    """Dry run: print what would happen, or the refusal that the action would get. Changes nothing."""
+    """Dry run: prints what would happen, or the refusal that the action would get. Changes nothing."""
     async with session() as asking:
         admission = await asking.check(request)
     if admission.refusal:
@@ -72,7 +72,7 @@ async def check(request: Request, output: Output) -> Exit:
 
 
 async def wait(path: str, seconds: float | None, output: Output) -> Exit:
-    """Wait for the action that runs on an object; if none does, print the outcome of the last one."""
+    """Waits for the action that runs on an object; without one, prints the outcome of the last."""
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         _link(asking, path, run)
@@ -83,7 +83,7 @@ async def wait(path: str, seconds: float | None, output: Output) -> Exit:
 
 
 async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
-    """Ask the running action to clean up and end, and wait until it has."""
+    """Asks the running action to clean up and end, and waits for it."""
     async with session() as asking, patience(path, seconds):
         run, runs = await _newest(asking, path)
         if not runs:
@@ -100,7 +100,7 @@ async def cancel(path: str, seconds: float | None, output: Output) -> Exit:
 
 
 def conclude(outcome: Outcome, output: Output) -> Exit:
-    """Print the outcome; failures and the reason go to stderr."""
+    """Prints the outcome; failures and the reason go to stderr. Returns the exit code."""
     show(_ending(outcome), output)
     if outcome.message and output == "table" and outcome.result is Result.SUCCEEDED:
         terminal.say(f"  {outcome.message}")
@@ -115,14 +115,14 @@ def conclude(outcome: Outcome, output: Output) -> Exit:
 
 
 def _without_result(outcome: Outcome) -> str:
-    """The message without its leading result, which is printed already: not *cancelled: cancelled; ...*."""
+    """Returns the message without its leading result, which is printed already."""
     if outcome.message == outcome.result:
         return ""
     return outcome.message.removeprefix(f"{outcome.result}; ")
 
 
 def duration(text: str, option: str = "--timeout") -> float | None:
-    """Parse `90`, `90s`, `5m` or `1h` into seconds; empty means no limit."""
+    """Parses `90`, `90s`, `5m` or `1h` into seconds; empty means no limit."""
     if not text:
         return None
     found = _DURATION.fullmatch(text)
@@ -147,14 +147,14 @@ async def _see_through(asking: ActionClient, ticket: Ticket, options: Options) -
 
 
 def _link(asking: ActionClient, path: str, run: str) -> str:
-    """Print the action's URL in the Web UI."""
+    """Prints and returns the action's URL in the Web UI."""
     if link := asking.link(path, run):
         terminal.say(link, "dim")
     return link
 
 
 async def _newest(asking: ActionClient, path: str) -> tuple[str, bool]:
-    """The newest action on a path: its run, and whether it is running."""
+    """Returns the run of the newest action on a path, and whether it is running."""
     found = await asking.newest(path)
     if found is None:
         raise Refused(Category.NOT_FOUND, f"there was no action on {path} that Temporal remembers", "starter list KIND")
@@ -162,21 +162,21 @@ async def _newest(asking: ActionClient, path: str) -> tuple[str, bool]:
 
 
 def _meant(kind: registry.Kind, path: str, action: str, yes: bool) -> bool:
-    """Ask for confirmation of an action that cannot be undone, if a person is at the terminal."""
+    """Asks for confirmation of an action that cannot be undone, if a person is at the terminal."""
     if yes or not _for_good(kind, action) or not terminal.interactive():
         return True
     return terminal.confirmed(f"{action} {short(path)}? This cannot be undone.")
 
 
 def _for_good(kind: registry.Kind, action: str) -> bool:
-    """Whether the action leads to a final status or removes the object."""
+    """Tells whether the action leads to a final status or removes the object."""
     tables = [kind.table, *([registry.kind(kind.member).table] if kind.member else [])]
     rows = [(row, table) for table in tables for row in table.rows if row.action == action and row.during]
     return any(row.then in (*table.final, NONE) for row, table in rows)
 
 
 def _ending(outcome: Outcome) -> Sheet:
-    """The outcome as a table; with counts only if the action had targets besides the object."""
+    """Formats the outcome as a table; with counts only if the action had targets besides the object."""
     shown = registry.kind_at(outcome.path).shown(outcome.status)
     outcome = outcome.model_copy(update={"status": shown})
     cells = {"OBJECT": short(outcome.path), "ACTION": outcome.action}
@@ -195,7 +195,7 @@ def _receipt(ticket: Ticket, link: str) -> Sheet:
 
 
 def _prospect(request: Request, admission: Admission) -> Sheet:
-    """The dry run as a table: statuses, number of targets, places."""
+    """Formats a dry run as a table: statuses, number of targets, places."""
     grant = admission.grant
     if grant is None:
         return _ending(admission.outcome) if admission.outcome else Sheet({}, (), [], [])

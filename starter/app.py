@@ -48,7 +48,7 @@ KindName = Annotated[
 
 
 def build() -> App:
-    """The app, built once. It imports nothing of Temporal, so that help is quick."""
+    """Builds the app, once. It imports nothing of Temporal, so that help is quick."""
     return _build(terminal.typed())
 
 
@@ -94,7 +94,7 @@ def _build(typed: str) -> App:
 
 
 def _formatter(typed: str) -> HelpFormatter | None:
-    """cyclopts' own formatter, unless users call us `python3 run.py`: ours takes ten milliseconds to import."""
+    """Returns our help formatter if users call us `python3 run.py`, else cyclopts' own: ours takes ten ms to import."""
     if typed == terminal.PROGRAM:
         return None
     from starter.manual import AsTyped
@@ -146,7 +146,7 @@ async def locks(
     watch: WatchOption = False,
     output: OutputOption = "table",
 ) -> Exit:
-    """Who holds what.
+    """Print the locks, and the actions that hold them.
 
     Example: starter locks default/web
     """
@@ -182,7 +182,7 @@ async def states(
 
 
 def _folded(lines: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
-    """Print many *from* statuses one below the other: a line would be too wide for a terminal."""
+    """Puts long lists of *from* statuses on several lines, to fit a terminal."""
     for action, sources, *rest in lines:
         first, *others = wrap(sources, FOLD)
         yield (action, first, *rest)

@@ -52,7 +52,7 @@ async def promote(build: Annotated[str, Parameter(help="The build, as `starter b
 
 
 async def make_current(asking: ActionClient, deployment: str, build: str) -> None:
-    """Make a build current. Refused, with the list of builds, if no worker of it ever polled."""
+    """Makes a build current. Refuses, with a list of builds, if no worker of it ever polled."""
     from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
     found = await _describe(asking, deployment)

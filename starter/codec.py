@@ -13,7 +13,7 @@ from starter.session import load_settings
 
 CodecPort = Annotated[int, Parameter(help="Where, on 127.0.0.1.")]
 Origin = Annotated[
-    str, Parameter(help="The Web UI, as the browser's address line begins. The one we know if not said.")
+    str, Parameter(help="The Web UI's origin, as in the browser's address line; the known one by default.")
 ]
 
 

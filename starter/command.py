@@ -21,7 +21,7 @@ PROFILE = "--profile"
 
 
 async def run(argv: Sequence[str]) -> int:
-    """Run one command and return its exit code. Errors are printed, not raised."""
+    """Runs one command and returns its exit code. Errors are printed, not raised."""
     debug, words = DEBUG in argv, [word for word in argv if word != DEBUG]
     try:
         profile, words = profile_in(words)
@@ -41,7 +41,7 @@ async def run(argv: Sequence[str]) -> int:
 
 
 def profile_in(words: list[str]) -> tuple[str, list[str]]:
-    """Take `--profile NAME` (a profile of Temporal) from before the command; later words belong to the command."""
+    """Takes `--profile NAME` (a profile of Temporal) from before the command; later words belong to the command."""
     first = words[0] if words else ""
     if first.startswith(f"{PROFILE}="):
         return first.partition("=")[2], words[1:]
@@ -54,7 +54,7 @@ def profile_in(words: list[str]) -> tuple[str, list[str]]:
 
 @contextmanager
 def _using(profile: str) -> Iterator[None]:
-    """Set TEMPORAL_PROFILE for this command: everything that connects reads it."""
+    """Sets TEMPORAL_PROFILE for this command; every connection reads it."""
     before = os.environ.get("TEMPORAL_PROFILE")
     if profile:
         os.environ["TEMPORAL_PROFILE"] = profile

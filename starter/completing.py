@@ -1,4 +1,4 @@
-"""Shell completion of object names, read from the running server. Without a quick answer there are none."""
+"""Shell completion of object names, read from the running server; none if it does not answer quickly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Completer = Callable[["CompletionContext"], list[str]]
 
 
 def objects(*kinds: str) -> Completer:
-    """A completer for objects of these kinds; of every kind if none is given."""
+    """Returns a completer for objects of these kinds, or of every kind."""
 
     def complete(context: CompletionContext) -> list[str]:
         return within(SECONDS, kinds or tuple(registry.KINDS), context.incomplete)
@@ -38,7 +38,7 @@ def objects(*kinds: str) -> Completer:
 
 
 def within(seconds: float, kinds: Iterable[str], begun: str) -> list[str]:
-    """The names found in that time. It runs in a thread, because the command line has an event loop already."""
+    """Returns the names found in that time. Runs in a thread, as the command line has an event loop already."""
     found: list[str] = []
 
     def work() -> None:
@@ -75,7 +75,7 @@ async def _of_kind(asking: ActionClient, kind: registry.Kind, begun: str, second
 
 
 def aim(noun: App, kind: str) -> None:
-    """Let the commands of a noun complete objects of their own kind."""
+    """Makes the commands of a noun complete objects of their own kind."""
     for name in noun.resolved_commands():
         command = None if name.startswith("-") else noun[name].default_command
         if command is None or not inspect.isfunction(command):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from client.actions import ActionClient
 
 HEADINGS = ("NAME", "PROVIDER", "CLOUD", "REGION", "CREDENTIALS", "STATE")
-LOOK_SECONDS = 60.0  # by then a worker has given up a cloud that does not answer
+LOOK_SECONDS = 60.0  # longer than a worker waits for a cloud
 
 
 async def connections(
     *,
-    check: Annotated[bool, Parameter(negative="", help="Ask each real cloud whether it accepts them.")] = False,
+    check: Annotated[bool, Parameter(negative="", help="Test the credentials with each real cloud.")] = False,
     output: OutputOption = "table",
 ) -> Exit:
     """List the connections: cloud, region, provider, and whether credentials are found. Never shows credentials.
@@ -39,7 +39,7 @@ async def connections(
 
 
 async def list_connections(asking: ActionClient, check: bool) -> list[ConnectionView]:
-    """All connections; those of real clouds with what their workers report about them."""
+    """Returns all connections; those of real clouds as their workers report them."""
     named = (await asking.read(wire.READ_CONNECTIONS, ConnectionsQuery(), ConnectionsView)).connections
     real = sorted({view.csp for view in named if view.provider != "simulated"})
     looked = {view.name: view for csp in real for view in await _look(asking, csp, check, named)}
@@ -47,7 +47,7 @@ async def list_connections(asking: ActionClient, check: bool) -> list[Connection
 
 
 async def _look(asking: ActionClient, csp: str, check: bool, named: list[ConnectionView]) -> list[ConnectionView]:
-    """Ask the cloud's own worker; if none polls, report that as the trouble."""
+    """Asks the cloud's own worker about its connections; reports it as trouble if none answers."""
     query = ConnectionsQuery(csp=csp, check=check)
     try:
         found = await asking.read(

@@ -25,31 +25,31 @@ JITTER = 0.9
 
 
 def heading(number: int, step: str, remark: str = "") -> None:
-    """Print the heading of a step."""
+    """Prints the heading of a step."""
     terminal.story(f"\n{number}. {step}: {remark}" if remark else f"\n{number}. {step}", "bold")
 
 
 def clock(began: float) -> str:
-    """Seconds since `began`, in a fixed width."""
+    """Returns the seconds since `began`, in a fixed width."""
     return f"{time.monotonic() - began:6.2f} s"
 
 
 def what_next(commands: Iterable[str], done: str = "Done. What happened is kept. What to try next:") -> None:
-    """Print the commands to try next."""
+    """Prints the commands to try next."""
     terminal.story(f"\n{terminal.command(done)}", "bold")
     for line in commands:
         terminal.story(f"   {terminal.command(line)}")
 
 
 async def free_name(asking: ActionClient, kind: str, below: str = "") -> str:
-    """demo-1, or the number after the highest that is in use."""
+    """Returns demo-1, or the number after the highest in use."""
     names = [word async for view in asking.everything(kind, below) for word in view.path.split(":")[1::2]]
     taken = [int(name[5:]) for name in names if name.startswith("demo-") and name[5:].isdecimal()]
     return f"demo-{max(taken, default=0) + 1}"
 
 
 async def admitted(asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None) -> Ticket:
-    """Request an action that must be admitted."""
+    """Requests an action that must be admitted."""
     ticket = await asking.ask(compose(path, action, spec=spec, reason="demo"))
     if ticket.admission.refusal:
         raise ticket.admission.refusal.error()
@@ -59,7 +59,7 @@ async def admitted(asking: ActionClient, path: str, action: str, spec: dict[str,
 async def refused(
     asking: ActionClient, path: str, action: str, wrong: str, when: str = "late", spec: dict[str, Any] | None = None
 ) -> None:
-    """Request an action that must be refused. `wrong` is the error if it is admitted."""
+    """Requests an action that must be refused. `wrong` is the error if it is admitted."""
     asked = await asking.ask(compose(path, action, spec=spec, reason=f"demo: too {when}"))
     if asked.admission.refusal is None:
         raise Refused(Category.CONFLICT, wrong, "starter doctor")
@@ -72,7 +72,7 @@ async def see(
     wanted: Result = Result.SUCCEEDED,
     say: Callable[[str, str], None] = terminal.story,
 ) -> Outcome:
-    """Show the statuses as they change until the action ends."""
+    """Prints the statuses as they change until the action ends."""
     began = time.monotonic()
     grant = ticket.admission.grant
     tell = changes(lambda text: say(f"   {clock(began)}  {text.partition(': ')[2]}", ""))
@@ -84,7 +84,7 @@ async def see(
 
 @asynccontextmanager
 async def somewhere() -> AsyncIterator[ActionClient]:
-    """Connect to the running stack, here or at TEMPORAL_ADDRESS; if there is none, run one for the demo."""
+    """Connects to the running stack, here or at TEMPORAL_ADDRESS; without one, runs a stack for the demo."""
     from client.connection import configured
     from workers import home
 
@@ -113,6 +113,6 @@ async def _own() -> AsyncIterator[ActionClient]:
 
 
 def _watchable(settings: Settings) -> Settings:
-    """Slow the simulated clouds down enough to watch, unless their latency is set."""
+    """Slows the simulated clouds down enough to watch, unless their latency is set."""
     speed = {"simulated_latency": LATENCY, "simulated_jitter": JITTER}
     return settings if settings.model_fields_set & speed.keys() else settings.model_copy(update=speed)

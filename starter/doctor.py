@@ -32,7 +32,7 @@ READ_SECONDS = 10.0  # a healthy worker answers in that time
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One check. `mend` says how to correct it; empty if all is well."""
+    """One check. `mend` says how to correct the problem; empty if there is none."""
 
     about: str
     found: str
@@ -55,7 +55,7 @@ async def doctor(*, output: OutputOption = "table") -> Exit:
 
 
 async def _examine(asking: ActionClient, findings: list[DoctorCheck]) -> None:
-    """Append each check to `findings`, so that an error halfway loses none of them."""
+    """Appends each check to `findings`, so that an error halfway loses none of them."""
     findings.append(await _server(asking))
     findings.append(await _namespace(asking))
     findings.append(await _attributes(asking))
@@ -74,7 +74,7 @@ def _ill(about: str, error: RatchetError) -> DoctorCheck:
 
 
 def _settings() -> list[DoctorCheck]:
-    """Check the settings of this process; those of the workers cannot be seen from here."""
+    """Checks the settings of this process; those of the workers cannot be seen from here."""
     from client import payloads
     from workers import connections, crm, policies, process
 
@@ -145,7 +145,7 @@ async def _attributes(asking: ActionClient) -> DoctorCheck:
 
 
 def _names() -> list[str]:
-    """The queues that workers should poll, by this process's connections file; its errors are another check."""
+    """Returns the queues that workers should poll, by this process's connections file; its errors are another check."""
     from workers import connections
     from workers.service import all_queues
 
@@ -156,7 +156,7 @@ def _names() -> list[str]:
 
 
 async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
-    """Check that each queue has a worker: work waits on a queue without one."""
+    """Checks that each queue has a worker: work waits on a queue without one."""
     idle = [name for name, polled in zip(names, await _polled(asking, names), strict=True) if not polled]
     if not idle:
         return [DoctorCheck("workers", f"all {len(names)} queues are polled")]
@@ -164,7 +164,7 @@ async def _queues(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
 
 
 async def _agreeing(asking: ActionClient, names: list[str]) -> list[DoctorCheck]:
-    """Find workers that serve different clouds under one name: one would not find the VMs of the other."""
+    """Finds workers that serve different clouds under one name: one would not find the VMs of the other."""
     named = await asyncio.gather(*(asking.identities(queue, POLL_SECONDS) for queue in names))
     told = {identity: wire.serves(identity) for some in named for identity in some if wire.serves(identity)}
     if len(set(told.values())) < 2:
@@ -186,7 +186,7 @@ async def _polled(asking: ActionClient, names: list[str]) -> list[bool]:
 
 
 async def _builds(asking: ActionClient) -> list[DoctorCheck]:
-    """Check that a build of versioned workers is current: else they get no new actions."""
+    """Checks that a build of versioned workers is current: else they get no new actions."""
     from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsRequest
 
     request = ListWorkerDeploymentsRequest(namespace=asking.client.namespace)
@@ -201,7 +201,7 @@ async def _builds(asking: ActionClient) -> list[DoctorCheck]:
 
 
 async def _store(asking: ActionClient) -> DoctorCheck:
-    """Check the store through a worker: the CLI has neither its address nor a credential."""
+    """Checks the store through a worker: the CLI has neither its address nor a credential."""
     from temporalio.service import RPCError
 
     from client.connect_errors import unreachable
@@ -234,7 +234,7 @@ async def _known_store(asking: ActionClient) -> str | None:
 
 
 async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
-    """Check each real cloud through its worker: are there credentials, and does the cloud accept them?"""
+    """Checks each real cloud through its worker: whether it has credentials, and the cloud accepts them."""
     real = [view for view in await list_connections(asking, check=True) if view.provider != "simulated"]
     mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
     return [

@@ -73,7 +73,7 @@ class Problem:
 
 
 def problem(error: RatchetError) -> Problem:
-    """Translate an exception into what, why, next, and the exit code."""
+    """Translates an exception into what, why, next, and the exit code."""
     if isinstance(error, Refused):
         hint = error.hint or FIRST_STEP.get(error.category, "starter doctor")
         return Problem(WHAT[error.category], error.message, hint, OF_CATEGORY[error.category])

@@ -62,7 +62,7 @@ async def _explain(path: str) -> Exit:
 
 
 def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]]:
-    """The last change: who requested it, and what went wrong."""
+    """Returns the last change: who requested it, and what went wrong."""
     kind = registry.kind(view.kind)
     changes = [line for line in lines if line.effect is not LineEffect.IGNORED]
     told = []
@@ -86,7 +86,7 @@ def _because(view: ObjectView, lines: list[HistoryLine]) -> list[tuple[str, str]
 
 
 async def _waiting(asking: ActionClient, path: str, run: WorkflowExecutionDescription) -> list[tuple[str, str]]:
-    """The running action, and what it waits for."""
+    """Returns the running action, and what it waits for."""
     from client.outcomes import action_of
 
     seen = await asking.glimpse(path, run.run_id)
@@ -101,19 +101,19 @@ async def _waiting(asking: ActionClient, path: str, run: WorkflowExecutionDescri
 def _linked(
     asking: ActionClient, path: str, action: WorkflowExecutionDescription | None, word: str
 ) -> list[tuple[str, str]]:
-    """The newest action's URL in the Web UI; empty without an action or a Web UI."""
+    """Returns the newest action's URL in the Web UI; empty without an action or a Web UI."""
     link = asking.link(path, action.run_id) if action else ""
     return [(word, link)] if link else []
 
 
 def _meanwhile(path: str) -> list[tuple[str, str]]:
-    """The commands for an object with a running action: no other action is admitted."""
+    """Returns the commands for an object with a running action: no other action is admitted."""
     wait, end = (f"starter {verb} {short(path)}" for verb in ("wait", "cancel"))
     return [("you can", f"wait for it: {wait}; end it: {end}; or take over, with any action and --force")]
 
 
 def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
-    """The activities that are pending, grouped by type."""
+    """Yields the pending activities, grouped by type."""
     alike: Counter[str] = Counter()
     for each in run.raw_description.pending_activities:
         again = f", attempt {each.attempt}" if each.attempt > 1 else ""
@@ -124,7 +124,7 @@ def _pending(run: WorkflowExecutionDescription) -> Iterator[str]:
 
 
 async def _troubled(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """Members with an error."""
+    """Returns members with an error."""
     member = registry.kind_at(view.path).member
     if member is None:
         return []
@@ -134,7 +134,7 @@ async def _troubled(asking: ActionClient, view: ObjectView) -> list[tuple[str, s
 
 
 async def _possible(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """Dry-run each verb: those that begin would admit now, and why the others are refused."""
+    """Dry-runs each verb: returns those that begin would admit now, and what blocks the others."""
     kind = registry.kind(view.kind)
     allowed: list[registry.Verb] = []
     in_the_way: dict[str, None] = {}
@@ -155,7 +155,7 @@ async def _possible(asking: ActionClient, view: ObjectView) -> list[tuple[str, s
 
 
 async def _refusal(asking: ActionClient, request: Request) -> Refused | None:
-    """The refusal of a dry run, if any. An action with nothing to do counts as refused."""
+    """Returns the refusal of a dry run, if any. An action with nothing to do counts as refused."""
     try:
         admission = await asking.check(request)
     except Refused as refused:

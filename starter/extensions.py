@@ -1,4 +1,4 @@
-"""What a family adds to the command line, besides the verbs that are made from the registry."""
+"""What a family adds to the command line, besides the verbs made from the registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Remarks = Callable[["ActionClient", ObjectView], Awaitable[list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class CliExtension:
-    """By kind: `documents` format a printed status, `remarks` add lines to `explain`."""
+    """A family's additions to the CLI; by kind, `documents` format a status and `remarks` extend `explain`."""
 
     documents: Mapping[str, Document] = field(default_factory=dict)
     remarks: Mapping[str, Remarks] = field(default_factory=dict)

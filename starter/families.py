@@ -1,4 +1,4 @@
-"""The families on the command line: a line for each."""
+"""The list of families on the command line."""
 
 from __future__ import annotations
 

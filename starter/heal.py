@@ -17,7 +17,7 @@ from starter.session import session
 
 HEADINGS = ("OBJECT", "ACTION", "SINCE", "STATUS", "FINDING", "NOW", "PROVIDER")
 
-app = App(name="heal", help="Bring back what dead actions left behind.")
+app = App(name="heal", help="Self-healing: restore what dead actions left behind.")
 
 
 @app.default
@@ -58,12 +58,12 @@ async def report(
 
 
 def _name(found: HealEntry) -> str:
-    """A companion's workflow ID, or an object's short path."""
+    """Returns a companion's workflow ID, or an object's short path."""
     return found.path if found.finding in (HealFinding.STARTED, HealFinding.WOULD_START) else short(found.path)
 
 
 def _pruned(report: HealReport) -> str:
-    """How much retention removed, or why it could not."""
+    """Tells how much retention removed, or why it could not."""
     pruned = report.pruned
     if not pruned or not (pruned.actions or pruned.lines or pruned.problem):
         return ""

@@ -34,7 +34,7 @@ DEFAULT_LIMIT = 1_000
 
 
 def noun(kind: registry.Kind, group: Group, document: Document | None = None) -> App:
-    """The commands of one kind. `document` formats its printed status, if the family has its own format."""
+    """Builds the commands of one kind. `document` formats its printed status, if the family has its own format."""
     app = App(name=kind.name, help=kind.help, group=group, show=not kind.apart)
     for verb in kind.verbs:
         app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
@@ -106,13 +106,13 @@ def _list(kind: registry.Kind) -> CliCommand:
 
 
 def spec_in(file: str) -> dict[str, Any] | None:
-    """The spec in a file; None without a file."""
+    """Returns the spec in a file; None without a file."""
     from starter.spec import read_spec  # imported late: help does not need YAML
 
     return read_spec(file) if file else None
 
 
 def described(command: CliCommand, what: str, words: str) -> CliCommand:
-    """Set the command's help: a description and an example."""
+    """Sets a command's help: a description and an example."""
     command.__doc__ = f"{what}\n\nExample: starter {words}"
     return command

@@ -16,11 +16,11 @@ class AsTyped(DefaultFormatter):
     """cyclopts' formatter, with the program's name replaced in usage and examples."""
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
-        """Render the usage line."""
+        """Renders the usage line."""
         super().render_usage(console, options, terminal.command(str(usage)) if usage else usage)
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """Render the description, with its example."""
+        """Renders the description, with its example."""
         with console.capture() as shown:
             super().render_description(console, options, description)
         console.out(terminal.command(shown.get()), end="", highlight=False)

@@ -1,4 +1,4 @@
-"""Names of objects on the command line: the whole path, or its short form where one kind fits."""
+"""Names of objects on the command line: whole paths, or short forms where one kind fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES: dict[str, Mapping[str, str]] = {}  # names and values for help texts, 
 
 
 def possible_paths(text: str) -> list[str]:
-    """The paths that a short form may mean: one for every kind with that number of names."""
+    """Returns the paths that a short form may mean: one for every kind with that number of names."""
     if ":" in text:
         registry.kind_at(check_path(object_of(text)))
         return [text]
@@ -40,7 +40,7 @@ def _expand_or_empty(text: str, kind: registry.Kind) -> str:
 
 
 def prefix(text: str, kind: registry.Kind) -> str:
-    """The path below which to list objects of a kind, from a path or its first names; empty means everywhere."""
+    """Returns the path below which to list objects of a kind, from a path or its first names; empty: everywhere."""
     if not text:
         return ""
     if ":" in text:
@@ -52,13 +52,13 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 
 def example(kind: registry.Kind) -> str:
-    """An example path of this kind, in the short form that users type."""
+    """Returns an example path of this kind, in the short form that users type."""
     names = EXAMPLES.get(kind.name, {})
     return short(make(kind.scope, [names.get(word, f"{word}-1") for word in kind.scope]))
 
 
 def compose(path: str, action: str, **rest: object) -> Request:
-    """Compose a request and validate it as far as possible without a worker."""
+    """Composes a request and validates it as far as possible without a worker."""
     try:
         request = Request.model_validate({"path": path, "action": action, "requested_by": user(), **rest})
     except ValidationError as error:
@@ -68,7 +68,7 @@ def compose(path: str, action: str, **rest: object) -> Request:
 
 
 def user() -> str:
-    """The user's name, from the operating system."""
+    """Returns the user's name, from the operating system."""
     try:
         return getpass.getuser()[:100]
     except (KeyError, OSError):  # a container's user often has no name

@@ -19,7 +19,7 @@ _PLAIN = (str, int, float, bool)
 
 
 def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
-    """An optional option for each field that is a string, a number, a choice or a list of strings."""
+    """Returns an optional option for each field that is a string, a number, a choice or a list of strings."""
     found = {}
     for name, field in model.model_fields.items():
         if (word := _type(field.annotation)) is not None:
@@ -29,17 +29,17 @@ def spec_options(model: type[BaseModel]) -> dict[str, inspect.Parameter]:
 
 
 def needed(model: type[BaseModel]) -> list[str]:
-    """The required fields."""
+    """Returns the required fields."""
     return [name for name, field in model.model_fields.items() if field.is_required()]
 
 
 def needs_file(model: type[BaseModel]) -> bool:
-    """Whether a required field fits into no option."""
+    """Tells whether a required field fits into no option."""
     return not spec_options(model).keys() >= set(needed(model))
 
 
 def wanted(model: type[BaseModel]) -> str:
-    """The required options, as part of an example command line."""
+    """Returns the required options, as part of an example command line."""
     if needs_file(model):
         return "--file FILE"
     return " ".join(f"{flag(name)} {flag(name)[2:].upper()}" for name in needed(model))
@@ -48,7 +48,7 @@ def wanted(model: type[BaseModel]) -> str:
 def with_options(
     command: Callable[..., Awaitable[Exit]], options: dict[str, inspect.Parameter]
 ) -> Callable[..., Awaitable[Exit]]:
-    """Replace the command's `**given` by these options."""
+    """Replaces the command's `**given` by these options."""
     signature = inspect.signature(command, eval_str=True)
     fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*fixed, *options.values()])  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def with_options(
 
 
 def _type(annotation: Any) -> Any:
-    """The type of an option for a field of this type, or None if it needs a file."""
+    """Returns the type of an option for a field of this type, or None if it needs a file."""
     origin, inner = get_origin(annotation), [each for each in get_args(annotation) if each is not NoneType]
     if origin in (Union, UnionType) and len(inner) == 1:
         return _type(inner[0])
@@ -75,7 +75,7 @@ def _type(annotation: Any) -> Any:
 
 
 def flag(name: str) -> str:
-    """`subGroup` and `sub_group` are both --sub-group."""
+    """Returns the option of a field: `subGroup` and `sub_group` are both --sub-group."""
     return "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
 
 

@@ -28,7 +28,7 @@ class Sheet:
 
 
 def show(sheet: Sheet, output: Output) -> None:
-    """Print a sheet on stdout."""
+    """Prints a sheet on stdout."""
     if output == "json":
         terminal.out(as_json(sheet.data))
     elif output == "yaml":
@@ -45,7 +45,7 @@ def show(sheet: Sheet, output: Output) -> None:
 
 
 def fitting(sheet: Sheet, width: int | None) -> list[str]:
-    """A table; on a terminal that is too narrow, the cells of each line one below the other."""
+    """Formats a table; on a terminal that is too narrow, the cells of each line one below the other."""
     table = aligned([sheet.headings, *sheet.lines])
     if width is None or max(map(len, table)) <= width:
         return table
@@ -58,17 +58,17 @@ def fitting(sheet: Sheet, width: int | None) -> list[str]:
 
 
 def when(at: datetime) -> str:
-    """Format a time in UTC, to the second."""
+    """Formats a time in UTC, to the second."""
     return f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def as_json(data: Any) -> str:
-    """Indented JSON, without escapes of non-ASCII letters."""
+    """Formats indented JSON, without escapes of non-ASCII letters."""
     return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def as_yaml(data: Any) -> str:
-    """YAML, with the keys in their original order."""
+    """Formats YAML, with the keys in their original order."""
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
@@ -76,7 +76,7 @@ def as_yaml(data: Any) -> str:
 
 
 def aligned(lines: Iterable[Sequence[str]]) -> list[str]:
-    """Align columns for people and awk; nothing is truncated, and an empty cell is a dash."""
+    """Aligns columns for people and awk; nothing is truncated, and an empty cell is a dash."""
     cells = [[terminal.clean(cell).replace("\n", " ") or "-" for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]

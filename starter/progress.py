@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 
 @asynccontextmanager
 async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
-    """Raise StillWaiting after --timeout; on Ctrl-C, print the command that waits again."""
+    """Raises StillWaiting after --timeout; on Ctrl-C, prints the command that waits again."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -45,7 +45,7 @@ async def patience(path: str, seconds: float | None) -> AsyncIterator[None]:
 
 
 async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Outcome:
-    """Wait for an action's outcome and show progress: a live tree, or in a pipe a line for each change."""
+    """Waits for an action's outcome and shows progress: a live tree, or in a pipe a line for each change."""
     console = terminal.people()
     if not console.is_terminal or console.is_dumb_terminal:
         return await watch(asking, path, run, targets, changes(terminal.say))
@@ -61,7 +61,7 @@ async def follow(asking: ActionClient, path: str, run: str, targets: int) -> Out
 async def watch(
     asking: ActionClient, path: str, run: str, targets: int, tell: Tell, pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """Wait like `follow`, and pass each status line to the caller."""
+    """Waits like `follow`, and passes each status line to the caller."""
 
     async def look() -> None:
         tell(await _look(asking, path, targets))
@@ -72,7 +72,7 @@ async def watch(
 async def _attend(
     asking: ActionClient, path: str, run: str, look: Callable[[], Awaitable[None]], pause: float = FIRST_PAUSE
 ) -> Outcome:
-    """Poll until the action has ended. A slow poll does not delay the outcome."""
+    """Polls until the action has ended. A slow poll does not delay the outcome."""
     end = asyncio.ensure_future(asking.outcome(path, run))
     looking = asyncio.ensure_future(look())
     try:
@@ -93,7 +93,7 @@ async def _attend(
 
 @contextmanager
 def screen(console: Console) -> Iterator[Callable[[Text], None]]:
-    """A region of the terminal that is redrawn on each update and cleared at the end."""
+    """Opens a region of the terminal that is redrawn on each update and cleared at the end."""
     from rich.live import Live
 
     with Live(console=console, transient=True, auto_refresh=False) as live:
@@ -101,7 +101,7 @@ def screen(console: Console) -> Iterator[Callable[[Text], None]]:
 
 
 async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, console: Console) -> Text:
-    """Draw the object with its places; one line if it has none or cannot be read."""
+    """Draws the object with its places; one line if it has none or cannot be read."""
     from rich.text import Text
 
     path = wire.object_of(path)
@@ -117,7 +117,7 @@ async def _tree(asking: ActionClient, path: str, targets: int, seconds: float, c
 
 
 def changes(tell: Tell) -> Tell:
-    """Print a line only if it differs from the last one."""
+    """Returns a function that prints a line only if it differs from the last one."""
     last = ""
 
     def told(text: str) -> None:
@@ -130,7 +130,7 @@ def changes(tell: Tell) -> Tell:
 
 
 async def _look(asking: ActionClient, path: str, targets: int) -> str:
-    """The object's status in one line. A failed read does not end the waiting."""
+    """Returns the object's status in one line. A failed read does not end the waiting."""
     path = wire.object_of(path)
     try:
         view = await asking.get(path)
@@ -142,7 +142,7 @@ async def _look(asking: ActionClient, path: str, targets: int) -> str:
 
 
 async def _step(asking: ActionClient, view: ObjectView) -> str:
-    """The current step of an action on a group without members yet."""
+    """Returns the current step of an action on a group without members yet."""
     if view.counts or view.target_action == NONE or registry.kind(view.kind).member is None:
         return ""
     step = await asking.step(view.path)
@@ -150,7 +150,7 @@ async def _step(asking: ActionClient, view: ObjectView) -> str:
 
 
 def _done(view: ObjectView, targets: int) -> str:
-    """`  4/6 done`: how many targets have left their transitional status."""
+    """Returns `  4/6 done`: how many targets have left their transitional status."""
     kind = registry.kind(view.kind)
     if kind.member is None:
         return ""

@@ -26,7 +26,7 @@ HEADINGS = ("NAME", "STATUS", "TARGET", "PLACE", "CHANGED", "ERROR")
 
 
 async def locate(text: str) -> str:
-    """Resolve a name to a path. If its short form fits several kinds, the one that exists wins."""
+    """Resolves a name to a path. If its short form fits several kinds, the one that exists wins."""
     paths = possible_paths(text)
     if len(paths) == 1:
         return paths[0]
@@ -53,7 +53,7 @@ async def _exists(asking: ActionClient, path: str) -> bool:
 
 
 async def get(path: str, output: Output) -> Exit:
-    """Print everything stored about one object."""
+    """Prints everything stored about one object."""
     async with session() as asking:
         view = await _view(asking, path)
     if output != "table":
@@ -69,7 +69,7 @@ async def get(path: str, output: Output) -> Exit:
 
 
 async def status(kind: registry.Kind, path: str, output: Output, document: Document | None = None) -> Exit:
-    """Print an object and its members, as the family's document or as a table."""
+    """Prints an object and its members, as the family's document or as a table."""
     async with session() as asking:
         view = await _view(asking, path)
         members = [each async for each in asking.everything(kind.member, path)] if kind.member else []
@@ -88,7 +88,7 @@ def _headline(view: ObjectView) -> str:
 
 
 async def list_objects(kind: registry.Kind, where: str, limit: int, output: Output) -> Exit:
-    """List objects of a kind by path. It says so if there are more than the limit."""
+    """Lists objects of a kind by path. It says so if there are more than the limit."""
     found: list[ObjectView] = []
     async with session() as asking:
         async for view in asking.everything(kind.name, prefix(where, kind)):
@@ -103,7 +103,7 @@ async def list_objects(kind: registry.Kind, where: str, limit: int, output: Outp
 
 
 async def history(path: str, limit: int, output: Output) -> Exit:
-    """Print an object's history, oldest first."""
+    """Prints an object's history, oldest first."""
     async with session() as asking:
         lines = await asking.history(path, limit)
         if not lines:
@@ -118,7 +118,7 @@ async def history(path: str, limit: int, output: Output) -> Exit:
 
 
 async def locks(path: str, output: Output) -> Exit:
-    """Print the locks at or below a path, or all of them."""
+    """Prints the locks at or below a path, or all of them."""
     async with session() as asking:
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
     cells = [(lock.path, lock.mode, lock.action, lock.owner, when(lock.since)) for lock in held]
@@ -128,7 +128,7 @@ async def locks(path: str, output: Output) -> Exit:
 
 
 def as_data(view: ObjectView) -> dict[str, Any]:
-    """An object as JSON data."""
+    """Returns an object as JSON data."""
     shown = {"target_action": registry.kind(view.kind).target_action(view.target_action)}
     return view.model_dump(mode="json", exclude={"members"}) | shown
 
@@ -148,5 +148,5 @@ def _line(view: ObjectView, name: str) -> tuple[str, ...]:
 
 
 def _place(view: ObjectView) -> str:
-    """The cloud and region of a VM, or the node of a machine."""
+    """Returns the cloud and region of a VM, or the node of a machine."""
     return view.placement or str(view.info.get(registry.kind(view.kind).place) or "")

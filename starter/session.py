@@ -17,7 +17,7 @@ _KEPT: ContextVar[ActionClient | None] = ContextVar("KEPT", default=None)
 
 @asynccontextmanager
 async def session() -> AsyncIterator[ActionClient]:
-    """A connected client, or Unreachable: the one of `lasting`, or a new one for this command."""
+    """Yields a connected client, or raises Unreachable: the one of `lasting`, or a new one for this command."""
     if kept := _KEPT.get():
         yield kept
         return
@@ -29,7 +29,7 @@ async def session() -> AsyncIterator[ActionClient]:
 
 @asynccontextmanager
 async def lasting() -> AsyncIterator[None]:
-    """Share one connection between all sessions within the block."""
+    """Shares one connection between all sessions within the block."""
     async with session() as asking:
         before = _KEPT.set(asking)
         try:
@@ -39,7 +39,7 @@ async def lasting() -> AsyncIterator[None]:
 
 
 def load_settings() -> ClientSettings:
-    """Read the client's settings from the environment, or raise Refused. For a worker's: `stack.worker_settings`."""
+    """Reads the client's settings from the environment, or raises Refused. A worker's: `stack.worker_settings`."""
     from client.settings import ClientSettings, load
 
     return load(ClientSettings)

@@ -18,7 +18,7 @@ MAX_DEPTH = 50
 
 
 def read_spec(source: str) -> dict[str, Any]:
-    """The mapping in a file, or on stdin if the file is `-`."""
+    """Returns the mapping in a file, or on stdin if the file is `-`."""
     told = "stdin" if source == STDIN else source
     try:
         document = parse(_text(source))
@@ -32,7 +32,7 @@ def read_spec(source: str) -> dict[str, Any]:
 
 
 def parse(text: str) -> Any:
-    """Parse YAML or JSON, of which YAML is no full superset. Only JSON's types: no dates, no aliases."""
+    """Parses YAML or JSON, of which YAML is no full superset. Only JSON's types: no dates, no aliases."""
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -78,7 +78,7 @@ def _text(source: str) -> str:
 
 
 def _flow_style(text: str) -> bool:
-    """Whether a text that begins with a brace is YAML, not JSON."""
+    """Tells whether a text that begins with a brace is YAML, not JSON."""
     try:
         yaml.load(text, _Loader)  # noqa: S506  as above
     except (yaml.YAMLError, ValueError):
@@ -102,7 +102,7 @@ def _no_constant(word: str) -> float:
 
 
 def _check_plain(value: Any) -> None:
-    """Refuse YAML's dates, sets and binaries: JSON has none."""
+    """Refuses YAML's dates, sets and binaries: JSON has none."""
     if isinstance(value, dict):
         for item in value.values():
             _check_plain(item)

@@ -50,7 +50,7 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
 
 async def worker(
     *,
-    queues: Annotated[str, Parameter(help="Which queues, with commas between. All of them if not said.")] = "",
+    queues: Annotated[str, Parameter(help="Which queues, separated by commas; all by default.")] = "",
 ) -> Exit:
     """Run a worker until SIGTERM or SIGINT, then drain it. It logs JSON to stderr.
 
@@ -67,7 +67,7 @@ async def worker(
 
 
 def worker_settings() -> Settings:
-    """Read a worker's settings from the environment, or raise Refused."""
+    """Reads a worker's settings from the environment, or raises Refused."""
     from client.settings import load
     from workers.settings import Settings
 
@@ -75,7 +75,7 @@ def worker_settings() -> Settings:
 
 
 async def check_namespace(asking: ActionClient) -> None:
-    """Refuse a namespace that does not exist: a worker would crash there."""
+    """Refuses a namespace that does not exist: a worker would crash there."""
     from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 
     request = DescribeNamespaceRequest(namespace=asking.client.namespace)
@@ -126,19 +126,19 @@ async def setup(*, forget_store: ForgetOption = False) -> Exit:
 
 
 async def missing_attributes(asking: ActionClient) -> list[str]:
-    """Our search attributes that the namespace lacks."""
+    """Returns our search attributes that the namespace lacks."""
     known = await _registered(asking)
     return [name for name in wire.SEARCH_ATTRIBUTES if name not in known]
 
 
 async def mistyped_attributes(asking: ActionClient) -> list[str]:
-    """Our search attributes that are registered with another type."""
+    """Returns our search attributes that are registered with another type."""
     known = await _registered(asking)
     return [name for name, kind in attribute_types().items() if name in known and known[name] != kind]
 
 
 def attribute_types() -> dict[str, IndexedValueType.ValueType]:
-    """Our search attributes with Temporal's enum values for their types."""
+    """Returns our search attributes with Temporal's enum values for their types."""
     from temporalio.api.enums.v1 import IndexedValueType
 
     types = {

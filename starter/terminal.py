@@ -34,7 +34,7 @@ _HELD: ContextVar[Lines | None] = ContextVar("HELD", default=None)
 
 
 def out(text: str) -> None:
-    """Print data on stdout."""
+    """Prints data on stdout."""
     if (kept := _HELD.get()) is not None:
         kept.append(OutputLine(True, text))
         return
@@ -42,7 +42,7 @@ def out(text: str) -> None:
 
 
 def say(text: str = "", style: str = "") -> None:
-    """Print a message on stderr, styled if that is a terminal."""
+    """Prints a message on stderr, styled if that is a terminal."""
     if (kept := _HELD.get()) is not None:
         kept.append(OutputLine(False, text, style))
         return
@@ -50,14 +50,14 @@ def say(text: str = "", style: str = "") -> None:
 
 
 def story(text: str = "", style: str = "") -> None:
-    """Print a line of a command whose output is text, such as `demo` and `up`, on stdout."""
+    """Prints a line of a command whose output is text, such as `demo` and `up`, on stdout."""
     _print(_console(sys.stdout), text, style)
     sys.stdout.flush()  # pipes and files are buffered otherwise
 
 
 @contextmanager
 def held() -> Iterator[Lines]:
-    """Collect the lines of the block instead of printing them."""
+    """Collects the lines of the block instead of printing them."""
     kept: Lines = []
     before = _HELD.set(kept)
     try:
@@ -67,7 +67,7 @@ def held() -> Iterator[Lines]:
 
 
 def release(lines: Lines) -> None:
-    """Print collected lines."""
+    """Prints collected lines."""
     for line in lines:
         if line.data:
             out(line.text)
@@ -76,44 +76,44 @@ def release(lines: Lines) -> None:
 
 
 def width() -> int | None:
-    """The width of stdout's terminal in columns; None for pipes and files, whose lines may have any length."""
+    """Returns the width of stdout's terminal in columns; None for pipes and files, whose lines may have any length."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def people() -> Console:
-    """The console on stderr."""
+    """Returns the console on stderr."""
     return _console(sys.stderr)
 
 
 def tell(problem: Problem) -> None:
-    """Print an error: what, why, what to run next."""
+    """Prints an error: what, why, what to run next."""
     say(f"error: {problem.what}", "bold red")
     say(f"  why: {command(problem.why)}")
     say(f"  hint: {command(problem.next)}")
 
 
 def typed() -> str:
-    """The command by which this user calls the CLI."""
+    """Returns the command by which this user calls the CLI."""
     return os.environ.get("RATCHET_COMMAND", PROGRAM)
 
 
 def command(text: str) -> str:
-    """Rewrite the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
+    """Rewrites the commands in a text as this user types them: `starter`, or `python3 run.py` in a fresh clone."""
     return text if (word := typed()) == PROGRAM else _OURS.sub(lambda _: word, text)
 
 
 def clean(text: str) -> str:
-    """Make control characters visible, so that hostile text cannot move the cursor."""
+    """Makes control characters visible, so that hostile text cannot move the cursor."""
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in text)
 
 
 def interactive() -> bool:
-    """Whether a person can answer a question."""
+    """Tells whether a person can answer a question."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirmed(question: str) -> bool:
-    """Ask a question; True if the person at the terminal answers yes."""
+    """Asks a question; True if the person at the terminal answers yes."""
     # asyncio's SIGINT handler would leave the prompt waiting.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -127,12 +127,12 @@ def confirmed(question: str) -> bool:
 
 
 def _print(console: Console, text: str, style: str = "", end: str = "\n") -> None:
-    """Print literally: no markup, no highlighting, and `:x:` in a path is no emoji."""
+    """Prints literally: no markup, no highlighting, and `:x:` in a path is no emoji."""
     console.print(clean(text), style=style or None, end=end, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Console:
-    """A console on the current stream: tests and pipes replace it."""
+    """Returns a console on the current stream, as tests and pipes replace it."""
     from rich.console import Console  # imported late: commands that only print data do not need it
 
     return Console(file=stream, soft_wrap=True)

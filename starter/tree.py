@@ -18,7 +18,7 @@ FEWEST = 2  # seconds before a remaining time is shown
 
 
 def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[int, int], plain: bool = False) -> Text:
-    """The tree, cut to the terminal's size. `plain` uses ASCII only."""
+    """Draws the tree, cut to the terminal's size. `plain` uses ASCII only."""
     from rich.text import Text
 
     width, height = size
@@ -40,14 +40,14 @@ def draw(seen: TreeView, targets: int, seconds: float, step: str, size: tuple[in
 
 
 def count_done(seen: TreeView, targets: int) -> tuple[int, int]:
-    """How many targets have left their transitional status, and how many there are; (0, 0) without targets."""
+    """Returns how many targets have left their transitional status, and how many there are; (0, 0) without targets."""
     busy = sum(_busy(seen, each) for each in seen.places)
     targets = targets or (sum(sum(each.counts.values()) for each in seen.places) if busy else 0)  # later additions
     return max(targets - busy, 0), targets
 
 
 def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]:
-    """Name and progress, in one line or two, as the width allows."""
+    """Returns name and progress, in one line or two, as the width allows."""
     ready, total = count_done(seen, targets)
     name = f"{short(seen.object.path)}  {seen.object.status}"
     far = "  ".join(filter(None, (f"{ready}/{total} done" if total else "", _left(ready, total, seconds))))
@@ -57,7 +57,7 @@ def _head(seen: TreeView, targets: int, seconds: float, width: int) -> list[str]
 
 
 def _left(ready: int, total: int, seconds: float) -> str:
-    """The estimated remaining time, at the rate so far."""
+    """Returns the estimated remaining time, at the rate so far."""
     if seconds < FEWEST or not 0 < ready < total:
         return ""
     left = seconds * (total - ready) / ready

@@ -103,7 +103,7 @@ class Tui(App[None]):
 
     @work(group="refresh")
     async def action_refresh(self) -> None:
-        """Refresh all tables; the cursor stays on its object. Refreshes do not overlap."""
+        """Refreshes all tables; the cursor stays on its object. Refreshes do not overlap."""
         if self._looking:
             return
         self._looking = True
@@ -121,7 +121,7 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="act")
     async def action_act(self) -> None:
-        """Choose an action for the object under the cursor, and request it."""
+        """Lets the user choose an action for the object under the cursor, and requests it."""
         if not (path := self._selected()):
             return
         verbs = [verb.action for verb in registry.kind(kind_of(path)).verbs if verb.spec is None and not verb.hidden]
@@ -141,7 +141,7 @@ class Tui(App[None]):
 
     @work(exclusive=True, group="act")
     async def action_cancel(self) -> None:
-        """Cancel the action that runs on the object under the cursor."""
+        """Cancels the action that runs on the object under the cursor."""
         if not (path := self._selected()):
             return
         if await self.push_screen_wait(Choice(f"cancel what runs on {short(path)}?", ["yes"])) != "yes":
@@ -171,7 +171,7 @@ class Tui(App[None]):
         await self._show_side()
 
     async def _show_side(self) -> None:
-        """Show status and history of the object under the cursor."""
+        """Shows status and history of the object under the cursor."""
         side = self.query_one("#side", Static)
         if not (path := self._selected()):
             side.update("")
@@ -207,7 +207,7 @@ class Tui(App[None]):
         return lines
 
     def _fill(self, name: str, lines: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """Update a table in place: add, change and remove rows by key."""
+        """Updates a table in place: adds, changes and removes rows by key."""
         table = self._table(name)
         wanted = dict(lines)
         for key in [str(key.value) for key in table.rows if str(key.value) not in wanted]:
@@ -223,7 +223,7 @@ class Tui(App[None]):
                     table.update_cell(key, column, cell)
 
     def _selected(self) -> str | None:
-        """The path under the cursor of the active table."""
+        """Returns the path under the cursor of the active table."""
         table = self._table(self.query_one(TabbedContent).active)
         if not table.row_count:
             return None

@@ -19,7 +19,7 @@ WatchOption = Annotated[bool, Parameter(negative="", help="Go on, and print it a
 
 
 async def watching(watch: bool, look: Callable[[], Awaitable[Exit]]) -> Exit:
-    """Run a read once; with --watch, repeat it on one connection until Ctrl-C or until the object is gone."""
+    """Runs a read once; with --watch, repeats it on one connection until Ctrl-C or until the object is gone."""
     if not watch:
         return await look()
     shown: terminal.Lines = []

@@ -1,4 +1,4 @@
-"""The edge on the command line: the CRM, demand, a cloudlet as a tree, and a demo."""
+"""The edge family's commands: CRM, demand, a cloudlet's tree, and a demo."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ POLICY_HELP = {verb.action: verb.help for kind in KINDS for verb in kind.verbs i
 
 
 def extend(app: App) -> None:
-    """Commands besides the verbs that are made from the tables."""
+    """Adds commands besides those made from the state tables."""
     app.command(crm.app)
     app.command(demand, group=STEERING)
     cloudlet = app["cloudlet"]
     del cloudlet["status"]
     cloudlet.command(tree.status)
     for verb in ("create", "update"):
-        if command := app["policy"][verb].default_command:  # what it takes fits into no option
+        if command := app["policy"][verb].default_command:  # a policy fits into no option
             described(command, POLICY_HELP[verb], f"policy {verb} acme/follow -f examples/policy-demo.yaml")
 
 

@@ -1,4 +1,4 @@
-"""`starter crm`: the reference CRM as a process, and answers that a person gives in a CRM's stead."""
+"""`starter crm`: runs the reference CRM, and sends answers in a CRM's place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from starter.stack import worker_settings
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its stead.", group=RUNNING)
+app = App(name="crm", help="The CRM of a cloudlet: run one, or answer in its place.", group=RUNNING)
 
 Cloudlet = Annotated[str, Parameter(help="Which cloudlet: org/name, or its path.")]
 SCOPE = ("org", "cloudlet")
@@ -42,7 +42,7 @@ async def run(
     cloudlet: Cloudlet,
     version: Annotated[str, Parameter(help="The version that this CRM is.")] = "v1",
     latency: Annotated[float, Parameter(help="Seconds that its work takes.")] = 0.3,
-    faults: Annotated[str, Parameter(help="A YAML file with what it does wrong.")] = "",
+    faults: Annotated[str, Parameter(help="A YAML file with a fault script.")] = "",
     takeover: Annotated[str, Parameter(help="Of an upgrade: the version to end once this one can serve.")] = "",
 ) -> Exit:
     """Run the reference CRM of a cloudlet until Ctrl-C. What is on its platform stays, whatever happens to it.
@@ -73,7 +73,7 @@ async def stop(*, cloudlet: Cloudlet) -> Exit:
 async def token(
     *,
     cloudlet: Cloudlet,
-    new: Annotated[bool, Parameter(help="Make another one; the one that is there is gone.", negative="")] = False,
+    new: Annotated[bool, Parameter(help="Make a new token, which replaces the present one.", negative="")] = False,
 ) -> Exit:
     """Print the public key of a CRM's token. The token itself is a file on this machine, made if there is none.
 
@@ -95,13 +95,13 @@ async def respond(
     /,
     *,
     error: Annotated[list[str] | None, Parameter(help="What went wrong; may be given several times.")] = None,
-    notify_id: Annotated[int, Parameter(help="Of the connection to speak for; the current one if not said.")] = 0,
-    task: Annotated[int, Parameter(help="Progress: at which task it is.")] = 0,
-    of: Annotated[int, Parameter(help="Progress: of how many.")] = 0,
-    step: Annotated[str, Parameter(help="Progress: doing what.")] = "",
+    notify_id: Annotated[int, Parameter(help="The connection to answer for; the current one by default.")] = 0,
+    task: Annotated[int, Parameter(help="Progress: number of the current task.")] = 0,
+    of: Annotated[int, Parameter(help="Progress: number of tasks.")] = 0,
+    step: Annotated[str, Parameter(help="Progress: name of the current task.")] = "",
     dry_run: Annotated[bool, Parameter(help="Print the message, and send nothing.", negative="")] = False,
 ) -> Exit:
-    """Send the signal that a CRM would send. It starts nothing: with no action there, it is kept as ignored.
+    """Send the signal that a CRM would send. It starts nothing: without a running action it is recorded as ignored.
 
     It is signed with the token of the CRM that runs on this machine, if there is one.
 
@@ -123,7 +123,7 @@ async def respond(
 
 
 def _short(text: str) -> str:
-    """Names with slashes: two are a cloudlet's, three a cluster's, four an app's."""
+    """Expands names with slashes: two are a cloudlet's, three a cluster's, four an app's."""
     kinds = {2: "cloudlet", 3: "cluster", 4: "app"}
     kind = kinds.get(text.count("/") + 1)
     if kind is None:
@@ -146,12 +146,12 @@ def _sensible(path: str, state: str, errors: list[str]) -> None:
 
 
 def _cloudlet_of(path: str) -> str:
-    """The cloudlet on the path of something that is there, or the path itself."""
+    """Returns the path of the object's cloudlet."""
     return [*ancestors(path), path][1]
 
 
 async def _current(asking: ActionClient, path: str) -> int:
-    """The notify-id of the CRM that is connected: of the one to come, during an upgrade."""
+    """Returns the notify-id of the connected CRM."""
     cloudlet = _cloudlet_of(path)
     view = await asking.get(cloudlet)
     crm = view.info.get("crm") or {}
@@ -165,7 +165,7 @@ async def _current(asking: ActionClient, path: str) -> int:
 
 
 async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> dict[str, Any]:
-    """With the proof that a cloudlet with a key asks for: about this object, and the action that runs there."""
+    """Adds the proof that a cloudlet with a key requires: for this object and its running action."""
     from workers.crm import token_file_of
 
     own = token_file_of(worker_settings(), _cloudlet_of(path))
@@ -174,13 +174,13 @@ async def _signed(asking: ActionClient, path: str, message: dict[str, Any]) -> d
     try:
         view = await asking.get(path)
         epoch = {"epoch": view.epoch} if view.target_action != NONE else {}
-    except Refused:  # there is no such object: kept as ignored
+    except Refused:  # no such object: recorded as ignored
         epoch = {}
     return own.signed(wire.CRM_RESPONSE, path, {**message, **epoch})
 
 
 async def _deliver(asking: ActionClient, path: str, message: dict[str, Any]) -> str:
-    """To the action on the object; to the cloudlet's link if there is none; else only into the history."""
+    """Sends the message to the object's action, else to the cloudlet's link; else records it as ignored."""
     link = companion(_cloudlet_of(path), wire.LINK)
     heard = await _signal(asking, path, message)
     if heard is Heard.TAKEN:
@@ -197,8 +197,8 @@ class Heard(Enum):
     """What became of a signal."""
 
     TAKEN = "taken"
-    NOBODY = "nobody"  # runs there
-    FULL = "full"  # whoever runs there has heard as many signals as Temporal lets one run hear
+    NOBODY = "nobody"  # no workflow runs there
+    FULL = "full"  # the run has reached Temporal's limit of signals
 
 
 async def _signal(asking: ActionClient, workflow_id: str, message: dict[str, Any]) -> Heard:

@@ -1,4 +1,4 @@
-"""`starter demand`: tell a policy what was measured."""
+"""`starter demand`: sends measurements to a policy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def demand(
     mem: Annotated[float | None, Parameter(help="Use of its memory, in percent.")] = None,
     connections: Annotated[float | None, Parameter(help="Active connections per node.")] = None,
 ) -> Exit:
-    """Tell a policy what was measured. It acts at the end of its interval.
+    """Send measurements to a policy. It acts on them at the end of its interval.
 
     Example: starter demand acme/follow --cloudlet berlin --clients 120
     """

@@ -1,4 +1,4 @@
-"""`starter demo edge`: a cloudlet with a CRM that is a process of its own, and how the two stay in step."""
+"""`starter demo edge`: a cloudlet with a CRM in a process of its own, through crash, upgrade and undo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from starter.session import load_settings
 if TYPE_CHECKING:
     from client.actions import ActionClient
 
-LATENCY = 0.9  # of the CRM's work: slow enough to watch
+LATENCY = 0.9  # seconds of the CRM's work: slow enough to watch
 GLANCE = 0.15
 NEXT = (
     "starter up    # the same stack, to stay; then in two other terminals:",
@@ -37,7 +37,7 @@ NEXT = (
 
 
 async def demo() -> Exit:
-    """A cloudlet, its CRM as a process of its own, a crash, a refusal, an upgrade and an undo, live."""
+    """Runs the demo: a cloudlet, its CRM as a process, a crash, a refusal, an upgrade and an undo."""
     async with somewhere() as asking:
         path = make(("org", "cloudlet"), ("demo", await _free_name(asking)))
         terminal.story(f"\nOne cloudlet, one CRM in a process of its own: {path}")
@@ -47,7 +47,7 @@ async def demo() -> Exit:
             await _create(asking, path)
             await _crash(asking, path, crm)
             heading(4, "upgrade to v2", "CRMv1 starts CRMv2; CRMv2 takes over and ends CRMv1")
-            await _until(asking, path, "Ready")  # the CRM that was started again has gathered
+            await _until(asking, path, "Ready")  # until the restarted CRM has gathered
             await _play(asking, path, "upgrade", {"version": "v2"})
             await _fail(asking, path)
             heading(6, "delete everything", "the cluster takes its app along; then the CRM is told to go")
@@ -96,7 +96,7 @@ async def _fail(asking: ActionClient, path: str) -> None:
 async def _play(
     asking: ActionClient, path: str, action: str, spec: dict[str, Any] | None = None, wanted: str = "succeeded"
 ) -> Outcome:
-    """One action, with every status that its object passes through."""
+    """Carries out one action, and prints every status that its object passes through."""
     began = time.monotonic()
     ticket = await admitted(asking, path, action, spec)
     ending, seen = asyncio.create_task(asking.outcome(path, ticket.run)), 0
@@ -112,7 +112,7 @@ async def _play(
 
 
 async def _tell(asking: ActionClient, path: str, run: str, seen: int) -> int:
-    """The moves of an action that were not told yet. Returns up to where it is told."""
+    """Prints an action's new history lines. Returns the number of the last one."""
     lines = (await asking.read(READ_HISTORY, Query(path=path, limit=100), HistoryView)).lines
     mine = [line for line in lines if line.run == run]
     for line in mine:
@@ -133,7 +133,7 @@ async def _until(asking: ActionClient, path: str, status: str) -> None:
 
 @asynccontextmanager
 async def _crm(asking: ActionClient, path: str, version: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The CRM for the time of the demo; whatever of it is left at the end is ended."""
+    """Runs a CRM during the demo, and ends all CRM processes of the cloudlet afterwards."""
     from workers.crm import stop_all
 
     try:
@@ -158,7 +158,7 @@ async def _start_crm(asking: ActionClient, path: str, version: str) -> asyncio.s
 
 
 async def _free_name(asking: ActionClient) -> str:
-    """edge-1, or the number after the highest that there ever was on this machine."""
+    """Returns edge-1, or the number after the highest that was ever used on this machine."""
     home = load_settings().home / "crm"
     files = [file.stem for file in home.glob("demo-edge-*.db")] if home.exists() else []
     names = [name_of(view.path) async for view in asking.everything("cloudlet", "org:demo")]

@@ -43,7 +43,7 @@ async def _status(path: str, output: Output) -> Exit:
 
 
 def cloudlet_document(cloudlet: ObjectView, inside: Sequence[ObjectView] = ()) -> dict[str, Any]:
-    """The tree as data."""
+    """Returns the tree as data."""
     crm = cloudlet.info.get("crm") or {}
     return {
         "name": name_of(cloudlet.path),
@@ -72,7 +72,7 @@ def _instance(view: ObjectView, inside: Sequence[ObjectView]) -> dict[str, Any]:
 
 
 def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
-    """The tree as lines of text."""
+    """Returns the tree as lines of text."""
     told = [f"{short(cloudlet.path)}  {_state(cloudlet)}  ({_crm(cloudlet)})"]
     told += _branches(cloudlet.path, inside, "")
     told += [f"!! orphan on the cloudlet, unknown to us: {path}" for path in cloudlet.info.get("orphans", [])]
@@ -80,7 +80,7 @@ def lines(cloudlet: ObjectView, inside: Sequence[ObjectView]) -> list[str]:
 
 
 async def remarks(_asking: ActionClient, cloudlet: ObjectView) -> list[tuple[str, str]]:
-    """Who does the work there, if anybody; and how to get one."""
+    """Tells which CRM is connected, or how to run one."""
     if (cloudlet.info.get("crm") or {}).get("connected"):
         return [("on site", _crm(cloudlet))]
     return [("on site", f"{_crm(cloudlet)}; a reference CRM: starter crm run --cloudlet {short(cloudlet.path)}")]

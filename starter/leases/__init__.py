@@ -1,4 +1,4 @@
-"""Leases on the command line: what they hold, when their events come, and who holds what when."""
+"""The leases family's commands: holdings, events, and a pool's calendar."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def _show(path: str, output: Output) -> Exit:
 
 
 async def events(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-    """When a lease starts, when its end is announced, and when it ends; and what became of that.
+    """The events of a lease: start, announcement of the end, and end, with time and status.
 
     Example: starter lease events p1/demo
     """
@@ -136,7 +136,7 @@ async def _lease(path: str) -> LeaseView:
 
 
 async def remarks(asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """From when to when, what is held, and whether anything of that is missing."""
+    """Returns a lease's term, what it holds, and what is missing."""
     lease = await asking.read(names.READ_LEASE, Query(path=view.path), LeaseView)
     told = [("term", f"from {stamp(lease.start)} to {stamp(lease.end)}, pool {lease.pool}")]
     for each in lease.reservations:

@@ -1,4 +1,4 @@
-"""The calendar of a pool as lines of text."""
+"""A pool's calendar as lines of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDEST, NARROWEST = 96, 24
 
 
 def drawn(view: CalendarView, width: int) -> list[str]:
-    """A line for each host, a column for each stretch of time, and below who is who."""
+    """Draws a line per host, a column per span of time, and a legend of the leases."""
     if not view.hosts:
         return [f"pool {view.pool} has no hosts; add one: {terminal.command(f'starter host add {view.pool}/h1')}"]
     longest = max(len(line.host) for line in view.hosts)
@@ -31,7 +31,7 @@ def drawn(view: CalendarView, width: int) -> list[str]:
 
 
 def _letters(hosts: Sequence[HostOccupancy]) -> dict[str, str]:
-    """A letter for each lease, in the order in which they appear in time."""
+    """Assigns a letter to each lease, in the order of their starts."""
     stretches = sorted((each for line in hosts for each in line.stretches), key=lambda each: (each.start, each.lease))
     leases = list(dict.fromkeys(each.lease for each in stretches))
     return {lease: LETTERS[n] if n < len(LETTERS) else UNNAMED for n, lease in enumerate(leases)}
@@ -47,7 +47,7 @@ def _cell(stretches: Sequence[Occupancy], since: datetime, until: datetime, lett
 
 
 def _ruler(view: CalendarView, columns: int) -> str:
-    """Where the quarters begin."""
+    """Returns the time axis: where each quarter begins."""
     length = view.end - view.start
     form = "%H:%M:%S" if length < timedelta(hours=1) else "%m-%d %H:%M"
     marks = [f"|{view.start + n * length / 4:{form}}" for n in range(4)]

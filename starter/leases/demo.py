@@ -1,4 +1,4 @@
-"""`starter demo leases`: two leases on three hosts, the second from the very second in which the first ends."""
+"""`starter demo leases`: two leases on three hosts; the second starts in the second in which the first ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GLANCE = 0.05
 
 
 async def demo() -> Exit:
-    """Two leases live, side by side and one after the other, while a host fails and comes back."""
+    """Runs the demo: two leases, and a host that fails and recovers."""
     async with somewhere() as asking:
         story = _Story(asking, await free_name(asking, "host"))
         terminal.story(f"\nThree hosts in the pool {story.pool}, and two leases that want them")
@@ -103,7 +103,7 @@ class _Story:
         return await self.asking.read(names.READ_LEASE, Query(path=self.lease(name)), LeaseView)
 
     async def _until(self, name: str, status: str) -> None:
-        """Tell every change of both leases until one of them has come so far."""
+        """Prints every change of both leases until one of them reaches this status."""
         async with asyncio.timeout(PATIENCE):
             while self.seen.get(name, "").split(" ")[0] != status:
                 await self._tell()

@@ -1,4 +1,4 @@
-"""Machines and their neighbours on the command line: queues, and the demo."""
+"""The machines family's commands: wait queues, and the demo."""
 
 from __future__ import annotations
 

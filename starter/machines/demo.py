@@ -1,4 +1,4 @@
-"""`starter demo machines`: scenario 1 of the source document, live: a request that waits behind a hidden migration."""
+"""`starter demo machines`: scenario 1 of the source document, a request that waits behind a hidden migration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def machines() -> Exit:
-    """Two nodes, a machine with a disk, a hidden migration, a user who destroys the machine meanwhile, and another."""
+    """Runs the demo: a machine is destroyed during a hidden migration, and a further request is refused."""
     async with somewhere() as asking:
         name = await free_name(asking, "account")
         space = f"account:{name}:cloudspace:dev"

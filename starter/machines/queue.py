@@ -1,4 +1,4 @@
-"""`starter queue`: who acts on an object, who stands in line behind it, and lines that are drained."""
+"""`starter queue`: shows and drains wait queues of objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 AT_ONCE = 20
 HEADINGS = ("OBJECT", "PLACE", "ACTION", "BY", "HIDDEN", "SINCE")
 
-app = App(name="queue", help="Who acts on an object, and who waits behind.", group=LOOKING)
+app = App(name="queue", help="Wait queues: the action on an object, and those that wait for it.", group=LOOKING)
 
 
 @app.command(name="list")
@@ -44,7 +44,7 @@ async def list_queues(*, watch: WatchOption = False, output: OutputOption = "tab
 
 @app.command(name="show")
 async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
-    """The queue of one object. Actions on an attached disk stand in its machine's queue.
+    """The queue of one object. Actions on an attached disk are in its machine's queue.
 
     Example: starter queue show acme/dev/db
     """
@@ -54,7 +54,7 @@ async def show_queue(path: ObjectArg, /, *, watch: WatchOption = False, output: 
 
 @app.command
 async def stop(path: ObjectArg, /, *, output: OutputOption = "table") -> Exit:
-    """Let nobody else into an object's queue, wait until all in it are through, and take the queue away.
+    """Drain an object's queue: refuse new requests, wait until all in it have ended, and remove it.
 
     Example: starter queue stop acme/dev/db
     """
@@ -69,7 +69,7 @@ async def terminate(
     prefix: Annotated[str, Parameter(help="Only queues at or below this path.")] = "",
     output: OutputOption = "table",
 ) -> Exit:
-    """The same for every queue that there is.
+    """Drain every queue, like `queue stop`.
 
     Example: starter queue terminate
     """
@@ -80,7 +80,7 @@ async def terminate(
 
 
 async def _queues(where: str, output: Output) -> Exit:
-    """Of one object, or all of them."""
+    """Prints the wait queue of one object, or all of them."""
     async with session() as asking:
         held = [lock for lock in await _locks(asking, where) if where in ("", lock.path)]
     nothing = f"nothing is under way on {short(where)}, and nobody waits" if where else "nobody waits anywhere"
@@ -88,14 +88,14 @@ async def _queues(where: str, output: Output) -> Exit:
 
 
 async def _locks(asking: ActionClient, where: str) -> list[LockView]:
-    """What makes the lines: exclusive locks, and lines that are closed; in the order of their coming."""
+    """Returns the locks that form the queues: exclusive ones and closed queues, in order of arrival."""
     held = (await asking.read(wire.READ_LOCKS, Query(path=where), LocksView)).locks
     lines = [lock for lock in held if lock.mode in (*EXCLUSIVE, Mode.CLOSED)]
     return sorted(lines, key=lambda lock: (lock.path, lock.since))
 
 
 async def _drain(asking: ActionClient, paths: list[str]) -> dict[str, int]:
-    """Drain lines, some at once. How many were in each."""
+    """Drains wait queues, AT_ONCE at a time. Returns how many actions were in each."""
     from temporalio.common import WorkflowIDConflictPolicy
 
     room = asyncio.Semaphore(AT_ONCE)
@@ -109,7 +109,7 @@ async def _drain(asking: ActionClient, paths: list[str]) -> dict[str, int]:
                 id=wire.companion(path, wire.DRAIN),
                 task_queue=wire.ACTIONS_QUEUE,
                 task_timeout=TASK_TIMEOUT,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,  # somebody else stops it as well
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,  # joins a drain under way
                 result_type=Holders,
             )
         return len(drained.holders)

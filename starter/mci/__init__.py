@@ -1,4 +1,4 @@
-"""MCIs and VMs on the command line."""
+"""The MCI family's commands, and additions to `explain`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def remarks(_asking: ActionClient, view: ObjectView) -> list[tuple[str, str]]:
-    """An MCI that holds waits for a word; which, and how it is said."""
+    """Returns the commands for an MCI that holds: continue or withdraw."""
     if view.phase != MciPhase.PREPARED:
         return []
     go_on, give_up = (f"starter mci {word} {short(view.path)}" for word in (CONTINUE, WITHDRAW))

@@ -1,4 +1,4 @@
-"""Commands of MCIs that are not actions: status with its cache, surveys, and the words to one that holds."""
+"""Commands on MCIs that are not actions: status with --refresh, reconcile, continue, withdraw."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Reason = Annotated[str, Parameter(help="Why, for the history.")]
 
 
 def extend(app: App) -> None:
-    """Add them to the noun."""
+    """Adds these commands to the noun `mci`."""
     noun = app["mci"]
-    del noun["status"]  # ours can do more
+    del noun["status"]  # replaced by ours, with --refresh
     noun.command(status)
     noun.command(reconcile)
-    go_on = "Go on with an MCI that holds: its VMs are made."
+    go_on = "Continue an MCI that holds: its VMs are created."
     noun.command(described(_deciding(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
-    give_up = "Give up an MCI that holds: what was prepared for it is undone."
+    give_up = "Withdraw an MCI that holds: what was prepared for it is undone."
     noun.command(described(_deciding(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
     orphans.app.group = (STEERING,)
     app.command(orphans.app)
@@ -59,7 +59,7 @@ async def status(
 
 
 async def reconcile(target: ObjectArg, /, *, dry_run: DryRun = False, output: OutputOption = "table") -> Exit:
-    """Hold the records of an MCI against the clouds: adopt what was lost, mark what is gone, report orphans.
+    """Compare the records of an MCI with the clouds: adopt lost VMs, mark missing ones, report orphans.
 
     Example: starter mci reconcile default/web --dry-run
     """
@@ -86,7 +86,7 @@ def _deciding(word: str) -> CliCommand:
         reason: Reason = "",
         output: OutputOption = "table",
     ) -> Exit:
-        from starter.mci import steering  # Temporal's SDK is imported late
+        from starter.mci import steering  # imported late: it loads Temporal's SDK
 
         path, decision = _path(target), Decision(requested_by=user(), reason=reason)
         async with session() as asking:
@@ -107,7 +107,7 @@ async def _survey(wish: Survey) -> SurveyReport:
 
 
 def _tell(report: SurveyReport) -> None:
-    """For people: what it cost, what it saved, what was found."""
+    """Prints a survey's summary: calls, VMs asked about, changes."""
     told = f"asked the clouds about {report.asked} VMs in {report.calls} calls; {report.saved} VMs needed none"
     changes = [f"{number} {word}" for word, number in report.changes.items()]
     if changes:

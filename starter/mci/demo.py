@@ -1,4 +1,4 @@
-"""`starter demo mci`: the life of six VMs in three clouds, for somebody who sees this for the first time."""
+"""`starter demo mci`: the life of six VMs in three clouds, for a first look."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = {
 
 
 async def mci() -> Exit:
-    """Create, suspend, resume and terminate six VMs in three simulated clouds, live."""
+    """Runs the demo: creates, suspends, resumes and terminates six VMs in three simulated clouds."""
     async with somewhere() as asking:
         path = make(("ns", "mci"), ("default", await free_name(asking, "mci", "ns:default")))
         terminal.story(f"\nSix VMs in three clouds, one MCI: {path}")

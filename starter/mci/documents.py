@@ -1,4 +1,4 @@
-"""MCIs and VMs as the source system shows them: its field names, its order, its word `None`."""
+"""MCIs and VMs in the source system's JSON format: its field names, its order, its word `None`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from domain.wire import split_placement, split_region
 
 
 def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
-    """The answer of the source system's `?option=status`."""
+    """Returns an MCI like the source system's `?option=status`."""
     name = name_of(view.path)
     return {
         "id": name,
@@ -27,7 +27,7 @@ def mci_document(view: ObjectView, vms: Sequence[ObjectView]) -> dict[str, Any]:
 
 
 def vm_document(view: ObjectView, _members: Sequence[ObjectView] = ()) -> dict[str, Any]:
-    """One element of its `vm` list."""
+    """Returns a VM like an element of the source system's `vm` list."""
     csp, told = split_placement(view.placement)
     region, provider = split_region(told)
     name = name_of(view.path)

@@ -1,4 +1,4 @@
-"""`starter orphans`: VMs that live in a cloud with a path of ours, and that no record knows."""
+"""`starter orphans`: lists, removes and adopts VMs that carry a path of ours and that no record knows."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _each(action: str, ids: tuple[str, ...], options: Options) -> Exit:
 
 
 async def every_orphan(asking: ActionClient, path: str) -> tuple[list[Orphan], list[str]]:
-    """All orphans at or below a path, page by page, and the places that did not answer."""
+    """Returns all orphans at or below a path, page by page, and the places that did not answer."""
     found: list[Orphan] = []
     silent: list[str] = []
     after: Orphan | None = Orphan()

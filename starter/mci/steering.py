@@ -1,4 +1,4 @@
-"""What is asked of an MCI besides actions: a word while it holds, and a survey."""
+"""Requests to an MCI besides actions: continue or withdraw while it holds, and surveys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from domain.mci.messages import HOLDING, SURVEY_VMS, Decision, Survey, SurveyRep
 
 
 async def decide(asking: ActionClient, path: str, word: str, decision: Decision) -> str:
-    """Tell an MCI that holds what is to become of it. Returns the run; Refused if it does not hold."""
+    """Sends `continue` or `withdraw` to an MCI that holds. Returns the run; refuses if it does not hold."""
     running = await asking.newest(path)
     if running is None or running.status is not WorkflowExecutionStatus.RUNNING:
         raise await _not_holding(asking, path, word)
@@ -29,26 +29,26 @@ async def decide(asking: ActionClient, path: str, word: str, decision: Decision)
     except WorkflowUpdateFailedError as error:
         if refusal := refusal_in(error.cause):
             raise refusal.error() from error
-        raise await _not_holding(asking, path, word) from error  # another action runs, which knows no such word
+        raise await _not_holding(asking, path, word) from error  # another action runs, without this update
     except RPCError as error:
         if said(error, USED_UP):
             await _signal(asking, path, running.run_id, word, decision)
             return running.run_id
-        if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it ended in the meantime
+        if error.status is not RPCStatusCode.NOT_FOUND:  # not found: it has ended
             raise
         raise await _not_holding(asking, path, word) from error
     return running.run_id
 
 
 async def _signal(asking: ActionClient, path: str, run: str, word: str, decision: Decision) -> None:
-    """The run has answered as many updates as Temporal lets it: a signal says the same, without an answer."""
+    """Sends the decision as a signal, as the run has reached Temporal's limit of updates."""
     if not (await asking.progress(path, run)).step.startswith(HOLDING):
         raise await _not_holding(asking, path, word)
     await asking.client.get_workflow_handle(path, run_id=run).signal(word, decision)
 
 
 async def survey(asking: ActionClient, wish: Survey) -> SurveyReport:
-    """Hold an MCI's records against the clouds. Asked for twice at once, it is done once."""
+    """Surveys an MCI against its clouds. Concurrent requests share one survey."""
     await asking.someone_polls(wire.ACTIONS_QUEUE)
     role = ("reconcile" if wish.reconcile else "refresh") + ("-dry-run" if wish.dry_run else "")
     try:

@@ -1,4 +1,4 @@
-"""Systems on the command line: deploys of a path, and the tree as people look at it."""
+"""The systems family's commands."""
 
 from __future__ import annotations
 

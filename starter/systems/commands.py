@@ -1,4 +1,4 @@
-"""`starter system deploy|status|deploys|show|graph`: what the registry's verbs do not say by themselves."""
+"""`starter system deploy|status|deploys|show|graph`: commands that take a path within a system."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Rollback = Annotated[
 
 
 def extend(app: App) -> None:
-    """Replace what is made from the registry where a tree needs more words, and add the views."""
+    """Replaces the registry's commands where a path within a system is needed, and adds the views."""
     system = app["system"]
     for name in ("deploy", "status"):
         del system[name]
     for command in (deploy, status, deploys, show, graph):
         system.command(command)
-    app["part"]["deploy"].show = False  # for people: system deploy, with the path of the part
+    app["part"]["deploy"].show = False  # users call system deploy, with the part's path
 
 
 async def deploy(
@@ -91,7 +91,7 @@ async def graph(system: SystemName, /, *, watch: WatchOption = False) -> Exit:
 
 
 def system_path(text: str) -> str:
-    """A system by its name or its path."""
+    """Expands a system's name to its path."""
     return expand(text, ("system",))
 
 

@@ -1,4 +1,4 @@
-"""`starter demo systems`: a web shop of three real services, updated while people use it, on this machine."""
+"""`starter demo systems`: a web shop of three real services on this machine, updated under load."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NEXT = (
 
 
 async def systems() -> Exit:
-    """Deploy, update under load, lose a process, fail and roll back, tear down."""
+    """Runs the demo: deploys, updates under load, loses a process, rolls back a failure, tears down."""
     async with somewhere() as asking:
         demo = Demo(asking, make(("system",), [await free_name(asking, "system")]), _definition())
         terminal.story(f"\nThree services, real processes of this machine, one system: {demo.path}")
@@ -56,12 +56,12 @@ async def systems() -> Exit:
 
 
 class Failure(Exception):
-    """The story did not go as it should have."""
+    """A step of the demo did not end as it should."""
 
 
 @dataclass
 class Demo:
-    """What the steps of the story share."""
+    """The steps of the demo, and their common state."""
 
     asking: ActionClient
     path: str
@@ -122,7 +122,7 @@ class Demo:
         return {**api, "environment": {**api["environment"], "VERSION": version}}
 
     def _process(self, name: str) -> int:
-        """The number of a process of a service, as the operating system has it."""
+        """Returns the pid of a process of a service."""
         mark = f"RATCHET_SERVICE={at(self.path, f'/{name}')}".encode()
         for folder in Path("/proc").iterdir():
             with suppress(OSError):
@@ -138,7 +138,7 @@ class Demo:
         return await admitted(self.asking, at(self.path, tree), action, spec)
 
     async def see(self, ticket: Ticket, wanted: Result, quiet: bool = False) -> Outcome:
-        """Show the states as they change until the action ends as it should."""
+        """Prints the states as they change until the action ends; fails if its result is not the wanted one."""
         outcome = await see(self.asking, ticket, wanted, _nothing if quiet else terminal.story)
         if outcome.result is not wanted:
             raise Failure(f"{outcome.action} of {short(outcome.path)} {outcome.result}: {outcome.message}")
@@ -154,7 +154,7 @@ def _nothing(_text: str, _style: str) -> None:
 
 @asynccontextmanager
 async def _load(port: int) -> AsyncIterator[Counter[str]]:
-    """People who ask all the time. Counts who answered, by the version of the api; "" is nobody."""
+    """Sends requests all the time, and counts the answers by version of the api; "" counts failures."""
     seen: Counter[str] = Counter()
     enough = asyncio.Event()
 
@@ -188,7 +188,7 @@ def _version(answer: bytes) -> str:
 
 
 def _definition() -> dict[str, Any]:
-    """The example, with ports that are free here, and found from wherever the worker was started."""
+    """Returns the example's definition with free ports and absolute directories."""
     from workers.embedded import free_port
 
     found = spec_in(str(SPEC)) or {}

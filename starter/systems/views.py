@@ -1,4 +1,4 @@
-"""A system as people look at it: its services, its deploys, its definition, its tree with the locks on it."""
+"""Views of a system: its services, its deploys, its definition, its tree with the locks on it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST = 5_000
 
 @dataclass(frozen=True)
 class Tree:
-    """Everything at and below a path of a system."""
+    """A system or part with everything below it."""
 
     top: ObjectView
     parts: list[ObjectView]
@@ -40,7 +40,7 @@ class Tree:
 
     @cached_property
     def below(self) -> Mapping[str, list[ObjectView]]:
-        """The parts of each node."""
+        """The parts of each node, by path."""
         found: defaultdict[str, list[ObjectView]] = defaultdict(list)
         for view in self.parts:
             found[parent_of(view.path) or ""].append(view)
@@ -52,7 +52,7 @@ class Tree:
 
 
 async def status(path: str, output: Output) -> Exit:
-    """The state of a system and of its services."""
+    """Prints the state of a system and of its services."""
     async with session() as asking:
         tree = await _tree(asking, path)
     told = {name: getattr(tree.top, name) for name in ("status", "target_action", "error")}
@@ -68,9 +68,9 @@ async def status(path: str, output: Output) -> Exit:
 
 
 async def deploys(path: str, output: Output) -> Exit:
-    """The deploys and teardowns of a system, oldest first, and how far each of them is."""
+    """Prints the deploys and teardowns of a system, oldest first, with their stages."""
     async with session() as asking:
-        await asking.get(path)  # not found is not the same as none
+        await asking.get(path)  # raises if the system does not exist
         found = [view for kind in ("deploy", "teardown") async for view in asking.everything(kind, path)]
     found.sort(key=lambda view: view.epoch)
     cells = [
@@ -85,7 +85,7 @@ async def deploys(path: str, output: Output) -> Exit:
 
 
 async def definition(path: str, output: Output) -> Exit:
-    """The definition at a path, as it could be deployed again."""
+    """Prints the definition at a path, as it could be deployed again."""
     async with session() as asking:
         tree = await _tree(asking, path)
     if path != tree.top.path or not (
@@ -97,7 +97,7 @@ async def definition(path: str, output: Output) -> Exit:
 
 
 async def graph(path: str) -> Exit:
-    """The tree with states and locks."""
+    """Prints the tree with states and locks."""
     async with session() as asking:
         tree = await _tree(asking, path)
         held = (await asking.read(wire.READ_LOCKS, Query(path=path), LocksView)).locks
@@ -134,7 +134,7 @@ def _why(tree: Tree, view: ObjectView) -> str:
 
 
 def _defined(tree: Tree, view: ObjectView) -> dict[str, Any]:
-    """The definition of a node, its parts included, in the order in which they are kept."""
+    """Returns the definition of a node with its parts, in their stored order."""
     if is_service(view.spec):
         return view.spec
     parts = [{"name": name_of(part.path), **_defined(tree, part)} for part in tree.below[view.path]]
@@ -142,7 +142,7 @@ def _defined(tree: Tree, view: ObjectView) -> dict[str, Any]:
 
 
 def _drawn(tree: Tree, view: ObjectView, locks: Mapping[str, Sequence[str]], lead: str, branch: str) -> Iterator[str]:
-    """A line for the node and, a step further in, those of its parts."""
+    """Yields a line for the node and, indented, those of its parts."""
     told = [name_of(view.path), view.status, tree.instances(view.path)]
     if held := locks.get(view.path):
         told.append(f"[{', '.join(held)}]")
