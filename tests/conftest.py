@@ -71,8 +71,8 @@ async def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: st
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A module says on which databases its actions run: `pytestmark = pytest.mark.stores("sqlite", "postgres")`."""
     stores = metafunc.definition.get_closest_marker("stores")
-    if stores and "premises" in metafunc.fixturenames:
-        metafunc.parametrize("premises", stores.args, indirect=True)
+    if stores and "action_stack" in metafunc.fixturenames:
+        metafunc.parametrize("action_stack", stores.args, indirect=True)
 
 
 @pytest.fixture

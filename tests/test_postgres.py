@@ -12,6 +12,10 @@ from tests.user import User, spec
 pytestmark = pytest.mark.stores("postgres")
 
 
+async def test_a_module_that_names_a_database_runs_its_actions_there(user: User) -> None:
+    assert user.service.settings.store().startswith("postgresql")
+
+
 async def test_an_mci_lives_its_life_on_postgresql(user: User) -> None:
     assert (await user.do(user.mci(), "create", spec=spec(20))).status == "Running:40 (R:40/40)"
     await user.books_agree()
