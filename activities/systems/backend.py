@@ -92,13 +92,17 @@ class BackendActivities:
 
     @activity.defn
     async def assess_parts(self, work: SystemWork) -> RollOutResult:
-        """Returns which services of the action are not stable yet, and why. Changes nothing."""
+        """Returns which services are not stable yet, or not gone, and why; `ok` if all is written. Changes nothing."""
         touched = await self._store.touched(work)
-        parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         facts = {each.path: each for each in await self._backend.facts(work.path)}
+        leaving = [facts[part.path] for part in touched if part.status == PartState.DELETING and part.path in facts]
+        parts = [part for part in touched if part.status != PartState.DELETING and is_service(part.spec)]
         bad = [part.path for part in parts if _end(part, facts, work) != PartState.STABLE]
+        unstable = _unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
         return RollOutResult(
-            ok=not bad, reason=_unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad])
+            ok=not bad and all(part.path == work.path for part in touched),
+            reason=unstable or _services_left(leaving),
+            services=sum(each.generation == work.generation() for each in facts.values()),
         )
 
     @activity.defn
@@ -109,7 +113,9 @@ class BackendActivities:
             await self._clear(work, parts, right)
             facts = {each.path: each for each in await self._backend.facts(work.path)}
             ends = {part.path: _end(part, facts, work) for part in parts if part.status != PartState.DELETING}
-            await self._move(work, [_landing(path, to, facts) for path, to in ends.items() if path != work.path])
+            await self._move(
+                work, [_landing(part, ends, facts) for part in parts if part.path in ends.keys() - {work.path}]
+            )
             bad = [path for path, to in ends.items() if to != PartState.STABLE]
             return RollOutResult(
                 ok=not bad, reason=_unstable_services([facts.get(path) or ServiceFacts(path, -1, 0) for path in bad]),
@@ -139,9 +145,7 @@ class BackendActivities:
         moves = [still_there(path, some) if some else removed_part(path) for path, some in left.items()]
         await self._move(work, moves)
         there = [facts[path] for path in leaving if path in facts]
-        return RollOutResult(
-            ok=not there, reason=join_first([f"{short(each.path)} has {each.describe_left()}" for each in there], SHOWN)
-        )
+        return RollOutResult(ok=not there, reason=_services_left(there))
 
     async def _bring_up(
         self, work: SystemWork, services: Mapping[str, StoredPart], right: OrderRight
@@ -235,11 +239,18 @@ def _end(part: StoredPart, facts: Mapping[str, ServiceFacts], work: SystemWork) 
     return landed(part.status, facts.get(part.path), work.generation()) if is_service(part.spec) else PartState.STABLE
 
 
-def _landing(path: str, to: str, facts: Mapping[str, ServiceFacts]) -> Move:
+def _landing(part: StoredPart, ends: Mapping[str, str], facts: Mapping[str, ServiceFacts]) -> Move:
+    path, to = part.path, ends[part.path]
     error = "" if to == PartState.STABLE else facts[path].describe() if path in facts else "never started"
-    return Move(path=path, to=to, action="deploy", error=one_line(error))
+    missed = to == PartState.FAILED and part.status != PartState.PENDING
+    return Move(path=path, to=to, action="" if missed else "deploy", error=one_line(error))
 
 
 def _unstable_services(bad: list[ServiceFacts]) -> str:
     """Lists services that are not stable, with the reasons."""
     return join_first([f"{short(each.path)} has {each.describe()}" for each in bad], SHOWN)
+
+
+def _services_left(there: list[ServiceFacts]) -> str:
+    """Lists services that are not gone, with the reasons."""
+    return join_first([f"{short(each.path)} has {each.describe_left()}" for each in there], SHOWN)

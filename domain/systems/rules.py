@@ -126,10 +126,11 @@ def observed(status: str, facts: ServiceFacts) -> str:
 
 
 def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
-    """The status of a service whose deploy ends now."""
+    """The status of a service whose deploy ends now. One that its backend does not know was never started."""
     if facts and facts.settled(generation):
         return PartState.STABLE
-    return PartState.FAILED if status == PartState.PENDING else PartState.DEGRADED
+    never_started = facts is None and status != PartState.SCALING
+    return PartState.FAILED if status == PartState.PENDING or never_started else PartState.DEGRADED
 
 
 def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
@@ -195,6 +196,8 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -
             moves.append(Move(path=part.path, to=PartState.DELETING, action=by, info={LEAVING: backend}))
         elif part.status == PartState.DELETING:
             moves.append(Move(path=part.path, to=part.came_from, info={LEAVING: None}))
+            if is_service(part.spec):  # its backend may have stopped it already: it is ordered again
+                moves.append(Move(path=part.path, to=PartState.UPDATING, action="deploy"))
         elif part.spec == former["spec"]:
             continue  # it was reverted already
         elif is_service(former["spec"]):

@@ -49,6 +49,7 @@ PART = StateTable("part", "Part", (
     Row("deploy",   S.SCALING,   S.UPDATING,  S.STABLE,  S.DEGRADED),               # at rest, and too few or too many
     *(Row("remove", source,      S.DELETING,  NONE,      S.DEGRADED, actor=Actor.GROUP) for source in _AT_REST),
     Row("rescale",  S.UPDATING,  None,        S.SCALING,  actor=Actor.CONTROLLER),  # only their number changes
+    Row("miss",     S.UPDATING,  None,        S.FAILED,   actor=Actor.CONTROLLER),  # it was never started
     Row("rollback", S.PENDING,   None,        S.DELETING, actor=Actor.CONTROLLER),  # it was new
     Row("rollback", S.PENDING,   None,        NONE,       actor=Actor.CONTROLLER),
     *(Row("rollback", S.DELETING, None,       source,     actor=Actor.CONTROLLER,   # its removal is taken back in time

@@ -300,7 +300,7 @@ async def test_a_teardown_that_fails_by_its_deadline_leaves_degraded_and_the_bac
     shop.hold("/a/b")
     outcome = await shop.do("/", "teardown", {"deadline": 0.7})
     assert (outcome.result, outcome.status) == (Result.FAILED, "degraded")
-    assert outcome.message.startswith("not gone within 0.7 s: ")
+    assert outcome.message.startswith("not gone within 0.7 s; ")
     assert f"{shop.path.removeprefix('system:')}/a/b has 1 instance left" in outcome.message
     assert await shop.states() == {"/": "degraded", "/a": "degraded", "/a/b": "degraded"}  # the others are gone
     assert (await shop.see("/a/b")).error.startswith("1 instance left")

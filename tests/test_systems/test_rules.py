@@ -162,6 +162,7 @@ def test_a_deploy_that_ends_leaves_a_service_as_it_is() -> None:
     assert landed(S.UPDATING, facts(), 4) == S.STABLE
     assert landed(S.UPDATING, facts(), 5) == S.DEGRADED
     assert landed(S.SCALING, None, 4) == S.DEGRADED
+    assert landed(S.UPDATING, None, 4) == S.FAILED  # it was never started
     assert landed(S.PENDING, facts(current=0), 4) == S.FAILED
 
 
@@ -280,6 +281,7 @@ def test_a_reversal_takes_every_move_back() -> None:
         ("scaled", "scaling"),
         ("seen", "updating"),
         ("removed", "failed"),
+        ("removed", "updating"),  # it may have been stopped by then
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, TimeoutError
+from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemWrites
@@ -78,7 +79,8 @@ class DeployPart(_OnSystem):
 
     def __init__(self) -> None:
         super().__init__()
-        self._given_up = False
+        self._why = "cut off"
+        self._undone = False
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -94,32 +96,39 @@ class DeployPart(_OnSystem):
         if rolled.ok:
             note = f"{name}: {rolled.services} services rolled out"
             return Done(message=note, moves=_reached(grant, DeployStage.SUCCEEDED))
-        raise Failed(f"{name}: {rolled.reason}", await self._give_up(spec, grant, rolled.reason, spec.rollback))
+        self._why = rolled.reason
+        raise Failed(f"{name}: {rolled.reason}")
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Cut off: roll back if requested, unless another action takes over."""
-        if self._given_up:
-            return Done()
-        spec = DeploySpec.model_validate(request.spec)
-        return await self._give_up(spec, grant, "cut off", spec.rollback and self._successor is None)
-
-    async def _give_up(self, spec: DeploySpec, grant: Grant, reason: str, rollback: bool) -> Done:
-        """Roll back to the former definition, or leave everything as it is with its true status."""
-        self._given_up = True
-        moves = _reached(grant, DeployStage.FAILED, reason)
-        if rollback and await self._roll_back(grant, spec.deadline):
+        """Roll back if requested, unless another action takes over; or write the true status of what is there."""
+        spec, moves = DeploySpec.model_validate(request.spec), _reached(grant, DeployStage.FAILED, self._why)
+        if spec.rollback and self._successor is None and await self._roll_back(grant, spec.deadline):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
             return Done(message="rolled back to the former definition", to=to, moves=moves)
+        if self._undone and self._successor:  # which need not wait until what is new has gone
+            return Done(moves=moves)
         self.show(step="finding out what became of the services")
+        work = work_of(grant, self._undone)
         left = await self.on_backend(
-            BackendActivities.settle_parts, work_of(grant, rollback), SETTLE_PATIENCE, "what became of the services?"
+            BackendActivities.settle_parts, work, SETTLE_PATIENCE, "what became of the services?"
         )
-        return Done(message="could not be rolled back" if rollback else "", to=left.own, moves=moves)
+        return Done(message="could not be rolled back" if self._undone else "", to=left.own, moves=moves)
 
     async def _roll_back(self, grant: Grant, deadline: float) -> bool:
+        """Put the former definition back. An action that takes over cuts it off."""
         self.show(step="putting the former definition back")
         await self.write(SystemWrites.revert_deploy, RevertDeploy(work=work_of(grant), at=workflow.now()))
-        return (await self._roll_out(work_of(grant, undo=True), deadline)).ok
+        self._undone = True
+        rolling = asyncio.create_task(self._roll_out(work_of(grant, undo=True), deadline))
+        await workflow.wait_condition(lambda: rolling.done() or self._successor is not None)
+        if not rolling.done():
+            rolling.cancel()
+        try:
+            return (await rolling).ok
+        except (FailureError, asyncio.CancelledError) as error:
+            if self._successor is None or not is_cancelled_exception(error):
+                raise
+            return False
 
     async def _roll_out(self, work: SystemWork, deadline: float) -> RollOutResult:
         """Roll out until a deadline. It is a server-side timer: it passes even if no worker runs."""
@@ -130,6 +139,8 @@ class DeployPart(_OnSystem):
             if not isinstance(error.cause, TimeoutError):
                 raise
             seen = await self.on_backend(BackendActivities.assess_parts, work, SETTLE_PATIENCE, "which are not stable?")
+            if seen.ok:  # all was written before the deadline, and only the answer was late
+                return seen
             return RollOutResult(ok=False, reason=f"not stable within {deadline:g} s: {seen.reason}")
 
 
@@ -138,7 +149,7 @@ class _Removal(_OnSystem):
 
     def __init__(self) -> None:
         super().__init__()
-        self._settled = False
+        self._why = "cut off before every service was gone"
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         spec, work = TearDownSpec.model_validate(request.spec or {}), work_of(grant)
@@ -151,21 +162,18 @@ class _Removal(_OnSystem):
         except ActivityError as error:
             if not isinstance(error.cause, TimeoutError):
                 raise
-            left = await self._settle_removal(grant)
-            reason = f"not gone within {spec.deadline:g} s: {left.reason}"
-            raise Failed(reason, Done(moves=_reached(grant, DeployStage.FAILED, reason))) from error
+            self._why = f"not gone within {spec.deadline:g} s"
+            raise Failed(self._why) from error
         return Done(message=f"{rolled.services} services removed", moves=_reached(grant, DeployStage.SUCCEEDED))
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Cut off: write the true status of what is left, unless another action takes over."""
-        left = RollOutResult(ok=True) if self._settled or self._successor else await self._settle_removal(grant)
-        reason = f"cut off before every service was gone{f': {left.reason}' if left.reason else ''}"
-        return Done(moves=_reached(grant, DeployStage.FAILED, reason))
-
-    async def _settle_removal(self, grant: Grant) -> RollOutResult:
-        self._settled = True
+        """Write the true status of what is left, unless another action takes over."""
+        if self._successor:
+            return Done(moves=_reached(grant, DeployStage.FAILED, self._why))
         self.show(step="finding out what is left")
-        return await self.on_backend(BackendActivities.settle_removal, work_of(grant), SETTLE_PATIENCE, "what is left?")
+        left = await self.on_backend(BackendActivities.settle_removal, work_of(grant), SETTLE_PATIENCE, "what is left?")
+        reason = f"{self._why}: {left.reason}" if left.reason else self._why
+        return Done(message=left.reason, moves=_reached(grant, DeployStage.FAILED, reason))
 
 
 @workflow.defn(name=wire.TEAR_DOWN_SYSTEM)
