@@ -1,4 +1,4 @@
-"""Bare Temporal: the least that any design on it must pay. The baselines of the benchmarks."""
+"""Bare Temporal workflows, the baselines of the benchmarks: the least that any design on Temporal costs."""
 
 from __future__ import annotations
 

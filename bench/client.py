@@ -1,4 +1,4 @@
-"""A client process of its own: prints the median seconds from request to answer, ours and bare."""
+"""A client process: prints the median seconds from request to answer, ours and bare."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def main(address: str) -> None:
     asking = ActionClient(client)
     times: dict[str, list[float]] = {}
     for n in range(TIMES):
-        # An ID that was used before costs the server more than a new one: each is held against its like.
+        # A used workflow ID costs the server more than a new one, so each is compared with its like.
         for which, path, action, spec, bare_id in (
             ("used", PATH, ("suspend", "resume")[n % 2], None, "answer"),
             ("new", f"account:bench-{n}", "create", {}, f"answer-{n}"),

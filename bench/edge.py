@@ -27,7 +27,7 @@ TURNS = 5
 
 @asynccontextmanager
 async def cloudlets(rig: Rig) -> AsyncIterator[list[str]]:
-    """Twenty cloudlets with a cluster each, and reference CRMs whose work takes no time."""
+    """Creates twenty cloudlets with a cluster each, and reference CRMs whose work takes no time."""
     paths = [f"org:bench:cloudlet:c{n}" for n in range(CLOUDLETS)]
     with tempfile.TemporaryDirectory() as folder:
         platforms = [Platform(Path(folder) / f"{n}.db") for n in range(CLOUDLETS)]
@@ -63,11 +63,11 @@ async def apps(rig: Rig, paths: list[str], turn: int) -> None:
 
 
 async def signalled(rig: Rig, turn: int) -> None:
-    """Start, wait, signal, result: the least that an action must pay that waits for an answer."""
+    """Runs bare workflows that wait for one signal: the least that an action costs that waits for an answer."""
     loop, waiting = asyncio.get_running_loop(), defaultdict[str, asyncio.Event](asyncio.Event)
 
     def waits(name: str) -> None:
-        loop.call_soon_threadsafe(waiting[name].set)  # workflows run in threads of their own
+        loop.call_soon_threadsafe(waiting[name].set)  # called in a workflow's thread
 
     bare.waits = waits
 

@@ -1,4 +1,4 @@
-"""A cloud that answers at once and keeps nothing: what is left to measure is ours."""
+"""A cloud that answers at once and stores nothing, so that only our own time is measured."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ VERBS = ("suspend", "resume")
 
 
 async def throughput(rig: Rig) -> None:
-    """One-VM actions, 200 at once, against bare workflows with one activity."""
+    """Measures one-VM actions, 200 at once, against bare workflows with one activity."""
     path = "ns:bench:mci:many"
     await rig.do(path, "create", mci(10, AT_ONCE))
     vms = [f"{path}:vm:g{n}-{i}" for n in range(10) for i in range(1, AT_ONCE // 10 + 1)]
@@ -40,7 +40,7 @@ async def _bare(rig: Rig, name: str) -> int:
 
 
 async def size(rig: Rig) -> None:
-    """One action on 1,000 and on 10,000 VMs in 10 regions. All baselines are measured in turns with ours."""
+    """Measures one action on 1,000 and on 10,000 VMs in 10 regions. Baselines are measured in turns with ours."""
     ours: dict[int, float] = {}
     plain: dict[int, float] = {}
     events: dict[int, int] = {}
@@ -71,7 +71,7 @@ async def _ten(rig: Rig, name: str) -> int:
 
 
 async def _plain(rig: Rig, path: str, n: int) -> None:
-    """The same action as a script would do it: the same writes and calls, in one process, nothing durable."""
+    """Carries out the action as a plain script: the same writes and calls in one process, nothing durable."""
     inventory = rig.service.inventory
     action, to = VERBS[n % 2], ("Suspended", "Running")[n % 2]
     request = Request(path=path, action=action)
@@ -103,7 +103,7 @@ def _token(target: Target, chunk: Chunk) -> str:
 
 
 async def simulated_size() -> None:
-    """The same 1,000 VMs on the simulated clouds without latency: their database and one call per VM included."""
+    """Measures 1,000 VMs on the simulated clouds without latency, including their database and one call per VM."""
     async with rig() as simulated:
         path = "ns:bench:mci:simulated"
         await simulated.do(path, "create", mci(10, 1_000))
@@ -116,7 +116,7 @@ async def simulated_size() -> None:
 
 
 async def makespan(latency: float, vms: int, workers: int = 1) -> None:
-    """With slow clouds: how near to the least time that the rate limits allow, which hold over all workers."""
+    """Measures an action on slow clouds against the least time that the caps, which hold over all workers, allow."""
     jitter, regions = 0.5, 10
     async with rig(latency, jitter) as slow, more_workers(slow, workers - 1):
         path = "ns:bench:mci:slow"
@@ -130,7 +130,7 @@ async def makespan(latency: float, vms: int, workers: int = 1) -> None:
 
 
 async def admission(rig: Rig) -> None:
-    """From the request to admitted, one at a time, as a client process of its own sees it."""
+    """Measures the time from the request to admission, one at a time, from a client process."""
     await rig.do(client.PATH, "create", mci(1, 1))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.client", rig.client.service_client.config.target_host),

@@ -20,7 +20,7 @@ from domain.model import Ending, Outcome, Result
 
 PENDING, TOGETHER = 5_000, 500
 AT_ONCE = 50  # requests in flight
-AHEAD = timedelta(seconds=20)  # from the last creation to the common second
+AHEAD = timedelta(seconds=20)  # from the last creation to the common start
 TURNS = 2
 
 
@@ -69,7 +69,7 @@ async def _each(items: Sequence[int], work: Callable[[int], Awaitable[Any]]) -> 
 
 
 async def _ours(site: Rig, number: int, turn: int) -> tuple[float, float]:
-    """From the common second until each lease is ACTIVE for everybody: until that is committed."""
+    """Returns the lags from the common start until each lease is committed as ACTIVE: median and maximum."""
     due = _soon(number)
     names = [f"together-{turn}-{n}" for n in range(number)]
     await _each(range(number), lambda n: _create(site, names[n], due, due + timedelta(hours=1)))
@@ -113,7 +113,7 @@ async def _bare(site: Rig, number: int, turn: int) -> tuple[float, float]:
 
 
 def _soon(number: int) -> datetime:
-    """A second that leaves time enough to prepare."""
+    """Returns a full second that leaves enough time to prepare."""
     return datetime.now(UTC).replace(microsecond=0) + AHEAD + timedelta(seconds=number // 25)
 
 

@@ -1,10 +1,9 @@
-"""A thousand objects of every family, a hundred users with random actions, for a while. Run: python3 run.py bench load
+"""Load test: a hundred users with random actions on a thousand objects of every family. Run: python3 run.py bench load
 
-Every request is answered: done, failed, or refused with a reason. Some of the requests are bare workflows instead, in
-the same weather, so that latencies can be told as ratios. Memory is that of the process with all workers and all users.
-
-Before the measurement the same users ask without a pause, which is more than the embedded server can do: whoever gets
-no answer then asks again under the same ID, as a script does, and must get one.
+Every request is answered: done, failed, or refused with a reason. Some requests are bare workflows, so that latencies
+can be given as ratios under the same conditions. Memory is that of the process with all workers and users. Before the
+measurement the users send requests without a pause, more than the embedded server can handle: an unanswered request is
+repeated under its ID, and must then be answered.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from domain.model import Query, Request, Verification
 from domain.wire import VERIFY
 
 USERS, SECONDS, RUSH = 100, 60.0, 20.0
-THINKING = 10.0  # seconds that a user thinks on average before the next request
-BARE = 0.1  # so many of the requests are bare workflows
-PATIENCE = 180.0  # until a request counts as unanswered, however often it was asked
+THINKING = 10.0  # mean pause of a user between requests, in seconds
+BARE = 0.1  # share of requests that are bare workflows
+PATIENCE = 180.0  # seconds until a request counts as unanswered, however often it was repeated
 SPACE = "account:load:cloudspace:dev"
 
 Ask = tuple[str, str, dict[str, Any] | None]
@@ -41,7 +40,7 @@ Pick = Callable[[random.Random], Ask]
 
 @dataclass(frozen=True)
 class LoadSize:
-    """How many objects there are of each family."""
+    """The number of objects of each family."""
 
     mcis: int = 60  # of ten VMs each
     machines: int = 100
@@ -55,7 +54,7 @@ SHORT = LoadSize(mcis=4, machines=5, hosts=5, services=10, edge=False)
 
 @dataclass
 class Log:
-    """What the users were told, and how long it took."""
+    """The users' answers and latencies."""
 
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
@@ -67,7 +66,7 @@ class Log:
 
 @asynccontextmanager
 async def world(site: Rig, size: LoadSize) -> AsyncIterator[list[Pick]]:
-    """Objects of every family; what users may ask of each."""
+    """Creates objects of every family. Yields a random choice of requests for each family."""
     async with AsyncExitStack() as stack:
         picks = [await _mcis(site, size), await _machines(site, size), await _leases(site, size)]
         picks.append(await _systems(site, size))
@@ -133,14 +132,14 @@ def _edge(paths: list[str]) -> Pick:
 
 
 async def _together(asks: list[Ask], site: Rig) -> None:
-    """Fifty at a time: more would only wait."""
+    """Carries out actions, fifty at a time."""
     for start in range(0, len(asks), 50):
         await asyncio.gather(*(site.do(*ask) for ask in asks[start : start + 50]))
 
 
 @dataclass(frozen=True)
 class Habits:
-    """What users are like: how long they think on average, and how many of their requests are bare workflows."""
+    """The users' mean pause, and the share of bare workflows among their requests."""
 
     thinking: float = 0.0
     bare: float = BARE
@@ -149,7 +148,7 @@ class Habits:
 async def users(
     site: Rig, picks: list[Pick], number: int, seconds: float, seed: int, habits: Habits | None = None
 ) -> Log:
-    """So many users at once, each with one request after the other, until the time is over."""
+    """Runs concurrent users, each with one request after the other, until the time is over."""
     log, until = Log(), time.perf_counter() + seconds
     watching = asyncio.create_task(_watch(log))
     await asyncio.gather(
@@ -190,13 +189,13 @@ async def _answer(site: Rig, request: Request, log: Log) -> str:
         return f"refused: {refusal.category}"
     try:
         outcome = ticket.admission.outcome or await site.asking.outcome(ticket.path, ticket.run)
-    except Refused as refused:  # it took over, and found nothing to act on any more
+    except Refused as refused:  # it took over, and the object was gone
         return f"refused: {refused.category}"
     return outcome.result.value
 
 
 async def _ticket(site: Rig, request: Request, log: Log) -> Ticket:
-    """Asked until it is answered: under its own ID it is one request, however often it is asked."""
+    """Repeats a request under one request ID until it is answered: it is carried out once."""
     until = time.perf_counter() + PATIENCE
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Through the queue, against the same actions one after the other. Run: python3 run.py bench machines
+"""Actions through the wait queue, against the same actions one after the other. Run: python3 run.py bench machines
 
-Direct: every machine is migrated, and when that has ended its user's action is asked for. Through the queue: the user's
-action is asked for at once, and waits behind the hidden migration.
+Direct: each machine is migrated, and the user's action is requested afterwards. Through the queue: the user's action is
+requested at once, and waits for the hidden migration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEDULED = (EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,)
 
 
 async def estate(rig: Rig) -> list[str]:
-    """Two nodes with room for everybody, and machines."""
+    """Creates two nodes with enough memory, and machines. Returns the machines' paths."""
     await rig.do("account:bench", "create")
     await rig.do("image:bench", "create")
     await asyncio.gather(*(rig.do(f"node:bench-{n}", "create", {"memory": 1000}) for n in (1, 2)))
@@ -44,14 +44,14 @@ async def ask(rig: Rig, path: str, action: str, spec: dict[str, object] | None =
 
 
 async def one_by_one(rig: Rig, path: str, n: int, user: str) -> None:
-    """The migration, and after its end the user's action."""
+    """Migrates the machine, and then carries out the user's action."""
     for action, spec in (("migrate", _there(n)), (user, None)):
         ticket = await ask(rig, path, action, spec)
         await rig.asking.outcome(ticket.path, ticket.run)
 
 
 async def in_line(rig: Rig, path: str, n: int, user: str) -> None:
-    """Both at once: the user's action is admitted, shown, and waits for the migration."""
+    """Requests both at once: the user's action waits for the migration."""
     first = await ask(rig, path, "migrate", _there(n))
     second = await ask(rig, path, user)
     await asyncio.gather(*(rig.asking.outcome(each.path, each.run) for each in (first, second)))
@@ -62,7 +62,7 @@ def _there(n: int) -> dict[str, object]:
 
 
 async def throughput(rig: Rig, machines: list[str]) -> None:
-    turn = iter(range(1000))  # each turn moves all machines to the other node and changes what they do
+    turn = iter(range(1000))  # each turn moves all machines to the other node, and pauses or resumes them
 
     async def everybody(way: object) -> None:
         n = next(turn)
@@ -75,7 +75,7 @@ async def throughput(rig: Rig, machines: list[str]) -> None:
 
 
 async def latency(rig: Rig, path: str) -> None:
-    """One machine, nobody else: from the request to the first order for it, and from the end of what was ahead."""
+    """Measures the time from a request to its first order, and from the end of the action ahead in the queue."""
     alone, behind = [], []
     if (await rig.service.inventory.get(path)).status == "PAUSED":
         await rig.do(path, "resume")
@@ -100,7 +100,7 @@ async def _between(rig: Rig, ticket: Ticket, since: datetime) -> float:
 
 
 async def _at(rig: Rig, ticket: Ticket, kinds: tuple[EventType.ValueType, ...]) -> datetime:
-    """When the first event of a kind happened."""
+    """Returns the time of the first event of these kinds."""
     history = await rig.client.get_workflow_handle(ticket.path, run_id=ticket.run).fetch_history()
     found = next(event for event in history.events if event.event_type in kinds)
     return found.event_time.ToDatetime(tzinfo=UTC)

@@ -1,7 +1,7 @@
 """MCIs of 100, 1,000 and 10,000 VMs in 20 regions of 5 simulated clouds: python3 run.py bench mci
 
-What must hold: every action succeeds; the worker's memory stays under 500 MB, the history under 500 events, every
-payload under 256 KB; and time grows no faster than the number of VMs.
+Required: every action succeeds; the worker's memory stays under 500 MB, the history under 500 events, every payload
+under 256 KB; and time grows no faster than the number of VMs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_MEMORY, MOST_EVENTS, MOST_PAYLOAD = 500, 500, 256 * 1024
 
 
 async def act(bench: Rig, path: str, action: str, spec: dict[str, Any] | None = None) -> float:
-    """Seconds from the request to the outcome, which must be good."""
+    """Carries out an action that must succeed. Returns its seconds."""
 
     async def do() -> None:
         outcome: Outcome = await bench.do(path, action, spec)
@@ -36,7 +36,7 @@ async def act(bench: Rig, path: str, action: str, spec: dict[str, Any] | None = 
 
 
 async def life(bench: Rig, size: int, events: Counter[str]) -> dict[str, float]:
-    """One MCI from its creation to its end: seconds for each action."""
+    """Carries out the actions of one MCI from create to delete. Returns the seconds of each."""
     path = f"ns:bench:mci:m{size}"
     took: dict[str, float] = {}
     for action in ("create", "suspend", "resume", "reboot", "terminate", "delete"):
@@ -49,7 +49,7 @@ async def life(bench: Rig, size: int, events: Counter[str]) -> dict[str, float]:
 
 
 async def weigh(bench: Rig, path: str, what: str, events: Counter[str]) -> None:
-    """How long the history is, and how heavy its heaviest event."""
+    """Records the number of history events, and the size of the largest; fails above the limits."""
     history = await bench.client.get_workflow_handle(path).fetch_history()
     heaviest = max(event.ByteSize() for event in history.events)
     events[what] = len(history.events)
@@ -59,7 +59,7 @@ async def weigh(bench: Rig, path: str, what: str, events: Counter[str]) -> None:
 
 
 async def half_suspended(bench: Rig, size: int) -> None:
-    """A status read of many VMs, half of them suspended: what it asks of the store and of the clouds."""
+    """Measures the store and cloud calls of a status read of many VMs, half of them suspended."""
     path = "ns:bench:mci:half"
     groups = mci(REGIONS, size, CSPS)["subGroups"]
     halves = [
@@ -92,12 +92,12 @@ async def half_suspended(bench: Rig, size: int) -> None:
 
 
 def memory() -> int:
-    """The most that this process, the worker, ever took, in MB."""
+    """Returns the peak memory of this process, which has the worker, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def exponent(small: float, large: float) -> float:
-    """By which power of the size the time grows."""
+    """Returns the exponent by which the time grows with the size."""
     return math.log(large / small) / math.log(SIZES[-1] / SIZES[0])
 
 

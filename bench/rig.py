@@ -1,4 +1,4 @@
-"""What the benchmarks run on: an embedded server, a worker for everything, and a worker for the bare baselines."""
+"""The rig of the benchmarks: an embedded server, a worker for everything, and a worker for the bare baselines."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class Rig:
     asking: ActionClient
 
     async def do(self, path: str, action: str, spec: dict[str, Any] | None = None) -> Outcome:
-        """One action, from the request to the outcome."""
+        """Carries out one action, from the request to the outcome."""
         ticket = await self.asking.ask(Request(path=path, action=action, spec=spec))
         if ticket.admission.refusal:
             raise ticket.admission.refusal.error()
         return await self.asking.outcome(path, ticket.run)
 
     async def events(self, path: str) -> int:
-        """History events of the newest run on a path."""
+        """Returns the number of history events of the newest run on a path."""
         return len((await self.client.get_workflow_handle(path).fetch_history()).events)
 
 
 @asynccontextmanager
 async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True) -> AsyncIterator[Rig]:
-    """On the simulated clouds, or on clouds that answer at once, so that only our own time is left."""
+    """Starts a rig on simulated clouds, or on clouds that answer at once, so that only our own time is measured."""
     logs.configure("error", "console")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -60,7 +60,7 @@ async def rig(latency: float = 0.0, jitter: float = 0.0, simulated: bool = True)
             async with _serving(home, latency, jitter, simulated) as found:
                 yield found
         finally:
-            await server.stop()  # also when a benchmark fails: else it stays
+            await server.stop()  # also when a benchmark fails
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def _serving(home: Path, latency: float, jitter: float, simulated: bool) -
 
 @asynccontextmanager
 async def more_workers(rig: Rig, number: int) -> AsyncIterator[None]:
-    """Workers in processes of their own, which serve the same queues."""
+    """Starts workers in separate processes that serve the same queues."""
     settings = rig.service.settings
     environment = os.environ | {
         "RATCHET_HOME": str(settings.home),
@@ -109,7 +109,7 @@ async def more_workers(rig: Rig, number: int) -> AsyncIterator[None]:
 
 
 def mci(regions: int, vms: int, csps: Sequence[str] = ("aws", "azure", "gcp", "alibaba")) -> dict[str, Any]:
-    """A spec of `vms` VMs spread evenly over `regions` regions of these clouds."""
+    """Returns a spec of `vms` VMs spread evenly over `regions` regions of these clouds."""
     groups = [
         {"name": f"g{n}", "subGroupSize": vms // regions, "csp": csps[n % len(csps)], "region": f"r{n // len(csps)}"}
         for n in range(regions)
@@ -124,13 +124,13 @@ async def timed(work: Awaitable[Any]) -> float:
 
 
 async def in_turns(times: int, *works: Callable[[int], Awaitable[Any]]) -> list[float]:
-    """The median time of each, measured in turns so that all meet the same weather; the first turn warms up."""
+    """Returns the median time of each work, measured in turns under the same conditions; the first turn warms up."""
     turns = [[await timed(work(n)) for work in works] for n in range(times)]
     return [statistics.median(column) for column in zip(*turns[1:], strict=True)]
 
 
 def memory() -> float:
-    """Megabytes of this process, which is the worker and the client."""
+    """Returns the memory of this process, worker and client, in megabytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -144,7 +144,7 @@ def head(title: str, *columns: str) -> None:
 
 
 def run(main: Coroutine[Any, Any, None]) -> NoReturn:
-    """Run and leave at once: the SDK's threads can abort an interpreter that takes its time to end."""
+    """Runs a benchmark and exits at once, as the SDK's threads can abort a slow interpreter exit."""
     asyncio.run(main)
     sys.stdout.flush()
     os._exit(0)

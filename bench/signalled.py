@@ -1,4 +1,4 @@
-"""A bare workflow that waits for one signal: what any action pays that awaits an answer from outside."""
+"""A bare workflow that waits for one signal: the baseline of actions that wait for an answer from outside."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from temporalio import workflow
 
 QUEUE = "bare-signal"
 
-# Told which workflow waits by now. A signal that comes before its workflow waits saves it a task, which no answer to
-# a question can do: the bare one would be quicker than anything that waits.
+# Called when a workflow begins to wait. A signal that arrives earlier would save it a workflow task, which an
+# answer to a request cannot do, and the baseline would be too fast.
 waits: Callable[[str], None] = lambda _name: None  # noqa: E731
 
 

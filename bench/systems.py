@@ -1,4 +1,4 @@
-"""Systems: a deploy costs what its subtree costs, however large the system; siblings side by side against bare ones.
+"""Systems: a deploy costs what its subtree costs, however large the system; siblings against bare workflows.
 
 Run: python3 run.py bench systems
 """
@@ -18,7 +18,7 @@ RUN: dict[str, Any] = {"command": ["run"]}
 
 
 def tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
-    """A tree of so many services, each at this depth, and the path of one of them."""
+    """Returns a tree of so many services, each at this depth, and the path of one of them."""
     width = 1
     while width ** (depth - 1) * 10 < services:
         width += 1
@@ -39,7 +39,7 @@ def tree(services: int, depth: int = DEPTH) -> tuple[dict[str, Any], str]:
 
 
 async def made(rig: Rig, name: str, services: int) -> str:
-    """The path of a leaf in a new system."""
+    """Creates and deploys a system. Returns the path of one of its leaves."""
     path, (definition, leaf) = f"system:{name}", tree(services)
     await rig.do(path, "create", {"backend": "simulated"})
     outcome = await rig.do(path, "deploy", {"definition": definition})
@@ -48,7 +48,7 @@ async def made(rig: Rig, name: str, services: int) -> str:
 
 
 async def leaf(rig: Rig) -> None:
-    """The same deploy of one leaf in a small and in a large system."""
+    """Measures the same deploy of one leaf in a small and in a large system."""
     small, large = await made(rig, "small", 10), await made(rig, "large", 1_000)
 
     def version(path: str, n: int) -> Any:
@@ -66,7 +66,7 @@ async def leaf(rig: Rig) -> None:
 
 
 async def siblings(rig: Rig) -> None:
-    """A hundred deploys side by side in one system, against bare workflows with one activity."""
+    """Measures a hundred concurrent deploys in one system against bare workflows with one activity."""
     path = "system:wide"
     await rig.do(path, "create", {"backend": "simulated"})
     await rig.do(path, "deploy", {"definition": {"parts": [{"name": f"s{n}", **RUN} for n in range(AT_ONCE)]}})

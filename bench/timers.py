@@ -1,4 +1,4 @@
-"""Bare Temporal timers: workflows that sleep until a moment and say when they woke."""
+"""Bare Temporal timers: workflows that sleep until a time and return when they woke."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`verify` over a large store, while actions begin. Run: python3 run.py bench verify
+"""`verify` of a large store, while actions begin. Run: python3 run.py bench verify
 
-One MCI is made by the normal transactions and copied with plain SQL, a thousand times. RATCHET_STORE_URL names another
-database than a fresh SQLite file; it must be empty.
+One MCI is created by normal transactions and copied with plain SQL a thousand times. RATCHET_STORE_URL may name an
+empty database to use instead of a fresh SQLite file.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from workers.families import FAMILIES, hooks_of
 NS = "ns:bench"
 SIZE = 199  # VMs of an MCI; with the MCI 200 objects
 REBOOTS = 2  # of each VM
-SECONDS = 20.0  # of begins without a verify, before it and after it: others may use the machine, too
+SECONDS = 20.0  # of begins before and after the verify, as the machine's load varies
 
 _runs = count(1)
 
 
 class Store:
-    """A store, and what is done to it without Temporal."""
+    """A store that is written without Temporal."""
 
     def __init__(self, url: str) -> None:
         self.database = Database(url)
@@ -52,7 +52,7 @@ class Store:
         self.inventory, self._book = SqlInventory(self.database, hooks_of(FAMILIES)), SqlMciStore(self.database)
 
     async def make(self, path: str, size: int) -> None:
-        """An MCI that runs."""
+        """Creates a running MCI."""
         spec = {"subGroups": [{"name": "g", "subGroupSize": size, "csp": "aws", "region": "r0"}]}
         grant = await self.begin(path, "create", spec)
         enrolled = await self._book.enrol(AddVms(path=path, epoch=grant.epoch, action="create", at=_now()))
@@ -73,7 +73,7 @@ class Store:
         )
 
     async def fill(self, mcis: int) -> None:
-        """An MCI whose VMs were rebooted, and copies of it."""
+        """Creates an MCI whose VMs were rebooted, and copies of it."""
         await self.make(f"{NS}:mci:m0", SIZE)
         for n in range(1, SIZE + 1):
             for _ in range(REBOOTS):
@@ -82,7 +82,7 @@ class Store:
 
 
 def _copy(connection: sa.Connection, mcis: int) -> None:
-    """The same rows under other paths, with epochs and lines that come later."""
+    """Copies the MCI's rows under other paths, with later epochs and history lines."""
     epochs = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar_one()
     lines = connection.execute(sa.select(sa.func.max(history.c.seq))).scalar_one()
     shifts = {"epoch": epochs, "seq": lines}
@@ -91,7 +91,7 @@ def _copy(connection: sa.Connection, mcis: int) -> None:
             copied = {column.name: _shifted(column, n, shifts.get(column.name, 0)) for column in table.c}
             mine = below(table.c.path, f"{NS}:mci:m0")
             connection.execute(sa.insert(table).from_select([*copied], sa.select(*copied.values()).where(mine)))
-    if connection.dialect.name == "postgresql":  # its counter knows nothing of lines that came with a number
+    if connection.dialect.name == "postgresql":  # its sequence does not count explicit numbers
         counter = sa.func.pg_get_serial_sequence(history.name, history.c.seq.name)
         connection.execute(sa.select(sa.func.setval(counter, sa.select(sa.func.max(history.c.seq)).scalar_subquery())))
 
@@ -105,7 +105,7 @@ def _shifted(column: sa.Column[Any], n: int, by: int) -> sa.ColumnElement[Any]:
 
 
 class RunningStack:
-    """Temporal, where every run is open."""
+    """A stand-in for Temporal in which every run is open."""
 
     namespace = "default"
 
@@ -119,7 +119,7 @@ class RunningStack:
 
 
 async def begins(store: Store, until: asyncio.Event) -> list[float]:
-    """Seconds that each begin took; finish follows at once."""
+    """Runs begins, each followed by its finish. Returns the seconds of each begin."""
     found = list[float]()
     for n in count():
         if until.is_set():
@@ -139,7 +139,7 @@ async def during(store: Store, work: asyncio.Future[Any]) -> list[float]:
 
 
 class Peak:
-    """The most megabytes that this process had while the block ran, over what it had before."""
+    """Measures by how many megabytes this process grew at most while the block ran."""
 
     def __enter__(self) -> Peak:
         self._before = self._most = memory()
@@ -173,7 +173,7 @@ async def main(mcis: int) -> None:
 
 
 async def measure(store: Store) -> None:
-    """The table: begins alone, begins beside a verify, and a verify of one MCI."""
+    """Prints the table: begins alone, begins during a verify, and a verify of one MCI."""
     verifying = VerifyActivities(RunningStack(), store.inventory, [])  # type: ignore[arg-type]
     await store.inventory.kept(f"{NS}:mci:m1")  # warm
     loads = [os.getloadavg()[0]]
