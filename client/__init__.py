@@ -14,7 +14,7 @@ __all__ = ["ActionClient", "ClientSettings", "Ticket", "connect"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: Temporal's SDK takes most of a second to load, and `starter --help` does not need it."""
+    """Imports names on first use: Temporal's SDK takes most of a second to load, and `starter --help` needs none."""
     if name not in __all__:
         raise AttributeError(f"module 'client' has no attribute {name!r}")
     from client.actions import ActionClient

@@ -43,13 +43,13 @@ class ActionClient(ActionStarter):
         self.ui = ui
 
     def link(self, path: str, run: str) -> str:
-        """URL of the action in the Web UI; empty if the Web UI's address is not known."""
+        """Returns the action's URL in the Web UI; empty if the Web UI's address is not known."""
         if not (self.ui and run):
             return ""
         return f"{self.ui}/namespaces/{self.client.namespace}/workflows/{path}/{run}/history"
 
     async def ask(self, request: Request) -> Ticket:
-        """Start an action and wait until it is admitted or refused. A busy object is refused by Temporal itself."""
+        """Starts an action and waits until it is admitted or refused. Temporal itself refuses a busy object."""
         registry.parse_spec(request)
         await self.someone_polls(wire.ACTIONS_QUEUE)
         try:
@@ -63,7 +63,7 @@ class ActionClient(ActionStarter):
             return Ticket(request.path, "", Admission(refusal=refusal))
 
     async def check(self, request: Request) -> Admission:
-        """Dry run: the answer that `ask` would get now. Changes nothing."""
+        """Dry run: returns the answer that `ask` would get now. Changes nothing."""
         registry.parse_spec(request)
         newest = await self.newest(workflow_id(request))
         if newest and newest.status is WorkflowExecutionStatus.RUNNING and not registry.takes_over(request):
@@ -71,7 +71,7 @@ class ActionClient(ActionStarter):
         return await self.read(wire.READ_CHECK, request, Admission, seconds=ADMISSION_SECONDS)
 
     async def outcome(self, path: str, run: str | None = None) -> Outcome:
-        """Wait for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
+        """Waits for an action's outcome, across resets of its run. Failed and cancelled actions have outcomes too."""
         handle: WorkflowHandle[object, Outcome] = self.client.get_workflow_handle(path, run_id=run, result_type=Outcome)
         try:
             return await handle.result(follow_runs=False)
@@ -84,7 +84,7 @@ class ActionClient(ActionStarter):
         return cut_off if cut_off.action else await self._kept(handle, cut_off)
 
     async def _kept(self, handle: WorkflowHandle[object, Outcome], cut_off: Outcome) -> Outcome:
-        """Read the outcome of a run that was cut off: Temporal has none, the inventory has one if the run finished."""
+        """Reads the stored outcome of a run that was cut off; else returns `cut_off` with the present status."""
         described = await handle.describe()
         try:
             return await self.read(wire.READ_OUTCOME, Query(run=described.run_id), Outcome)
@@ -93,26 +93,26 @@ class ActionClient(ActionStarter):
             return cut_off.model_copy(update={"status": view.status, "action": action_of(described)})
 
     async def progress(self, path: str, run: str | None = None) -> Progress:
-        """Query a running action for its progress."""
+        """Queries a running action for its progress."""
         seen: Progress = await self.client.get_workflow_handle(path, run_id=run).query(
             wire.PROGRESS, result_type=Progress, rpc_timeout=timedelta(seconds=GLIMPSE_SECONDS)
         )
         return seen
 
     async def glimpse(self, path: str, run: str | None = None) -> Progress | None:
-        """`progress`, tried twice; None if the action does not answer, such as while its worker is frozen."""
+        """Returns `progress`, tried twice; None if the action does not answer, such as while its worker is frozen."""
         for _ in range(2):
             with suppress(RPCError, TemporalError):
                 return await self.progress(path, run)
         return None
 
     async def step(self, path: str) -> str:
-        """The current step of a running action, in its own words; empty if it does not answer."""
+        """Returns the current step of a running action, in its own words; empty if it does not answer."""
         seen = await self.glimpse(path)
         return seen.step if seen else ""
 
     async def heal(self, order: Sweep) -> HealReport:
-        """Run a sweep of self-healing now. It does not join a running sweep, whose orders may differ."""
+        """Runs a sweep of self-healing now. It does not join a running sweep, whose orders may differ."""
         await self.someone_polls(wire.ACTIONS_QUEUE)
         run = f"{wire.HEAL_SCHEDULE}-{uuid.uuid4().hex[:12]}"
         report: HealReport = await self.client.execute_workflow(
@@ -126,11 +126,11 @@ class ActionClient(ActionStarter):
         return report
 
     async def cancel(self, path: str) -> None:
-        """Ask the running action to clean up and end."""
+        """Asks the running action to clean up and end."""
         await self.client.get_workflow_handle(path).cancel()
 
     async def _busy(self, request: Request) -> Ticket:
-        """The object has a running action: ours from an earlier try, one to preempt, or a conflict."""
+        """Handles an object with a running action: ours from an earlier try, one to preempt, or a conflict."""
         running = await self.newest(workflow_id(request))
         if running and request.request_id and (await running.memo()).get("request_id") == request.request_id:
             return await self.ticket(request, running.run_id)

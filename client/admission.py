@@ -35,7 +35,7 @@ class ActionStarter(WorkerQueries):
     """Starts actions. `client/takeover.py` uses it to take over from a running one."""
 
     async def newest(self, path: str) -> WorkflowExecutionDescription | None:
-        """The newest action on a path, running or not; None if there never was one."""
+        """Returns the newest action on a path, running or not; None if there never was one."""
         try:
             return await self.client.get_workflow_handle(path).describe()
         except RPCError as error:
@@ -44,7 +44,7 @@ class ActionStarter(WorkerQueries):
             raise
 
     async def start(self, request: Request) -> Ticket:
-        """Start the action and wait until it is admitted or refused. Raises if the object has a running action."""
+        """Starts the action and waits until it is admitted or refused. Raises if the object has a running action."""
         mark = uuid.uuid4().hex
         operation = with_start(request, mark)
         try:
@@ -69,7 +69,7 @@ class ActionStarter(WorkerQueries):
         return Ticket(workflow_id(request), run, admission)
 
     async def _ask_again(self, request: Request, mark: str) -> Ticket:
-        """Send the admission update again: the start succeeded, but the update that came with it got lost."""
+        """Sends the admission update again: the start succeeded, but the update that came with it got lost."""
         newest = await self.client.get_workflow_handle(workflow_id(request)).describe()
         if (await newest.memo()).get(MARK) != mark:  # ours has ended, and another action has begun since
             why = f"{request.path} was asked for and is over, but its answer got lost"
@@ -77,7 +77,7 @@ class ActionStarter(WorkerQueries):
         return await self.ticket(request, newest.run_id, _question(mark))
 
     async def ticket(self, request: Request, run: str, question: str = "") -> Ticket:
-        """Ask a run whether it was admitted. Temporal accepts no update while the run's last task is overdue."""
+        """Asks a run whether it was admitted. Temporal accepts no update while the run's last task is overdue."""
         handle: WorkflowHandle[object, object] = self.client.get_workflow_handle(workflow_id(request), run_id=run)
         question = question or update_id(wire.ADMIT, request)
         clock = asyncio.get_running_loop().time
@@ -98,7 +98,7 @@ class ActionStarter(WorkerQueries):
             await asyncio.sleep(0.2)
 
     async def conflict(self, request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
-        """The 409 that names the running action. Only the inventory knows the name of an action that has its own."""
+        """Returns the 409 that names the running action; only the inventory knows actions with a name of their own."""
         verbs = registry.kind_at(request.path).verbs
         if running and any(verb.named for verb in verbs if verb.action == action_of(running)):
             with suppress(Unanswered, NoWorker):  # then the refusal says what Temporal knows
@@ -109,7 +109,7 @@ class ActionStarter(WorkerQueries):
 
 
 def _question(mark: str) -> str:
-    """The update ID of one start. Each start has its own, so that each is judged anew."""
+    """Returns the update ID of one start. Each start has its own, so that each is judged anew."""
     return f"{wire.ADMIT}-{mark}"
 
 

@@ -42,7 +42,7 @@ class CodecServer(ThreadingHTTPServer):
 
 
 def _length(header: str | None) -> int | None:
-    """The Content-Length; None if it is not a natural number. Reading a negative length would never end."""
+    """Returns the Content-Length; None if it is not a natural number. Reading a negative length would never end."""
     if not header:
         return 0
     return int(header) if header.isascii() and header.isdigit() and len(header) < 20 else None
@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30  # for a client that sends less than its Content-Length
 
     def do_OPTIONS(self) -> None:
-        """Answer a browser's preflight request."""
+        """Answers a browser's preflight request."""
         if self._welcome():
             self._answer(HTTPStatus.NO_CONTENT)
 
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, MessageToJson(Payloads(payloads=turned)).encode())
 
     def _welcome(self) -> bool:
-        """Check Host and Origin: only pages of the Web UI may call, not another site in the same browser."""
+        """Checks Host and Origin: only pages of the Web UI may call, not another site in the same browser."""
         origin = self.headers.get("origin")
         by_name = self.headers.get("host") in {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         if by_name and (origin is None or origin in self.server.origins):
@@ -100,12 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: requests carry payloads."""
+        """Logs nothing: requests carry payloads."""
 
 
 @contextmanager
 def serving(server: CodecServer) -> Iterator[None]:
-    """Serve in threads for as long as the block lasts."""
+    """Serves in threads for as long as the block lasts."""
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

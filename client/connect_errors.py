@@ -87,7 +87,7 @@ SIGNS = (
 
 
 def unreachable_at(address: str, said: str) -> Unreachable:
-    """The error for a connection that failed with this message."""
+    """Returns the error for a connection that failed with this message."""
     for sign in SIGNS:
         if any(words in said for words in sign.words):
             why = f"Temporal at {address}: " if sign.there else f"no Temporal server at {address}: "
@@ -96,7 +96,7 @@ def unreachable_at(address: str, said: str) -> Unreachable:
 
 
 def unreachable(error: RPCError, namespace: str) -> Unreachable:
-    """Temporal's message, with a hint."""
+    """Returns an Unreachable with Temporal's message and a hint."""
     said = one_line(error.message, 200)
     if "has no mapping defined" in said or "search attribute" in said.lower():
         return Unreachable(f"Temporal lacks our search attributes: {said}", "starter setup")
@@ -111,7 +111,7 @@ def unreachable(error: RPCError, namespace: str) -> Unreachable:
 
 @contextmanager
 def translated(namespace: str) -> Iterator[None]:
-    """Raise Temporal's errors as ours: Unreachable, or Refused for a request that is too large."""
+    """Raises Temporal's errors as ours: Unreachable, or Refused for a request that is too large."""
     try:
         yield
     except RPCError as error:

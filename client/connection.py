@@ -25,7 +25,7 @@ KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 
 
 def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
-    """Keyword arguments for `Client.connect`."""
+    """Returns the keyword arguments for `Client.connect`."""
     config = configured(profile)
     if not config.get("target_host"):
         config["target_host"] = embedded(home).get("address", DEFAULT_ADDRESS)
@@ -35,7 +35,7 @@ def connection(home: Path, profile: str | None = None) -> dict[str, Any]:
 
 
 def configured(profile: str | None = None) -> dict[str, Any]:
-    """Read profiles and TEMPORAL_* variables. A profile that is named must exist and have an address."""
+    """Reads profiles and TEMPORAL_* variables. A profile that is named must exist and have an address."""
     named = profile or os.environ.get("TEMPORAL_PROFILE", "")
     try:
         config: dict[str, Any] = {**Profiles.load_client_connect_config(profile)}
@@ -56,7 +56,7 @@ def configured(profile: str | None = None) -> dict[str, Any]:
 
 
 def _check_certificate(config: dict[str, Any]) -> None:
-    """Refuse an expired certificate: a server would only disconnect. Does nothing without the extra `encryption`."""
+    """Refuses an expired certificate, for which a server would only disconnect; needs the extra `encryption`."""
     certificate = getattr(config.get("tls"), "client_cert", None)
     if not certificate or not find_spec("cryptography"):
         return
@@ -78,7 +78,7 @@ def _file() -> str:
 
 
 def embedded(home: Path) -> dict[str, Any]:
-    """Address and Web UI that the embedded server wrote to its file; empty if there is none."""
+    """Returns the address and Web UI that the embedded server wrote to its file; empty if there is none."""
     try:
         document: dict[str, Any] = json.loads((home / EMBEDDED_FILE).read_text())
     except (OSError, ValueError):
@@ -89,5 +89,5 @@ def embedded(home: Path) -> dict[str, Any]:
 async def connect_temporal(
     home: Path, *plugins: Plugin, profile: str | None = None, lazy: bool = False, runtime: Runtime | None = None
 ) -> Client:
-    """Connect a client. `lazy`: the first call connects."""
+    """Connects a client. `lazy`: the first call connects."""
     return await Client.connect(**connection(home, profile), plugins=plugins, lazy=lazy, runtime=runtime)

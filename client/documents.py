@@ -16,7 +16,7 @@ class Unreadable(Exception):
 
 
 def read(file: Path) -> object:
-    """Parse the file, or raise Unreadable with line and column: YAML's own messages may quote a secret."""
+    """Parses the file, or raises Unreadable with line and column: YAML's own messages may quote a secret."""
     try:
         if file.stat().st_size > MAX_SPEC_BYTES:
             raise Unreadable(f"is larger than {MAX_SPEC_BYTES // 1024} KiB")
@@ -49,7 +49,7 @@ def _parsed(text: str) -> object:
 
 
 def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """Count the nodes with every alias expanded; an alias inside itself counts as infinite."""
+    """Counts the nodes with every alias expanded; an alias inside itself counts as infinite."""
     if id(node) not in sizes:
         sizes[id(node)] = MAX_NODES + 1  # for a node that contains itself
         inner = [child for pair in node.value for child in pair] if isinstance(node, yaml.MappingNode) else node.value

@@ -26,7 +26,7 @@ _NOTE = "Tells workers which store this namespace uses. It never runs. See docs/
 
 
 async def agree(client: Client, store: str, where: str) -> None:
-    """Register this store, or raise Refused if the workers of this namespace use another one."""
+    """Registers this store; refuses if the workers of this namespace use another one."""
     registered = await known_store(client)
     if registered is None:
         try:
@@ -43,7 +43,7 @@ async def agree(client: Client, store: str, where: str) -> None:
 
 
 async def known_store(client: Client) -> str | None:
-    """The ID of the store registered for this namespace; None if none is."""
+    """Returns the ID of the store registered for this namespace; None if none is."""
     try:
         described = await client.get_schedule_handle(wire.STORE_SCHEDULE).describe()
         return str(await described.memo_value(MEMO, default="", type_hint=str))
@@ -60,7 +60,7 @@ async def known_store(client: Client) -> str | None:
 
 
 async def forget(client: Client) -> bool:
-    """Delete the registration; the next worker registers its store. False: there was none."""
+    """Deletes the registration; the next worker registers its store. Returns False if there was none."""
     try:
         await client.get_schedule_handle(wire.STORE_SCHEDULE).delete()
     except RPCError as error:
@@ -71,7 +71,7 @@ async def forget(client: Client) -> bool:
 
 
 def _never() -> Schedule:
-    """The schedule's action. Triggered by hand, it runs a sweep that changes nothing."""
+    """Returns the schedule's action; triggered by hand, it runs a sweep that changes nothing."""
     return Schedule(
         action=ScheduleActionStartWorkflow(
             wire.HEAL, Sweep(dry_run=True), id=wire.STORE_SCHEDULE, task_queue=wire.ACTIONS_QUEUE

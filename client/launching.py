@@ -48,12 +48,12 @@ class Ticket:
 
 
 def said(error: RPCError, *signs: str) -> bool:
-    """Whether Temporal's message contains one of these."""
+    """Tells whether Temporal's message contains one of these texts."""
     return any(sign in error.message for sign in signs)
 
 
 async def within(seconds: float, work: Awaitable[R]) -> R:
-    """The work's result, or TimeoutError. asyncio.timeout will not do: the SDK turns a cancel into an error."""
+    """Awaits work with a timeout. Not asyncio.timeout, as the SDK turns a cancel into an error."""
     task = asyncio.ensure_future(work)
     try:
         if not (await asyncio.wait({task}, timeout=seconds))[0]:
@@ -66,12 +66,12 @@ async def within(seconds: float, work: Awaitable[R]) -> R:
 
 
 def workflow_id(request: Request) -> str:
-    """The ID of the workflow that carries out a request."""
+    """Returns the ID of the workflow that carries out a request."""
     return registry.owner_of(request.path, request.action)
 
 
 def with_start(request: Request, mark: str) -> WithStartWorkflowOperation[object, object]:
-    """The start operation of the action's workflow, for an update-with-start."""
+    """Returns the start operation of the action's workflow, for an update-with-start."""
     verb = registry.kind_at(request.path).verb(request.action)
     return WithStartWorkflowOperation(
         verb.workflow,
@@ -102,7 +102,7 @@ def _attributes(request: Request) -> TypedSearchAttributes:
 
 
 async def run_of(operation: WithStartWorkflowOperation[object, object]) -> str:
-    """The ID of the run that was started. Call it always: asyncio logs a failure that nobody retrieves."""
+    """Returns the ID of the run that was started. Call it always: asyncio logs a failure that nobody retrieves."""
     try:
         return (await operation.workflow_handle()).first_execution_run_id or ""
     except (TemporalError, RPCError, asyncio.CancelledError):  # the SDK keeps a cancelled request as a CancelledError

@@ -15,12 +15,12 @@ _ACTION = SearchAttributeKey.for_keyword("Action")
 
 
 def action_of(run: WorkflowExecutionDescription) -> str:
-    """The action that a run was started for; empty for a workflow started by hand, until it ends."""
+    """Returns the action that a run was started for; empty for a workflow started by hand, until it ends."""
     return run.typed_search_attributes.get(_ACTION) or "an action"
 
 
 def conflict(request: Request, running: WorkflowExecutionDescription | None) -> Refusal:
-    """The 409 that names the running action. Its hint offers --force where that would take over."""
+    """Returns the 409 that names the running action. Its hint offers --force where that would take over."""
     path = registry.owner_of(request.path, request.action)
     forced = registry.takes_over(request.model_copy(update={"force": True}))
     take_over = "; or take over: add --force" if forced and not request.force else ""
@@ -34,7 +34,7 @@ def conflict(request: Request, running: WorkflowExecutionDescription | None) -> 
 
 
 def failed(path: str, cause: BaseException | None) -> Outcome:
-    """The outcome of an action that did not complete. Raises if it was refused."""
+    """Returns the outcome of an action that did not complete. Raises if it was refused."""
     if isinstance(cause, ApplicationError) and cause.type == wire.ACTION_FAILED and cause.details:
         return Outcome.model_validate(cause.details[0])
     if (refusal := refusal_in(cause)) is not None:
@@ -47,5 +47,5 @@ def failed(path: str, cause: BaseException | None) -> Outcome:
 
 
 def ended(path: str, result: Result, message: str) -> Outcome:
-    """A minimal outcome for an action that recorded none."""
+    """Returns a minimal outcome for an action that recorded none."""
     return Outcome(path=path, action="", result=result, status="", message=message)

@@ -51,7 +51,7 @@ class BoundedConverter(PydanticPayloadConverter):
         return payloads
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """A parameter without a type gets an UnreadablePayload; for any other type that is an error."""
+        """Decodes payloads. One that cannot be decrypted raises, or is an UnreadableMessage if no type is declared."""
         sealed = [payload for payload in payloads if payload.metadata.get("encoding") == ENCODING]
         if not sealed:
             return super().from_payloads(payloads, type_hints)
@@ -98,7 +98,7 @@ class Encryption(PayloadCodec):
         return [self._sealed(payload) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt. Plain payloads pass: a workflow may be started by hand, or before there was a key."""
+        """Decrypts payloads. Plain ones pass: a workflow may be started by hand, or before there was a key."""
         return [
             self._opened(payload) if payload.metadata.get("encoding") == ENCODING else payload for payload in payloads
         ]
@@ -151,7 +151,7 @@ class UnreadablePayload(ValueError):
 
 
 def converter(settings: ClientSettings) -> DataConverter:
-    """The data converter of clients and workers."""
+    """Returns the data converter of clients and workers."""
     bounded = replace(pydantic_data_converter, payload_converter_class=BoundedConverter)
     if not settings.keys_file:
         return bounded
@@ -163,13 +163,13 @@ def converter(settings: ClientSettings) -> DataConverter:
 
 
 def patient(payloads: DataConverter) -> DataConverter:
-    """The converter for workers, which passes on what it cannot decrypt."""
+    """Returns the converter for workers, which passes on what it cannot decrypt."""
     codec = payloads.payload_codec
     return replace(payloads, payload_codec=Patient(codec)) if codec else payloads
 
 
 def load(name: str) -> Keys:
-    """Read the keys file, or raise Refused, which says what is wrong and quotes nothing."""
+    """Reads the keys file, or raises Refused, which says what is wrong and quotes nothing."""
     try:
         import cryptography  # noqa: F401  only whether it is there
     except ModuleNotFoundError as error:

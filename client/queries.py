@@ -49,7 +49,7 @@ class WorkerQueries:
         seconds: float = READ_SECONDS,
         queue: str = wire.ACTIONS_QUEUE,
     ) -> T:
-        """Run a query as a standalone activity. Raises Refused if the worker refuses it.
+        """Runs a query as a standalone activity. Raises Refused if the worker refuses it.
 
         It is sent a second time if no answer comes: a frozen or dead worker may have taken the first.
         """
@@ -74,15 +74,15 @@ class WorkerQueries:
             raise Unanswered(f"the worker could not answer: {failure.cause}") from failure
 
     async def get(self, path: str) -> ObjectView:
-        """Read one object; Refused if it does not exist."""
+        """Reads one object; Refused if it does not exist."""
         return await self.read(wire.READ_OBJECT, Query(path=path), ObjectView)
 
     async def history(self, path: str, limit: int = 100) -> list[HistoryLine]:
-        """Read the last changes of an object, oldest first."""
+        """Reads the last changes of an object, oldest first."""
         return (await self.read(wire.READ_HISTORY, Query(path=path, limit=limit), HistoryView)).lines
 
     async def everything(self, kind: str, prefix: str = "") -> AsyncIterator[ObjectView]:
-        """Iterate over all objects of a kind at or below a path, page by page."""
+        """Iterates over all objects of a kind at or below a path, page by page."""
         after, size = "", PAGE
         while True:
             query = Query(kind=kind, path=prefix, after=after, limit=size)
@@ -100,7 +100,7 @@ class WorkerQueries:
             after = page[-1].path
 
     async def someone_polls(self, queue: str) -> None:
-        """Raise NoWorker if no worker polls the queue: better than waiting for ever."""
+        """Raises NoWorker if no worker polls the queue: better than waiting for ever."""
         clock = asyncio.get_running_loop().time
         async with self._looking[queue]:  # concurrent callers share one check
             if clock() < self._polled_until.get(queue, 0):
@@ -113,11 +113,11 @@ class WorkerQueries:
             self._polled_until[queue] = clock() + POLLERS_TRUSTED
 
     async def pollers(self, queue: str) -> int:
-        """How many workers polled a queue lately."""
+        """Returns how many workers polled a queue lately."""
         return len(await self.identities(queue))
 
     async def identities(self, queue: str, seconds: float = math.inf) -> list[str]:
-        """The identities of the workers that polled a queue within that time."""
+        """Returns the identities of the workers that polled a queue within that time."""
         workflows, activities = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         polled = workflows if queue == wire.ACTIONS_QUEUE else activities
         request = DescribeTaskQueueRequest(

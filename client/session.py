@@ -21,7 +21,7 @@ CONNECT_SECONDS = 5
 
 @asynccontextmanager
 async def connect(settings: ClientSettings | None = None, trace: str = "client") -> AsyncIterator[ActionClient]:
-    """Connect a client, or raise Unreachable. Without settings, those of the environment are used.
+    """Connects a client, or raises Unreachable. Without settings, those of the environment are used.
 
     Temporal's errors leave the block as ours. `trace` names the block in a trace.
     """
@@ -32,7 +32,7 @@ async def connect(settings: ClientSettings | None = None, trace: str = "client")
 
 
 def web_ui(settings: ClientSettings, address: str) -> str:
-    """The Web UI's address: the setting, or the embedded server's if that is connected; else empty."""
+    """Returns the Web UI's address: the setting, or the embedded server's if that is connected; else empty."""
     server = embedded(settings.home)
     own = str(server.get("ui", "")) if server.get("address") == address else ""
     return (settings.ui_url or own).rstrip("/")

@@ -30,7 +30,7 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def load(model: type[S]) -> S:
-    """Read the settings from the environment, or raise Refused, which names the wrong one."""
+    """Reads the settings from the environment; refuses a wrong one, and names it."""
     try:
         return model()
     except ValidationError as error:

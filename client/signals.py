@@ -7,7 +7,7 @@ import signal
 
 
 def stopped() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets."""
+    """Returns an event that SIGTERM or SIGINT sets."""
     event = asyncio.Event()
     for word in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(word, event.set)

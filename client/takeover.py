@@ -32,7 +32,7 @@ PAUSE = 0.5
 
 
 async def take_over(starter: ActionStarter, request: Request, run: str, tries: int = PREEMPT_TRIES) -> Ticket:
-    """Put our request in the place of the run; the ticket says whether it was admitted."""
+    """Replaces the running action by our request. Returns the ticket, which says whether it was admitted."""
     try:
         if ticket := await _continued(starter, request, run):
             return ticket
@@ -47,7 +47,7 @@ async def take_over(starter: ActionStarter, request: Request, run: str, tries: i
 
 
 async def _continued(starter: ActionStarter, request: Request, run: str) -> Ticket | None:
-    """Ask the run to make way, for up to a minute, then have it ended. None: the run has ended."""
+    """Asks the run to make way, for up to a minute, then has it ended. Returns None if the run has ended."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PREEMPT_SECONDS
     while (left := deadline - clock()) > 0:
@@ -85,7 +85,7 @@ async def _make_way(starter: ActionStarter, request: Request, run: str) -> Ticke
 
 
 async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
-    """The ticket of our own run, if the old one has continued as it already."""
+    """Returns the ticket of our own run, if the old run has already continued as it."""
     newest = await starter.newest(request.path)
     if newest and (await newest.memo()).get("request_id") == request.request_id:
         return await starter.ticket(request, newest.run_id)
@@ -93,5 +93,5 @@ async def _found(starter: ActionStarter, request: Request) -> Ticket | None:
 
 
 async def _end(starter: ActionStarter, request: Request, run: str) -> None:
-    """Have a worker end the run: it checks the policy, and waits until the run had its minute."""
+    """Makes a worker end the run; it checks the policy, and waits until the run had its minute."""
     await starter.read(wire.MAKE_WAY, EvictRun(request=request, run=run), EvictRun, seconds=END_SECONDS)

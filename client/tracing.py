@@ -18,7 +18,7 @@ EXPORT_SECONDS = 2
 
 
 def plugins(settings: ClientSettings) -> list[Plugin]:
-    """The SDK's tracing plugin; none if RATCHET_TRACES is not set."""
+    """Returns the SDK's tracing plugin; none if RATCHET_TRACES is not set."""
     if not settings.traces:
         return []
     _provider(settings.traces)
@@ -28,7 +28,7 @@ def plugins(settings: ClientSettings) -> list[Plugin]:
 
 
 def span(settings: ClientSettings) -> Span:
-    """A function with which activities open spans; without RATCHET_TRACES it does nothing."""
+    """Returns a function by which activities open spans; without RATCHET_TRACES it does nothing."""
     if not settings.traces:
         return no_span
     tracer = _provider(settings.traces).get_tracer("ratchet")
@@ -43,7 +43,7 @@ def span(settings: ClientSettings) -> Span:
 
 @contextmanager
 def traced(settings: ClientSettings, name: str) -> Iterator[None]:
-    """The root span of a command. At its end, pending spans are sent."""
+    """Opens the root span of a command. At its end, pending spans are sent."""
     try:
         with span(settings)(name, {}):
             yield
@@ -52,14 +52,14 @@ def traced(settings: ClientSettings, name: str) -> Iterator[None]:
 
 
 def flush(settings: ClientSettings) -> None:
-    """Send pending spans, if RATCHET_TRACES is set."""
+    """Sends pending spans, if RATCHET_TRACES is set."""
     if settings.traces:
         _provider(settings.traces).force_flush(FLUSH_MILLISECONDS)
 
 
 @cache
 def _provider(address: str) -> Any:
-    """The process's one tracer provider: OpenTelemetry accepts no second one."""
+    """Returns the process's one tracer provider: OpenTelemetry accepts no second one."""
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from domain.model import Model
 
-OVERDUE = timedelta(minutes=10)  # younger events may still be on their way, or wait for a busy object
+OVERDUE = timedelta(minutes=10)  # grace period: a younger event may still be under way, or wait for a busy object
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ class ConnectionModel(BaseModel):
 
 
 def check_served(places: Iterable[str], served: Iterable[str]) -> None:
-    """Refused if one of the places is real and not among those that are served."""
+    """Refuses real places that this worker does not serve."""
     known = set(served)
     for place in sorted(places):
         csp, region = split_placement(place)
@@ -41,7 +41,7 @@ def check_served(places: Iterable[str], served: Iterable[str]) -> None:
 
 
 class LowerLimits(ConnectionModel):
-    """Fewer calls at once than this program's table allows the cloud; more are never made."""
+    """A connection's limits on concurrent calls, which may only lower the cloud's built-in caps."""
 
     regions: int | None = Field(None, ge=1, le=1_000)  # of the cloud at once; the lowest number of its connections
     vms: int | None = Field(None, ge=1, le=1_000)  # of this connection's region at once
@@ -61,7 +61,7 @@ class Connection(ConnectionModel):
 
     @property
     def identity(self) -> str:
-        """By this name VMs know who made them."""
+        """The provider's name in placements, which VMs carry."""
         return self.provider
 
     @property
@@ -74,14 +74,14 @@ class Connection(ConnectionModel):
 
 
 class ConnectionsQuery(Model):
-    """Which cloud's connections; with `check` the cloud itself is asked."""
+    """Asks for a cloud's connections; with `check`, the cloud itself is called."""
 
-    csp: str = ""  # every cloud's, without a look for credentials
+    csp: str = ""  # all clouds, without a check of credentials
     check: bool = False
 
 
 class ConnectionView(Model):
-    """A connection as a person gets to see it. `trouble` is empty if it is well."""
+    """A connection as shown to a person. `trouble` is empty if it works."""
 
     name: str
     provider: str
@@ -90,29 +90,29 @@ class ConnectionView(Model):
     credentials: str = ""
     answer: str = ""
     trouble: str = ""
-    page: str = ""  # of the docs, that describes its provider
+    page: str = ""  # docs page of its provider
 
 
 class ConnectionsView(Model):
-    """The connections that were asked for; of credentials only where they were found."""
+    """A list of connections; of credentials it says only where they were found."""
 
     connections: list[ConnectionView]
 
 
 @dataclass(frozen=True)
 class Connections:
-    """The connections by name, and the clouds (csps) that a file speaks of: those have no other regions."""
+    """The connections by name, and the clouds (csps) that the file names: those have no other regions."""
 
     named: Mapping[str, Connection] = field(default_factory=dict)
     filed: frozenset[str] = frozenset()
 
     def beside(self, usual: Mapping[str, Connection]) -> Connections:
-        """Together with the usual ones of clouds that the file does not speak of."""
+        """Returns these connections together with default ones for clouds that the file does not name."""
         others = {name: each for name, each in usual.items() if each.csp not in self.filed and name not in self.named}
         return Connections({**others, **self.named}, self.filed)
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The cloud and the region of a connection; None: there is none of that name."""
+        """Returns the cloud and the region of a connection, or None if there is none of that name."""
         found = self.named.get(name)
         return (found.csp, found.region) if found else None
 
@@ -120,36 +120,36 @@ class Connections:
         return sorted(self.named)
 
     def provider(self, csp: str, region: str) -> str:
-        """Who serves a region of a cloud."""
+        """Returns the provider that serves a region of a cloud."""
         for _, each in self.of(csp):
             if each.region == region and not each.simulated:
                 return each.identity
         return SIMULATED
 
     def clouds(self) -> list[str]:
-        """The clouds (csps) that a worker with these connections serves: those of the table, and what else is named."""
+        """Returns the clouds (csps) that a worker with these connections serves: built-in ones, and the file's."""
         return list(dict.fromkeys((*CLOUDS, *(each.csp for each in self.named.values()))))
 
     def places(self) -> list[str]:
-        """The real places."""
+        """Returns the real (not simulated) places."""
         return sorted(each.place for _, each in self.real_connections())
 
     @property
     def fingerprint(self) -> str:
-        """In a few letters which places are real, and by whom: workers that differ in it would differ in VMs."""
+        """A short hash of the real places and their providers; workers that share a queue must agree in it."""
         places = self.places()
         return sha256("\n".join(places).encode()).hexdigest()[:8] if places else SIMULATED
 
     def partly_simulated(self, csp: str) -> bool:
-        """Is a region of the cloud simulated?"""
+        """Tells whether a region of the cloud is simulated."""
         return any(each.simulated for _, each in self.of(csp))
 
     def of(self, csp: str) -> Iterator[tuple[str, Connection]]:
-        """The connections of a cloud, by name."""
+        """Returns the connections of a cloud, by name."""
         yield from ((name, each) for name, each in self.named.items() if each.csp == csp)
 
     def limits(self) -> dict[tuple[str, str], Caps]:
-        """Cloud and region -> at most this at once."""
+        """Returns the lowered concurrency limits, by cloud and region."""
         return {
             split_placement(each.place): Caps(each.limits.regions or NO_CAP, each.limits.vms or NO_CAP)
             for each in self.named.values()
@@ -157,5 +157,5 @@ class Connections:
         }
 
     def real_connections(self) -> Iterator[tuple[str, Connection]]:
-        """Those that lead to a real cloud."""
+        """Returns the connections that lead to a real cloud."""
         yield from ((name, each) for name, each in self.named.items() if not each.simulated)

@@ -88,13 +88,13 @@ class UnknownOutcome(ProviderError):
 
 
 def one_line(error: BaseException | str, limit: int = MAX_ERROR_TEXT) -> str:
-    """Put an error on one line of bounded length, fit for a record, a payload and a terminal."""
+    """Puts an error on one line of bounded length, fit for a record, a payload and a terminal."""
     text = error if isinstance(error, str) else (str(error) or type(error).__name__)
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def join_first(texts: Sequence[str], most: int = 5, between: str = "; ") -> str:
-    """Join the first `most` texts, and say how many more there are."""
+    """Joins the first `most` texts, and says how many more there are."""
     more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more

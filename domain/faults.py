@@ -61,7 +61,7 @@ class Fault(Model):
         return self
 
     def meets(self, verb: str, region: str, path: str) -> bool:
-        """Does the rule match a call of `verb` for the VM at `path` in `region`?"""
+        """Tells whether the rule matches a call of `verb` for the VM at `path` in `region`."""
         return self._about(verb) and fnmatchcase(region, self.region) and self._covers(path)
 
     def _about(self, verb: str) -> bool:

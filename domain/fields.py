@@ -12,7 +12,7 @@ from domain.paths import check_name, check_path
 
 
 def validator(check: Callable[[str], str]) -> AfterValidator:
-    """Wrap a check that raises Refused as a pydantic validator, which must raise ValueError."""
+    """Wraps a check that raises Refused as a pydantic validator, which must raise ValueError."""
 
     def validate(text: str) -> str:
         try:
@@ -28,7 +28,7 @@ ObjectPath = Annotated[str, validator(check_path)]
 
 
 def describe_errors(error: ValidationError, whole: str = "spec") -> str:
-    """Format validation errors as `field: message`. The input is never quoted: it may hold secrets."""
+    """Formats validation errors as `field: message`. The input is never quoted: it may hold secrets."""
     problems = [
         f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg'].removeprefix('Value error, ')}"
         for problem in error.errors(include_url=False, include_input=False, include_context=False)

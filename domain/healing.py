@@ -116,7 +116,7 @@ class HealReports(Model):
 
 
 def limit_for(limits: Mapping[str, float], path: str, action: str) -> float:
-    """How many seconds an action on this object may take before a sweep reports it."""
+    """Returns how many seconds an action on this object may take before a sweep reports it."""
     kind = kind_of(path)
     for word in (f"{kind}.{action}", kind, ANY):
         if word in limits:

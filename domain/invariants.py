@@ -63,7 +63,7 @@ class AuditSnapshot:
     lines: int = 0
 
     def note(self, findings: Iterable[BrokenPromise]) -> None:
-        """Add findings, up to MOST_FINDINGS; count the rest."""
+        """Adds findings, up to MOST_FINDINGS, and counts the rest."""
         for finding in findings:
             if len(self.findings) < MOST_FINDINGS:
                 self.findings.append(finding)
@@ -72,7 +72,7 @@ class AuditSnapshot:
 
 
 def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
-    """I1, for actions that have ended: each has an outcome."""
+    """Checks I1 for actions that have ended: each has an outcome."""
     return [
         BrokenPromise("I1", action.path, f"{action.action} has ended without an outcome")
         for action in actions
@@ -81,7 +81,7 @@ def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]
 
 
 def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
-    """I1, for actions that have not ended: each has an open workflow run."""
+    """Checks I1 for actions that have not ended: each has an open workflow run."""
     return [
         BrokenPromise("I1", action.path, f"{action.action} was admitted, but nobody carries it out: {action.run}")
         for action in open_actions
@@ -95,7 +95,7 @@ def rest_is_stable(
     open_epochs: set[int],
     open_runs: set[str],
 ) -> list[BrokenPromise]:
-    """I2: every object in transition (path, status, epoch) and every lock (path, owner, run) has an open action."""
+    """Checks I2: every object in transition (path, status, epoch) and lock (path, owner, run) has an open action."""
     broken = [
         BrokenPromise("I2", path, f"is {status}, but no action on it is open")
         for path, status, epoch in under_way
@@ -133,7 +133,7 @@ class HistoryWalk:
         self.resume(WalkPosition())
 
     def resume(self, reached: WalkPosition) -> None:
-        """Continue from this position, because the lines before it were pruned."""
+        """Continues from this position, because the lines before it were pruned."""
         self._now, self._came_from, self._doing, self._epoch = reached
 
     @property
@@ -142,7 +142,7 @@ class HistoryWalk:
         return WalkPosition(self._now, self._came_from, self._doing, self._epoch)
 
     def check(self, line: AuditLine) -> None:
-        """Check the next line of the history. After the first violation, later lines are not checked."""
+        """Checks the next line of the history. After the first violation, later lines are not checked."""
         table = self._table
         if self.wrong or line.effect == LineEffect.IGNORED or line.action in table.hidden_actions:
             return  # a hidden action changes no status, and waits for those that do
@@ -154,7 +154,7 @@ class HistoryWalk:
         self._now, self._epoch = line.to, line.epoch
 
     def end(self, status: str) -> list[BrokenPromise]:
-        """Compare the end of the history with the object's current status, and return what is broken."""
+        """Compares the end of the history with the object's current status. Returns all violations."""
         if not self.wrong and self._now != status:
             self.wrong = f"is {status}, but its history ends in {self._now}"
         return [BrokenPromise("I4", self._path, self.wrong)] if self.wrong else []
@@ -173,7 +173,7 @@ class HistoryWalk:
 
 
 def _begins(table: StateTable, line: AuditLine) -> bool:
-    """Does an action begin with this line? If the source status is both resting and passing, only the row can tell."""
+    """Tells whether an action begins with this line; if its source status is also transitional, the row decides."""
     return table.entry_row(line.action, line.source, line.to) is not None
 
 
@@ -186,7 +186,7 @@ def _legal(table: StateTable, line: AuditLine, came_from: str, doing: str) -> bo
 
 
 def _row_allows(table: StateTable, row: Row, line: AuditLine, came_from: str) -> bool:
-    """Does this row allow the line: as the begin or the end of its action, or as a step?"""
+    """Tells whether this row allows the line: as the begin or the end of its action, or as a step."""
     begins = row.during == line.to and (row.source == line.source or (line.actor == Actor.USER and line.source != NONE))
     ends = bool(row.during) and line.source in (row.during, *table.passing)
     lands = ends and line.to in (row.success_status(came_from), row.failure_status(came_from))
@@ -205,7 +205,7 @@ class Overlaps:
         self._above: list[tuple[str, list[ActionFacts], list[int]]] = []  # path, its actions, their first lines
 
     def check(self, path: str, actions: Iterable[ActionFacts]) -> list[BrokenPromise]:
-        """Check all actions of the next path."""
+        """Checks all actions of the next path."""
         while self._above and path >= f"{self._above[-1][0]};":  # `;` comes after `:`, which everything below has
             self._above.pop()
         mine = sorted((action for action in actions if action.first), key=attrgetter("first"))
@@ -229,7 +229,7 @@ def _overlap(earlier: ActionFacts, later: ActionFacts) -> list[BrokenPromise]:
 
 
 def every_change_is_accounted_for(lines: Iterable[AuditLine], epochs: Container[int]) -> list[BrokenPromise]:
-    """I11: every change in the history belongs to an admitted action."""
+    """Checks I11: every change in the history belongs to an admitted action."""
     return [
         BrokenPromise("I11", line.path, f"line {line.seq} ({line.source} to {line.to}) belongs to no action")
         for line in lines

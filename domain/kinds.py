@@ -15,7 +15,7 @@ from domain.statetable import NONE, StateTable
 
 
 class Program(StrEnum):
-    """Our own programs that request actions, by their names in `requested_by`. Objects that do give their path."""
+    """Our own programs that request actions, as `requested_by` names them; objects give their path."""
 
     CLOCK = "clock"
     RECYCLE_BIN = "recycle bin"
@@ -60,11 +60,11 @@ class Kind:
         return self.table.kind
 
     def shown(self, status: str) -> str:
-        """A status as people read it: a removed object has the source system's word for that."""
+        """Returns a status as people read it: a removed object has the source system's word for that."""
         return self.absent if status == NONE else status
 
     def target_action(self, action: str) -> str:
-        """A TargetAction as the source system spells it."""
+        """Returns a TargetAction as the source system spells it."""
         return action.title() if self.titled else action
 
     @property
@@ -75,7 +75,7 @@ class Kind:
         )
 
     def verb(self, action: str) -> Verb:
-        """The verb for an action; Refused, naming the known actions, if there is none."""
+        """Returns the verb for an action; Refused, naming the known actions, if there is none."""
         for verb in self.verbs:
             if verb.action == action:
                 return verb

@@ -55,7 +55,7 @@ class ConcurrencyCaps:
     lower: Mapping[tuple[str, str], Caps] = field(default_factory=dict)  # cloud and region -> at most this
 
     def for_cloud(self, csp: str) -> PermitLimits:
-        """The limits of one cloud: the lowest number of regions of its connections, and VMs per connection."""
+        """Returns the limits of one cloud: the lowest number of regions of its connections, and VMs per connection."""
         caps = self.caps.get(csp) or self.caps[OTHER]
         here = {region: lower for (cloud, region), lower in self.lower.items() if cloud == csp}
         regions = min([caps.regions, *(lower.regions for lower in here.values())])

@@ -66,7 +66,7 @@ class LocksView(Model):
 
 
 def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
-    """The locks that an action on these paths needs, in the one order in which everybody acquires them."""
+    """Returns the locks that an action on these paths needs, in the one order in which everybody acquires them."""
     exclusive, shared = (Mode.HIDDEN_X, Mode.HIDDEN_IX) if hidden else (Mode.X, Mode.IX)
     modes: dict[str, Mode] = {}
     for path in paths:
@@ -77,12 +77,12 @@ def locks_for(paths: Iterable[str], hidden: bool = False) -> dict[str, Mode]:
 
 
 def conflicts(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """The locks that refuse these ones."""
+    """Returns the held locks that conflict with the wanted ones."""
     return [hold for hold in _overlapping(want, held) if not _queue_together(want[hold.path], hold.mode)]
 
 
 def queued_behind(want: Mapping[str, Mode], held: Iterable[HeldLock]) -> list[HeldLock]:
-    """The locks that these ones must wait for, because one side of each pair is hidden."""
+    """Returns the held locks that the wanted ones must wait for, because one side of each pair is hidden."""
     return [hold for hold in _overlapping(want, held) if _queue_together(want[hold.path], hold.mode)]
 
 

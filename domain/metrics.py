@@ -36,5 +36,5 @@ LABELS = {
 
 
 def in_prometheus(name: str) -> str:
-    """The metric's name in Prometheus: a counter, or the count of a timer."""
+    """Returns the metric's name in Prometheus: a counter, or the count of a timer."""
     return f"{name}_total" if name in COUNTERS else f"{name}_seconds_count"

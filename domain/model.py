@@ -125,11 +125,11 @@ class Refusal(Model):
 
     @classmethod
     def of(cls, refused: Refused) -> Refusal:
-        """Turn the error into a message."""
+        """Converts a Refused error into a message."""
         return cls(category=refused.category, message=refused.message, hint=refused.hint)
 
     def error(self) -> Refused:
-        """Turn the message back into an error."""
+        """Converts the message back into a Refused error."""
         return Refused(self.category, self.message, self.hint)
 
 
@@ -221,7 +221,7 @@ class Ending(Model):
 
     @classmethod
     def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:
-        """The Ending of a granted action."""
+        """Returns the Ending of a granted action."""
         left = {name: getattr(done, name) for name in Done.model_fields}
         which = {"epoch": grant.epoch, "run": grant.run, "path": grant.path, "action": grant.action}
         return cls(**which, result=result, at=at, **left)

@@ -38,7 +38,7 @@ class ObjectOrder:
 
 @dataclass(frozen=True)
 class ObjectFacts:
-    """What the provider says of an object. `info` is kept with the record; None removes a key."""
+    """A provider's facts about an object. `info` is stored with the record; None deletes a key."""
 
     path: str
     state: str
@@ -46,25 +46,25 @@ class ObjectFacts:
 
 
 class ObjectProvider(Protocol):
-    """Whoever carries the orders out."""
+    """Carries out orders for the objects of one family."""
 
     async def perform(self, order: ObjectOrder) -> ObjectFacts:
-        """Return when the order is done. Raises a ProviderError, or Superseded for a lower epoch."""
+        """Carries out an order and returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
     async def describe(self, path: str) -> ObjectFacts:
-        """What the object is now; ABSENT if there is none."""
+        """Returns an object's present facts; ABSENT if there is none."""
         ...
 
     async def below(self, prefix: str) -> list[ObjectFacts]:
-        """Everything that is there at or below a path."""
+        """Returns every object at or below a path."""
         ...
 
 
 @dataclass(frozen=True)
 class OrderRules:
-    """The two pure functions of a family."""
+    """A family's two pure functions: action -> order, and facts -> status."""
 
-    order_for: Callable[[OrderTask, ObjectView], tuple[str, Mapping[str, Any]]]  # the verb, and what it is about
-    status_from: Callable[[ObjectFacts], str]  # the stable status that a description means
+    order_for: Callable[[OrderTask, ObjectView], tuple[str, Mapping[str, Any]]]  # the verb and the parameters
+    status_from: Callable[[ObjectFacts], str]  # the stable status for these facts
     uncertain: tuple[str, ...] = ()  # stable statuses of objects that nobody could describe: verify expects nothing

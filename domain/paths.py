@@ -24,14 +24,14 @@ _NAME_RULE = "a name is 1 to 63 letters, digits, dots, dashes or underscores; fi
 
 
 def check_name(name: str) -> str:
-    """Return the name, or raise Refused if it is malformed."""
+    """Returns the name, or refuses a malformed one."""
     if not _NAME.fullmatch(name):
         raise Refused(Category.INVALID, f"bad name {_shown(name)}: {_NAME_RULE}")
     return name
 
 
 def check_path(path: str) -> str:
-    """Return the path, or raise Refused if it is not well-formed pairs of kind and name."""
+    """Returns the path, or refuses one that is not well-formed pairs of kind and name."""
     if len(path) > MAX_PATH:
         raise Refused(Category.INVALID, f"path of {len(path)} characters is too long: the limit is {MAX_PATH}")
     words, parts = path.split(":"), _walk(path)
@@ -55,7 +55,7 @@ class _PathPart(NamedTuple):
 
 
 def _walk(path: str) -> list[_PathPart]:
-    """The objects on the path, root first."""
+    """Returns the objects on the path, root first."""
     words = path.split(":")
     parts: list[_PathPart] = []
     tree, at = "", 0
@@ -72,7 +72,7 @@ def _walk(path: str) -> list[_PathPart]:
 
 
 def make(scope: Sequence[str], names: Sequence[str]) -> str:
-    """Build a path from kinds and names, one name per kind; a tree takes all names that are left over."""
+    """Builds a path from kinds and names, one name per kind; a tree takes all names that are left over."""
     root = next((at for at, kind in enumerate(scope[:-1]) if kind in TREES), None)
     if root is None:
         return ":".join(f"{kind}:{check_name(name)}" for kind, name in zip(scope, names, strict=True))
@@ -83,7 +83,7 @@ def make(scope: Sequence[str], names: Sequence[str]) -> str:
 
 
 def expand(text: str, scope: Sequence[str]) -> str:
-    """Parse a path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
+    """Parses a path as a person types it: the whole path, or the short form `default/web` for the kinds in `scope`."""
     if ":" in text:
         path = check_path(text)
         if shape(path) != tuple(scope):
@@ -100,13 +100,13 @@ def expand(text: str, scope: Sequence[str]) -> str:
 
 
 def shape(path: str) -> tuple[str, ...]:
-    """The kinds on the path. A tree's kind counts once, at any depth, and only if the path ends in the tree."""
+    """Returns the kinds on the path. A tree's kind counts once, at any depth, and only if the path ends in the tree."""
     places = _walk(path)
     return tuple(place.kind for place in places if not place.in_tree or place is places[-1])
 
 
 def short(path: str) -> str:
-    """The short form that people type: names only, with slashes; two slashes where a tree ends."""
+    """Returns the short form that people type: names only, with slashes; two slashes where a tree ends."""
     words, text, before = path.split(":"), "", 0
     for _, end, _ in _walk(path):
         text += ("//" if end - before > 2 else "/") + words[end - 1]
@@ -115,23 +115,23 @@ def short(path: str) -> str:
 
 
 def kind_of(path: str) -> str:
-    """The kind of the object: the last kind on the path."""
+    """Returns the kind of the object: the last kind on the path."""
     return _walk(path)[-1].kind
 
 
 def name_of(path: str) -> str:
-    """The object's own name: the last word of the path."""
+    """Returns the object's own name: the last word of the path."""
     return path.rsplit(":", 1)[-1]
 
 
 def ancestors(path: str) -> list[str]:
-    """Every path above this one, root first."""
+    """Returns every path above this one, root first."""
     words = path.split(":")
     return [":".join(words[: place.end]) for place in _walk(path)[:-1]]
 
 
 def parent_of(path: str) -> str | None:
-    """The path just above, or None for a root."""
+    """Returns the path just above, or None for a root."""
     above = ancestors(path)
     return above[-1] if above else None
 
@@ -142,5 +142,5 @@ def _not_a(text: str, scope: Sequence[str]) -> Refused:
 
 
 def _shown(text: str) -> str:
-    """Make hostile text safe to print: escaped and cut."""
+    """Makes hostile text safe to print: escaped and cut."""
     return ascii(text if len(text) <= 80 else text[:77] + "...")

@@ -67,14 +67,14 @@ class PermitStore(Protocol):
     async def exchange(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits
     ) -> PermitTerms:
-        """Replace a worker's shares of a cloud. Regions that it no longer names are given back."""
+        """Replaces a worker's shares of a cloud. Regions that it no longer names are given back."""
         ...
 
 
 def settle(
     shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
 ) -> tuple[list[PermitShare], PermitTerms]:
-    """Compute the worker's new shares, and the leases that they give it."""
+    """Computes the worker's new shares, and the leases that they give it."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
     mine = [_renewed(wish, worker, before.get(wish.region), now + n * APART) for n, wish in enumerate(wishes)]
@@ -105,7 +105,7 @@ def _renewed(wish: PermitRequest, worker: str, before: PermitShare | None, now: 
 
 
 def _regions(shares: Iterable[PermitShare]) -> tuple[dict[str, float], dict[str, float]]:
-    """The active regions and the waiting ones, each with the time since when."""
+    """Returns the active regions and the waiting ones, each with the time since when."""
     active: dict[str, float] = {}
     waiting: dict[str, float] = {}
     for share in shares:
@@ -119,7 +119,7 @@ def _oldest_first(regions: Mapping[str, float]) -> list[str]:
 
 
 def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], cap: int) -> tuple[int, int]:
-    """The worker's share of a region, and how much of it the worker may use. The others keep their fair part."""
+    """Returns the worker's share of a region, and how much of it the worker may use; others keep their fair parts."""
     room = max(0, cap - sum(other.amount for other in there))
     entitled = cap
     if there:
@@ -132,13 +132,13 @@ def _amount_of(wish: PermitRequest, worker: str, there: Sequence[PermitShare], c
 
 
 def _fair(workers: Sequence[str], cap: int) -> dict[str, int]:
-    """Split the cap into equal parts, each at least one."""
+    """Splits the cap into equal parts, each at least one."""
     part, rest = divmod(cap, len(workers))
     return {worker: max(1, part + (n < rest)) for n, worker in enumerate(sorted(workers))}
 
 
 def _is_contested(shares: Sequence[PermitShare], active: Collection[str], limits: PermitLimits) -> bool:
-    """Does any worker have less than its fair part of what it wants?"""
+    """Tells whether any worker has less than its fair part of what it wants."""
     for region in active:
         there = [share for share in shares if share.region == region]
         fair = _fair([share.worker for share in there], limits.vms(region)) if there else {}

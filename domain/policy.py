@@ -30,7 +30,7 @@ class Role(Model):
 
     @model_validator(mode="after")
     def _known(self) -> Role:
-        """Refuse unknown kinds and actions: they would silently allow nothing."""
+        """Refuses unknown kinds and actions: they would silently allow nothing."""
         if unknown := [kind for kind in self.kinds if kind != ANY and kind not in registry.KINDS]:
             raise ValueError(f"no such kind {unknown[0]!r}; kinds are: {', '.join(registry.KINDS)}")
         kinds = registry.KINDS if ANY in self.kinds else self.kinds
@@ -41,7 +41,7 @@ class Role(Model):
         return self
 
     def allows(self, request: Request) -> bool:
-        """Does the role allow this request?"""
+        """Tells whether the role allows this request."""
         kind = registry.kind_at(request.path).name
         return (
             (ANY in self.kinds or kind in self.kinds)
@@ -69,7 +69,7 @@ class AccessPolicy(Model):
         return self
 
     def check(self, request: Request) -> None:
-        """Raise Refused if no role of the requester allows this request."""
+        """Raises Refused if no role of the requester allows this request."""
         names = self.users.get(request.requested_by, self.users.get(ANY, []))
         if request.requested_by not in self.users and _is_its_own(request):
             return
@@ -85,14 +85,14 @@ class AccessPolicy(Model):
 
 
 def _is_its_own(request: Request) -> bool:
-    """Does one of our programs request its own work? An object that requests an action gives its path as its name."""
+    """Tells whether one of our programs requests its own work; an object that does gives its path as its name."""
     signed = request.requested_by
     name = signed.split(":")[-2] if ":" in signed else signed
     return not request.force and name in registry.kind_at(request.path).verb(request.action).programs
 
 
 def _covers(prefix: str, path: str) -> bool:
-    """Is `path` at or below `prefix`? `ns:a` does not cover `ns:ab`."""
+    """Tells whether `path` is at or below `prefix`; `ns:a` does not cover `ns:ab`."""
     return path == prefix or path.startswith(f"{prefix}:")
 
 

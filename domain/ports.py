@@ -1,4 +1,4 @@
-"""What the layers ask of each other: the inventory and the clouds, as protocols."""
+"""The protocols between the layers: the inventory and the clouds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from domain.model import (
 
 T = TypeVar("T")
 
-# Work in the step that admits an action. It is quick, and may be done again, even when the action has ended. What it
-# returns is what the action leaves (`failed`: a final no), or the grant from which the workflow goes on.
+# Inline work, done in the activity that admits an action. It is quick, and may run again, even after the action's end.
+# Returns the action's result (`failed`: for good), or the grant from which the workflow continues.
 InlineWork = Callable[[Grant], Awaitable[Done | Grant]]
 
 
@@ -45,68 +45,68 @@ class Transactions(Protocol):
 
 
 class Inventory(Protocol):
-    """Objects, locks and history. Every method is one transaction; the writers are idempotent."""
+    """The store of objects, locks and history. Every method is one transaction; the writers are idempotent."""
 
     async def begin(self, claim: Claim) -> Admission:
-        """Legal and free? Then take the locks and show the action's status; else say why not."""
+        """Admits an action, with its locks and status, or returns the refusal."""
         ...
 
     async def check(self, claim: Claim) -> Admission:
-        """What begin would answer; nothing is changed."""
+        """Dry run of begin: returns its answer, and changes nothing."""
         ...
 
     async def advance(self, step: Step) -> Stepped:
-        """Make moves within an action: all or none. Not made if a table forbids one, or if the action has ended."""
+        """Applies moves within an action: all or none. Refused if a table forbids one, or the action has ended."""
         ...
 
     async def targets(self, chunk: Chunk) -> list[Target]:
-        """The targets of the chunk that are still to be done."""
+        """Returns the targets of a chunk that have not landed yet."""
         ...
 
     async def is_open(self, path: str, epoch: int) -> bool:
-        """Is the action of this number, at or above the path, still under way? Asked just before an order."""
+        """Tells whether the action with this epoch, on the path or above it, is open. Asked just before an order."""
         ...
 
     async def land(self, chunk: Chunk, landings: Sequence[Landing], at: datetime) -> int:
-        """Write where targets came out, in bulk. Returns how many were written; a stale epoch writes none."""
+        """Writes the statuses that targets reached, in bulk. Returns how many; a stale epoch writes none."""
         ...
 
     async def finish(self, ending: Ending) -> Outcome:
-        """Write the end, release the locks. A second finish of the same action gives the first one's outcome."""
+        """Ends an action and releases its locks. A second finish returns the stored outcome."""
         ...
 
     async def still_held(self, holders: Sequence[Holder]) -> list[Holder]:
-        """Those of the holders that have not released their locks yet."""
+        """Returns those holders that have not released their locks."""
         ...
 
     async def close_queue(self, order: QueueCommand) -> list[Holder]:
-        """Let nobody else stand in line at a path. Returns those who do. Refused if the line is closed already."""
+        """Closes a path's wait queue to new requests. Returns who is in it; refused if it is closed already."""
         ...
 
     async def open_queue(self, order: QueueCommand) -> None:
-        """Take back what close_queue did."""
+        """Opens a path's wait queue again."""
         ...
 
     async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
-        """Put right what a dead run left behind. The caller knows that it is dead. Returns objects brought back."""
+        """Ends a dead run's action: restores its objects, releases its locks. Returns how many were restored."""
         ...
 
     async def suspects(self, before: datetime) -> list[Suspect]:
-        """Whatever has been under way since before that time: actions, locks and objects."""
+        """Returns actions, locks and objects that are under way since before that time."""
         ...
 
     async def heal(self, suspect: Suspect, at: datetime, message: str) -> bool:
-        """Put right what a dead action left. The caller knows that it is dead. False: it came to rest by itself."""
+        """Abandons a suspect that the caller knows to be dead. Returns False if it had come to rest by itself."""
         ...
 
     async def leftovers(self) -> list[Leftover]:
-        """What actions that did not succeed may have left outside, and nobody has removed or taken up since."""
+        """Returns objects that unsuccessful actions may have created outside, and that nothing has touched since."""
         ...
 
     async def prune(
         self, before: datetime, after: int, busy: Set[str], export: Callable[[list[dict[str, Any]]], None]
     ) -> Pruned:
-        """Remove a batch of what ended before that time, from the action after `after` on; `export` gets it first."""
+        """Removes a batch of actions that ended before a time, after epoch `after`; `export` gets the rows first."""
         ...
 
     async def save_report(self, report: HealReport) -> HealReport: ...
@@ -118,7 +118,7 @@ class Inventory(Protocol):
     async def tree(self, path: str, troubles: int) -> TreeView: ...
 
     async def outcome(self, run: str) -> Outcome:
-        """What became of the action of a run. One that has not ended, or never began, is Refused as not found."""
+        """Returns the outcome of a run's action; refuses as not found if it has not ended or never began."""
         ...
 
     async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
@@ -128,16 +128,16 @@ class Inventory(Protocol):
     async def holds(self, prefix: str) -> list[HeldLock]: ...
 
     async def kept(self, prefix: str) -> AuditSnapshot:
-        """What is under way at or below a path, and which of the promises that the inventory can check are broken."""
+        """Checks the invariants that need the inventory only, at or below a path. Returns violations and open work."""
         ...
 
     async def begun_since(self, epoch: int) -> list[str]:
-        """The objects on which an action has begun after the one with this number."""
+        """Returns the objects on which an action has begun after the one with this epoch."""
         ...
 
 
 class VmState(StrEnum):
-    """What a cloud can say about a VM. UNKNOWN is a word that we do not understand."""
+    """A VM's state as its cloud reports it; UNKNOWN for a word that we do not understand."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -150,10 +150,10 @@ class VmState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VmOrder:
-    """One VM in one provider call. The token makes a repeated call have one effect.
+    """One VM in one provider call. The token gives a repeated call a single effect.
 
-    `epoch` is the number of the action that orders. A cloud that can keep one for each VM refuses a lower one than it
-    has seen, as Superseded: a worker that was frozen may give its order when a later action is done. 0: only a read.
+    `epoch` is the ordering action's; 0 for a read. A cloud that stores the highest epoch of each VM refuses a lower one
+    as Superseded: a worker that was frozen may send its order after a later action.
     """
 
     path: str
@@ -165,7 +165,7 @@ class VmOrder:
 
 @dataclass(frozen=True, slots=True)
 class VmFacts:
-    """What the cloud says about one VM."""
+    """A cloud's facts about one VM."""
 
     path: str
     cloud_id: str
@@ -175,15 +175,15 @@ class VmFacts:
 
 VmAnswer = VmFacts | ProviderError | Superseded
 
-# What the VMs of a region share, in the order in which it is made; each needs those before it.
+# Shared resources of a region, in the order of their creation; each needs those before it.
 SHARED = ("vnet", "securityGroup", "sshKey")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedResource:
-    """One of the things that the VMs of a region share. However often it is made with one token, it is there once.
+    """A resource that the VMs of a region share. Created any number of times with one token, it exists once.
 
-    `epoch` is the number of the hold under which it is ordered; a lower one than was seen there is Superseded.
+    `epoch` is that of the hold under which it is ordered; a lower one than seen before is Superseded.
     """
 
     what: str  # one of SHARED
@@ -193,33 +193,33 @@ class SharedResource:
 
 
 class Cloud(Protocol):
-    """One cloud. A call for a VM that fails gives an error in its place; the other VMs of the call are unaffected."""
+    """One cloud. A failed VM has an error in its place of the answer; the other VMs of the call are unaffected."""
 
-    bulk: int  # how many VMs one call may carry
+    bulk: int  # VMs per call
 
     async def perform(self, verb: str, region: str, orders: Sequence[VmOrder]) -> list[VmAnswer]:
-        """Carry out `create`, `suspend`, `resume`, `reboot` or `terminate`; answers come in the order of the orders.
+        """Carries out `create`, `suspend`, `resume`, `reboot` or `terminate`; answers in the order of the orders.
 
-        Returns when the cloud has done it, not when it has taken note of it.
+        Returns when the cloud has done it, not when it has accepted it.
         """
         ...
 
     async def describe(self, region: str, orders: Sequence[VmOrder]) -> list[VmFacts | None]:
-        """What these VMs are now, found by cloud id or, without one, by token. None: the cloud knows no such VM."""
+        """Describes VMs, found by cloud id or else by token; None for a VM that the cloud does not know."""
         ...
 
     async def list_tagged(self, region: str, prefix: str) -> list[VmFacts]:
-        """Every VM that carries a path of ours at or below `prefix`; every one that carries any, if it is empty."""
+        """Lists the VMs that carry a path of ours at or below `prefix`; all of ours if it is empty."""
         ...
 
     async def validate(self, region: str, specs: Sequence[str], images: Sequence[str]) -> list[str]:
-        """What of this the cloud does not offer, in words; nothing: all of it is there. Changes nothing."""
+        """Returns a message for each spec or image that the cloud does not offer. Changes nothing."""
         ...
 
     async def prepare(self, region: str, resource: SharedResource, made: Mapping[str, str]) -> str:
-        """Make a shared resource beside those `made` before it (what -> cloud id). Returns its cloud id."""
+        """Creates a shared resource; `made` has those created before it (what -> cloud id). Returns its cloud id."""
         ...
 
     async def release(self, region: str, resource: SharedResource) -> None:
-        """Remove a shared resource, found by its cloud id or, without one, by its token. Gone already: done."""
+        """Removes a shared resource, found by cloud id or else by token. One that is gone counts as removed."""
         ...

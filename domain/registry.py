@@ -29,7 +29,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind(name: str) -> Kind:
-    """The kind of that name; Refused, naming the known kinds, if there is none."""
+    """Returns the kind of that name; refuses an unknown name, and lists the known kinds."""
     if name not in KINDS:
         raise Refused(Category.INVALID, f"unknown kind {name[:40]!r}", f"kinds are: {', '.join(KINDS)}")
     return KINDS[name]
@@ -37,13 +37,13 @@ def kind(name: str) -> Kind:
 
 @cache
 def reaches_others(name: str) -> bool:
-    """Can an action on this kind move objects below it that are not its targets? A group's members are targets."""
+    """Tells whether actions on this kind can move objects below it other than its targets, which are group members."""
     above = {word for other in KINDS.values() for word in other.scope[:-1]}.union(TREES.values())
     return KINDS[name].member is None and name in above
 
 
 def kind_at(path: str) -> Kind:
-    """The kind of the object at a path; Refused if the path does not have that kind's scope."""
+    """Returns the kind of the object at a path; refuses a path that does not have that kind's scope."""
     own = kind(kind_of(check_path(path)))
     expand(path, own.scope)
     return own
@@ -51,30 +51,30 @@ def kind_at(path: str) -> Kind:
 
 @cache
 def is_target(name: str) -> bool:
-    """Is this kind a member of a group, so that its objects land one by one? Other objects end with their action."""
+    """Tells whether this kind is a member of a group, whose objects land one by one; others end with their action."""
     return any(other.member == name for other in KINDS.values())
 
 
 @cache
 def meets_hidden(name: str) -> bool:
-    """Can an object of this kind meet a hidden action, on itself or on a relative?"""
+    """Tells whether an object of this kind can meet a hidden action, on itself or on a relative."""
     root = KINDS[name].scope[0]
     return any(other.table.hidden_actions for other in KINDS.values() if other.scope[0] == root)
 
 
 def busy(workflow_id: str) -> str:
-    """The source system's words for an object in transition, as the beginning of a hint."""
+    """Returns the source system's words for an object in transition, as the beginning of a hint."""
     words = kind_at(object_of(workflow_id)).busy
     return f"{words}; " if words else ""
 
 
 def owner_of(path: str, action: str) -> str:
-    """The workflow ID of an action: the object's path, or a companion ID for a hidden action, which excludes nobody."""
+    """Returns the workflow ID of an action: the object's path, or a companion's ID for a hidden action."""
     return companion(path, action) if action in kind_at(path).table.hidden_actions else path
 
 
 def takes_over(request: Request) -> bool:
-    """May this request end the actions on its object and below? With force, or if its verb preempts.
+    """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
 
     Not for a creation, as force never makes it act on an existing object. Nor for a hidden action.
     """
@@ -85,7 +85,7 @@ def takes_over(request: Request) -> bool:
 
 
 def parse_spec(request: Request) -> BaseModel | None:
-    """Parse the request's spec with the model of its action; Refused if it is not valid."""
+    """Parses the request's spec with the model of its action; refuses an invalid one."""
     own = kind_at(request.path)
     verb = own.verb(request.action)
     if verb.spec is None:

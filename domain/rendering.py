@@ -8,14 +8,14 @@ HEADINGS = ("action", "from", "while", "then", "else", "actor")
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row as the cells of a table."""
+    """Returns a row as the cells of a table."""
     action = f"{row.action} (force)" if row.force else f"{row.action} (hidden)" if row.hidden else row.action
     otherwise = _word(row.otherwise) if row.otherwise else "-"
     return (action, _word(row.source), row.during or "-", _word(row.then), otherwise, row.actor)
 
 
 def merged(table: StateTable) -> list[tuple[str, ...]]:
-    """The rows for a reader: rows that differ only in their source status become one."""
+    """Returns the rows for a reader: rows that differ only in their source status become one."""
     sources_by_row: dict[tuple[str, ...], list[str]] = {}
     for action, source, *rest in map(cells, table.rows):
         sources_by_row.setdefault((action, *rest), []).append(source)
@@ -23,13 +23,13 @@ def merged(table: StateTable) -> list[tuple[str, ...]]:
 
 
 def markdown(table: StateTable) -> str:
-    """The state table as a Markdown table."""
+    """Returns the state table as a Markdown table."""
     lines = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(row) for row in table.rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def mermaid(table: StateTable) -> str:
-    """The user's actions as a mermaid state diagram; steps that providers and controllers report are left out."""
+    """Returns the user's actions as a mermaid state diagram, without the steps of providers and controllers."""
     edges: dict[str, None] = {}
     for row in table.rows:
         if row.during is None or row.actor not in (Actor.USER, Actor.GROUP):

@@ -17,26 +17,26 @@ class EvictRun(Model):
 
 
 def spec_digest(request: Request) -> str:
-    """A hash of the spec as it was requested, whatever the order of its keys. No spec and an empty one are equal."""
+    """Returns a hash of the spec as requested, whatever the order of its keys; no spec equals an empty one."""
     return hashlib.sha256(json.dumps(request.spec or {}, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def is_same_request(request: Request, other: Request) -> bool:
-    """Do both ask for the same thing? Force and reason may differ: they say how, not what."""
+    """Tells whether both ask for the same thing; force and reason may differ, as they say how, not what."""
     return _identity(request) == _identity(other)
 
 
 def update_id(update: str, request: Request) -> str:
-    """The ID of an update about a request: sending it again uses up none of the run's 2,000 updates.
+    """Returns a fixed ID for an update about a request: a repeated one uses up none of the run's 2,000 updates.
 
-    Not for a start: of a run that has ended Temporal returns the stored answer, but a request must be judged anew.
+    Not for a start: Temporal would return the stored answer of a run that has ended, but a start is judged anew.
     """
     identity = "\n".join(_identity(request))
     return f"{update}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
 def request_id_conflict(request: Request, action: str, requested_by: str) -> Refusal:
-    """The refusal of a request whose id belongs to another request."""
+    """Returns the refusal of a request whose id belongs to another request."""
     was = action if action != request.action else f"{action} with another spec"
     if requested_by != request.requested_by:
         was = f"{action} by somebody else"

@@ -50,15 +50,15 @@ class Row:
     target: str | None = None  # the TargetStatus meanwhile, if it is not `then`: for a group, its members'
 
     def success_status(self, came_from: str) -> str:
-        """The status after success."""
+        """Returns the status after success."""
         return came_from if self.then == SAME else self.then
 
     def target_status(self, came_from: str) -> str:
-        """The TargetStatus while the action is under way."""
+        """Returns the TargetStatus while the action is under way."""
         return self.success_status(came_from) if self.target is None else self.target
 
     def failure_status(self, came_from: str) -> str:
-        """The status after a failure."""
+        """Returns the status after a failure."""
         return came_from if self.otherwise in (SAME, None) else str(self.otherwise)
 
 
@@ -143,22 +143,23 @@ class StateTable:
         return next((row.action for row in self.rows if row.source == NONE and row.then == NONE), "")
 
     def creates(self, action: str) -> bool:
-        """Does a user create an object with this action? Then its rows from other statuses only repeat the creation."""
+        """Tells whether users create objects with this action; rows from other statuses only repeat the creation."""
         rows = [row for row in self.rows if row.action == action and row.actor == Actor.USER]
         births = {row.during for row in rows if row.source == NONE and row.then != NONE}
         return bool(births) and all(row.during in births for row in rows)
 
     def allowed(self, status: str, force: bool = False) -> tuple[str, ...]:
-        """The actions that a user may request in this status."""
+        """Returns the actions that a user may request in this status."""
         return tuple(action for action in self.actions if self.judge(status, action, force=force).ruling is Ruling.GO)
 
     def needs_force(self, status: str) -> tuple[str, ...]:
-        """The actions that a user may request in this status only with force, because a row says so."""
+        """Returns the actions that a user may request in this status with force only, because a row says so."""
         rows = (row for row in self.rows if row.source == status and row.actor == Actor.USER and row.force)
         return tuple(dict.fromkeys(row.action for row in rows))
 
     def judge(self, status: str, action: str, actor: str = Actor.USER, force: bool = False) -> Verdict:
-        """May `actor` begin `action` now? `force` skips the check of the status, never of existence or finality.
+        """Judges whether `actor` may begin `action`. `force` skips the check of the status, never of existence or
+        finality.
 
         Force never makes a creation act on an existing object: only a row from that very status does.
         """
@@ -177,12 +178,12 @@ class StateTable:
         return Verdict(Ruling.REFUSED, reason=self._why_not(rows, status, action, actor))
 
     def judge_member(self, status: str, action: str, force: bool = False) -> Verdict:
-        """May an action on the group include this member?"""
+        """Judges whether an action on the group may include this member."""
         of_group = any(row.action == action and row.actor == Actor.GROUP for row in self.rows)
         return self.judge(status, action, Actor.GROUP if of_group else Actor.USER, force)
 
     def judge_step(self, status: str, to: str, actor: str) -> Verdict:
-        """May `actor` move an object from `status` to `to` in one step?"""
+        """Judges whether `actor` may move an object from `status` to `to` in one step."""
         for row in self.rows:
             if row.during is not None or row.hidden:
                 continue
@@ -191,11 +192,11 @@ class StateTable:
         return Verdict(Ruling.REFUSED, reason=f"no row lets {actor} move {self.label} from {status} to {to}")
 
     def may_land(self, action: str, during: str, came_from: str, to: str) -> bool:
-        """May a target under `during` end as `to`? Either its row says so, or the cloud may report it."""
+        """Tells whether a target under `during` may end as `to`: by its row, or because the cloud may report it."""
         return self.landing_row(action, during, came_from, to) is not None
 
     def landing_row(self, action: str, during: str, came_from: str, to: str) -> Row | None:
-        """The row by which a target under `during` ends as `to`; rows from where it came are preferred."""
+        """Returns the row by which a target under `during` ends as `to`; rows from where it came are preferred."""
         here = [
             row
             for row in self.rows
@@ -208,18 +209,18 @@ class StateTable:
         return self.judge_step(during, to, Actor.CLOUD).row
 
     def entry_row(self, action: str, status: str, to: str) -> Row | None:
-        """The row by which an action on another object takes this one along, into the status *while*."""
+        """Returns the row by which an action on another object moves this one to its *while* status."""
         for row in self.rows:
             if row.action == action and row.source == status and row.during == to:
                 return row
         return None
 
     def creation_row(self, action: str) -> Row | None:
-        """The row by which an action on another object creates one of this kind."""
+        """Returns the row by which an action on another object creates one of this kind."""
         return next((row for row in self.rows if row.action == action and row.source == NONE), None)
 
     def recovery_status(self, action: str, came_from: str) -> str:
-        """The status of an object after its action died: where it came from if it may rest there, else the failure."""
+        """Returns an object's status after its action died: where it came from if it may rest there, else *else*."""
         if came_from != NONE and came_from not in self.moving:
             return came_from  # even if force took it out of a status that no row names: it is still in that status
         rows = (row for row in self.rows if row.action == action and row.source == came_from)

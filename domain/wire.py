@@ -71,37 +71,37 @@ SEARCH_ATTRIBUTES = {
 
 
 def worker_identity(process: str, serves: str) -> str:
-    """A worker's Temporal identity: it shows which clouds the worker serves to whoever looks at a queue."""
+    """Returns a worker's Temporal identity, which shows in a queue's pollers which clouds it serves."""
     return f"{process}/clouds:{serves}"
 
 
 def serves(identity: str) -> str:
-    """The clouds that a worker's identity names; empty: it names none."""
+    """Returns the clouds that a worker's identity names, or an empty string."""
     return identity.partition("/clouds:")[2]
 
 
 def cloud_queue(csp: str) -> str:
-    """The task queue for calls to one cloud."""
+    """Returns the task queue for calls to one cloud."""
     return f"cloud-{csp}"
 
 
 def memo(request: Request) -> dict[str, str]:
-    """The workflow memo that lets a repeated request find its own action."""
+    """Returns the workflow memo that lets a repeated request find its own action."""
     return {"request_id": request.request_id} if request.request_id else {}
 
 
 def companion(path: str, role: str) -> str:
-    """The workflow ID of a companion of an object. Names are never empty, so it is never an object's path."""
+    """Returns the workflow ID of a companion of an object. Names are never empty, so it is never an object's path."""
     return f"{path}::{role}"
 
 
 def object_of(workflow_id: str) -> str:
-    """The path of the object that a workflow belongs to: its ID without a companion's role."""
+    """Returns the path of the object that a workflow belongs to: its ID without a companion's role."""
     return workflow_id.partition("::")[0]
 
 
 def placement(csp: str, region: str, provider: str = "") -> str:
-    """Where an object lives: cloud and region, and the provider unless it is simulated.
+    """Returns an object's placement: cloud and region, and the provider unless it is simulated.
 
     So a simulated region and a real one of the same name are two placements, and cannot be confused.
     """
@@ -109,12 +109,12 @@ def placement(csp: str, region: str, provider: str = "") -> str:
 
 
 def split_placement(place: str) -> tuple[str, str]:
-    """The cloud of a placement, and its region as providers get it: with the provider's name if it is real."""
+    """Returns a placement's cloud, and its region as providers get it: with the provider's name if it is real."""
     csp, _, region = place.partition("/")
     return csp, region
 
 
 def split_region(region: str) -> tuple[str, str]:
-    """The region's name and its provider."""
+    """Returns the region's name and its provider."""
     name, _, provider = region.partition("@")
     return name, provider or SIMULATED

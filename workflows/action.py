@@ -57,7 +57,7 @@ PROGRESS = SearchAttributeKey.for_int("Progress")
 
 
 class Failed(ApplicationError):
-    """The work was tried and failed. `done` is what it leaves; without it, `settle` decides."""
+    """The work was tried and failed. `done` is its result; without it, `settle` decides."""
 
     def __init__(self, message: str, done: Done | None = None) -> None:
         super().__init__(message, type=wire.ACTION_FAILED, non_retryable=True)
@@ -80,23 +80,23 @@ class Action(ABC):
 
     @abstractmethod
     async def perform(self, request: Request, grant: Grant) -> Done:
-        """The work between begin and finish. Returns what it leaves; raises `Failed` if it could not be done."""
+        """Does the work between begin and finish. Returns its result; raises `Failed` if it could not be done."""
 
     async def examine(self, request: Request) -> Request | Refusal:
-        """Before admission: return the request to carry out, or a refusal. Nothing is stored yet."""
+        """Returns the request to carry out, or a refusal; called before admission, when nothing is stored yet."""
         return request
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """After the work failed or was cancelled: undo it, or find out what became of it. Returns what it leaves."""
+        """Undoes failed or cancelled work, or finds out what became of it. Returns the result."""
         return Done()
 
     async def announce(self, request: Request, outcome: Outcome) -> None:
-        """After the end is stored: notify other workflows. Nobody may rely on it, as a worker may die before."""
+        """Notifies other workflows after the end is stored. Nobody may rely on it, as a worker may die before."""
         return
 
     @workflow.update(name=wire.ADMIT)
     async def admit(self, request: Request) -> Admission:
-        """Wait for the admission of the request that this run carries out, and return it."""
+        """Waits for the admission of the request that this run carries out, and returns it."""
         await workflow.wait_condition(lambda: self._admission is not None or self._ended)
         self._refuse_other_action(request)  # again: the validator may have run before the request was known
         if self._admission is None:
@@ -108,13 +108,13 @@ class Action(ABC):
         self._refuse_other_action(request)
 
     def _refuse_other_action(self, request: Request) -> None:
-        """Refuse to answer a different request, even if it has the same request id."""
+        """Refuses to answer a different request, even if it has the same request id."""
         if self._request and not is_same_request(request, self._request):
             raise refused(request_id_conflict(request, self._request.action, self._request.requested_by))
 
     @workflow.update(name=wire.PREEMPT)
     async def preempt(self, request: Request) -> str:
-        """End the running action, let it clean up, then continue as this request under the same workflow ID."""
+        """Ends the running action, lets it clean up, then continues as this request under the same workflow ID."""
         if refusal := await calls.run_local(ActionWrites.permit, request):
             raise refused(refusal)
         self._refuse_second_takeover()
@@ -139,18 +139,19 @@ class Action(ABC):
 
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
-        """An action ahead in the wait queue has ended."""
+        """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1
 
     @workflow.query(name=wire.PROGRESS)
     def progress(self) -> Progress:
-        """How far the action is."""
+        """Query: returns the action's progress."""
         return self._progress
 
     async def carry_out(self, request: Request) -> Outcome:
-        """Begin, perform, finish. Returns the outcome; raises if the request was refused, failed or was cancelled.
+        """Runs begin, perform and finish. Returns the outcome; raises if the request was refused, failed or was
+        cancelled.
 
-        A request that was told that it takes over does so, whatever the end.
+        A request that was promised to take over does so, whatever the end.
         """
         self._request = request
         self._progress = Progress(path=request.path, action=request.action)
@@ -187,12 +188,12 @@ class Action(ABC):
         return await self._end_run(measuring.count_ended(outcome))
 
     def show(self, **seen: Any) -> None:
-        """Update the progress: phase, step, targets, done, failed."""
+        """Updates the progress: phase, step, targets, done, failed."""
         self._progress = self._progress.model_copy(update=seen)
         workflow.set_current_details(summary.progress_markdown(self._progress))
 
     async def for_each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
-        """Run an activity for every chunk: all places in parallel, a few chunks at a time in each."""
+        """Runs an activity for every chunk: all places in parallel, a few chunks at a time in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
 
         async def one(chunk: Chunk) -> None:
@@ -205,7 +206,7 @@ class Action(ABC):
                 raise end
 
     async def _run(self, request: Request, grant: Grant) -> tuple[Result, Done]:
-        """Run the work as a task, so that `preempt` can cancel it. When this returns, nothing of it is in flight."""
+        """Runs the work as a task, so that `preempt` can cancel it. When this returns, nothing of it is in flight."""
         self._work = asyncio.create_task(self._wait_and_perform(request, grant))
         if self._successor or self._cut_off:  # the cancel came before the work began
             self._work.cancel()
@@ -226,7 +227,7 @@ class Action(ABC):
             return Result.FAILED, summary.with_reason(settled, summary.reason_of(error))
 
     def _was_cancelled(self, error: BaseException) -> bool:
-        """Was the work cancelled? A worker that dies while cancelling cannot confirm it: its activity times out."""
+        """Tells whether the work was cancelled; the activity of a worker that died meanwhile times out instead."""
         assert self._work
         return self._work.cancelling() > 0 and not isinstance(error, Failed)
 
@@ -249,7 +250,7 @@ class Action(ABC):
             return Done(message=unknown)
 
     async def _end_run(self, outcome: Outcome) -> Outcome:
-        """End this run as the outcome says: completed, failed, cancelled, or continued as the successor."""
+        """Ends this run as the outcome says: completed, failed, cancelled, or continued as the successor."""
         seen = {"phase": outcome.status, "done": outcome.done, "failed": outcome.failed}
         self._progress = self._progress.model_copy(update=seen)
         await self._answer_everybody(outcome.followers)
@@ -261,7 +262,7 @@ class Action(ABC):
         return outcome
 
     async def _answer_everybody(self, followers: list[str] | None = None) -> None:
-        """Answer all who wait for the end, then continue as the request that takes over, if there is one."""
+        """Answers all who wait for the end, then continues as the request that takes over, if there is one."""
         self._ended = True
         await calls.uninterrupted(
             self._queue.leave(followers or [])
@@ -277,7 +278,7 @@ class Action(ABC):
             self._set_phase(summary.quarters(self._progress) * 25)
 
     def _set_phase(self, percent: int) -> None:
-        """Write the search attributes that lists of workflows show. Each call costs an event and an index write."""
+        """Writes the search attributes that lists of workflows show. Each call costs an event and an index write."""
         seen = self._progress
         news: list[SearchAttributeUpdate[Any]] = [PHASE.value_set(seen.phase), PROGRESS.value_set(percent)]
         if self._providers:

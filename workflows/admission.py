@@ -17,7 +17,7 @@ FORCE_PATIENCE = timedelta(seconds=30)  # for the actions below to clean up, aft
 
 
 async def ask_for_admission(request: Request, digest: str) -> Admission:
-    """Ask for admission. Dead lock holders are abandoned; with force, living ones below the object are cancelled.
+    """Asks for admission. Abandons dead lock holders; with force, cancels living ones below the object.
 
     `digest` is that of the spec as it was requested.
     """
@@ -30,7 +30,7 @@ async def ask_for_admission(request: Request, digest: str) -> Admission:
 
 
 def why_misplaced(request: Request) -> Refusal | None:
-    """Why this run cannot carry out the request: its workflow ID or type belongs to something else.
+    """Returns why this run cannot carry out the request: its workflow ID or type belongs to something else.
 
     Anybody can start a workflow by hand. The type decides what is done, and the ID what Temporal excludes meanwhile.
     """
@@ -53,7 +53,7 @@ def _invalid(message: str, hint: str) -> Refusal:
 
 
 async def _cancel_below(request: Request, digest: str, admission: Admission) -> Admission:
-    """With force: cancel the actions below the object and wait for them to clean up. Actions above are left alone."""
+    """Cancels the actions below the object, for force, and waits for them to clean up. Leaves actions above alone."""
     assert admission.refusal
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
@@ -76,7 +76,7 @@ async def _cancel(holders: list[Holder]) -> None:
 
 
 async def _try_cancel(owner: str, run: str | None) -> bool:
-    """Cancel a run; False if it is not open. A run that was reset continues under another run ID."""
+    """Cancels a run; False if it is not open. A run that was reset continues under another run ID."""
     try:
         await workflow.get_external_workflow_handle(owner, run_id=run).cancel()
     except FailureError:

@@ -1,4 +1,4 @@
-"""How workflows call activities: on which queue, how patiently, and with what words in the Web UI."""
+"""Calls of activities by workflows: queues, timeouts, retries, and summaries for the Web UI."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ T = TypeVar("T")
 Asked = TypeVar("Asked")
 CloudActivity = Callable[[Any, Chunk], Awaitable[Tally]]
 
-# The store may be away for a while: nothing fails because of that, and it is found again soon after it is back.
+# An unavailable store fails nothing: retries continue, and succeed soon after it is back.
 STORE_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=5)
 )
 STORE_ATTEMPT = timedelta(seconds=60)
 CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
-CLOUD_HEARTBEAT = timedelta(seconds=5)  # how long a dead worker goes unnoticed
-LONG_HISTORY = 4_000  # events
+CLOUD_HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
+LONG_HISTORY = 4_000  # history events
 
 
 def is_long() -> bool:
-    """Is it time for a workflow that never ends to continue as new?"""
+    """Tells whether a workflow that never ends should continue as new."""
     info = workflow.info()
     return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY
 
@@ -59,7 +59,7 @@ async def act(
     close: workflow.ParentClosePolicy = workflow.ParentClosePolicy.ABANDON,
     cancel: workflow.ChildWorkflowCancellationType = workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
 ) -> Outcome:
-    """A normal action on another object, as a user would ask for it: a run of its own."""
+    """Carries out a normal action on another object, as a user would request it: in a run of its own."""
     outcome: Outcome = await workflow.execute_child_workflow(
         registry.kind_at(request.path).verb(request.action).workflow,
         request,
@@ -74,14 +74,14 @@ async def act(
 
 
 async def wake(activity: Callable[[Any, Asked], Awaitable[None]], what: Asked, summary: str) -> None:
-    """Let a clock look again: something may be due earlier than it believes."""
+    """Makes a clock read the store again, as something may be due earlier than it believes."""
     await workflow.execute_activity_method(
         activity, what, start_to_close_timeout=timedelta(seconds=10), retry_policy=STORE_RETRY, summary=summary
     )
 
 
 async def run_local(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:
-    """Run an activity that is as quick as the store, in this worker, until it is done: for Temporal one marker."""
+    """Runs a store-speed activity in this worker, with retries until it is done; it costs Temporal one marker."""
     return await workflow.execute_local_activity_method(
         activity, what, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
@@ -95,7 +95,7 @@ async def run_remote(
     queue: str | None = None,
     retry: RetryPolicy = CLOUD_RETRY,
 ) -> T:
-    """Run an activity that reaches the world outside. A cancel waits until nothing of it is in flight."""
+    """Runs an activity that calls providers. A cancel waits until nothing of it is in flight."""
     return await workflow.execute_activity_method(
         activity,
         what,
@@ -109,13 +109,12 @@ async def run_remote(
 
 
 def own_run() -> str:
-    """The run in whose name the action is kept. A reset gives the workflow another run ID, but it is the same action:
-    it goes on under its epoch and its tokens."""
+    """Returns the run ID stored with the action: a reset changes the workflow's run ID, but continues the action."""
     return workflow.info().original_execution_run_id
 
 
 async def begin(request: Request, digest: str) -> Admission:
-    """Ask the inventory for admission."""
+    """Asks the inventory for admission."""
     info = workflow.info()
     claim = Claim(
         request=request,
@@ -129,30 +128,30 @@ async def begin(request: Request, digest: str) -> Admission:
 
 
 async def advance(grant: Grant, to: str, actor: str, message: str = "") -> bool:
-    """Move the object one step on within its action. False: no row of the actor leads there."""
+    """Moves the object one step within its action. Returns False if no row of the actor leads there."""
     one = Move(path=grant.path, to=to, actor=actor, message=one_line(message))
     return (await move(grant, [one])).made
 
 
 async def move(grant: Grant, moves: list[Move]) -> Stepped:
-    """Move objects that the action has locked, all or none: a row of each one's table must lead there."""
+    """Moves objects that the action has locked, all or none; each needs a row of its table."""
     step = Step(path=grant.path, epoch=grant.epoch, at=workflow.now(), moves=moves)
     return await run_local(ActionWrites.advance, step)
 
 
 async def finish(grant: Grant, result: Result, done: Done) -> Outcome:
-    """Write the end of the action and release its locks."""
+    """Writes the end of the action and releases its locks."""
     ending = Ending.of(grant, result, done, workflow.now())
     return await run_local(ActionWrites.finish, ending)
 
 
 async def has_ended() -> bool:
-    """Is the end of this very run written already? A step that wrote it may be taken back, and taken another way."""
+    """Tells whether this run's end is stored already: a replayed task may have stored it and then gone another way."""
     return await run_local(ActionWrites.has_ended, Query(run=own_run()))
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
-    """What must not be cut off: it may have been written by then. Also: was it to be cut off?"""
+    """Awaits work that must not be cut off, as it may be stored already. Also tells whether a cancel came."""
     task, cut_off = asyncio.ensure_future(work), False
     while True:
         try:
@@ -164,7 +163,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
 
 
 async def heal(holders: Holders) -> int:
-    """Bury those of the holders that are dead."""
+    """Abandons the actions of dead lock holders."""
     return await workflow.execute_activity_method(
         HealActivities.heal_holders,
         holders,
@@ -176,7 +175,7 @@ async def heal(holders: Holders) -> int:
 
 
 async def on_cloud(activity: CloudActivity, chunk: Chunk, patience: timedelta) -> Tally:
-    """Run an activity for a chunk on its cloud's queue."""
+    """Runs an activity for a chunk on its cloud's queue."""
     csp, region = wire.split_placement(chunk.placement)
     summary = f"{chunk.action} {chunk.count} in {csp} {region}"
     return await run_remote(activity, chunk, patience, summary, wire.cloud_queue(csp))

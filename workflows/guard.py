@@ -77,7 +77,7 @@ def _refuse(input: HandleUpdateInput) -> None:
 
 
 def _handler_of(kind: str, name: str) -> Callable[..., Any] | None:
-    """The method that handles a message; None if the workflow has none of that name."""
+    """Returns the method that handles a message; None if the workflow has none of that name."""
     definition = getattr(type(workflow.instance()), DEFINITION, None)
     handler = getattr(definition, kind, {}).get(name)
     return handler.fn if handler else None
@@ -89,7 +89,7 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
 
 
 def argument_mismatch(method: Callable[..., Any] | None, args: Sequence[Any]) -> str:
-    """Why a method cannot be called with these arguments; empty if it can."""
+    """Returns why a method cannot be called with these arguments; empty if it can."""
     try:
         if method:
             _signature(method).bind(None, *args)  # None: for self

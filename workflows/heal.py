@@ -17,7 +17,7 @@ PATIENCE = timedelta(minutes=10)
 
 @workflow.defn(name=wire.HEAL)
 class Heal:
-    """One sweep. Started by the schedule, and by `starter heal`."""
+    """The workflow of one sweep, started by the schedule and by `starter heal`."""
 
     @workflow.run
     async def run(self, order: Sweep) -> HealReport:

@@ -1,4 +1,4 @@
-"""Counts, times and logs actions. A replay does none of it again."""
+"""Metrics and logs of actions. A replay records nothing again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("ratchet.actions")
 
 
 def count_ended(outcome: Outcome) -> Outcome:
-    """Count and time an action that has ended, and return its outcome."""
+    """Counts and times an action that has ended, and returns its outcome."""
     labels = {"kind": kind_of(outcome.path), "action": outcome.action}
     _count(metrics.ACTIONS, {**labels, "outcome": outcome.result.value})
     _time(metrics.ACTION_LATENCY, workflow.info().start_time, labels)
@@ -25,14 +25,14 @@ def count_ended(outcome: Outcome) -> Outcome:
 
 
 def count_refused(request: Request, refusal: Refusal) -> None:
-    """Count a refused request, and log the reason."""
+    """Counts a refused request, and logs the reason."""
     labels = {"kind": kind_of(request.path), "action": request.action, "category": refusal.category.value}
     _count(metrics.REFUSALS, labels)
     _say("refused", action=request.action, category=refusal.category.value, reason=refusal.message)
 
 
 def time_wait(request: Request, since: datetime) -> None:
-    """Record how long a forced action waited for the actions below it."""
+    """Records how long a forced action waited for the actions below it."""
     _time(metrics.LOCK_WAIT, since, {"kind": kind_of(request.path), "action": request.action})
 
 

@@ -1,4 +1,4 @@
-"""The ordered action as a workflow: a family's subclass only says its queue."""
+"""The ordered action as a workflow: a family's subclass only names its queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTLE_PATIENCE = timedelta(minutes=30)
 
 
 class OrderedAction(Action):
-    """One order, and a description if it failed or was cut off."""
+    """Gives one order to the provider, and describes the object if that failed or was cut off."""
 
     queue: ClassVar[str]  # of the family's `OrderedActivities`
 

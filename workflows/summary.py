@@ -14,22 +14,22 @@ UNKNOWN = "what became of the work is unknown"
 
 
 def with_reason(done: Done, why: str) -> Done:
-    """A copy of `done` with the reason before its own message."""
+    """Returns a copy of `done` with the reason before its own message."""
     return done.model_copy(update={"message": one_line(f"{why}; {done.message}" if done.message else why)})
 
 
 def quarters(seen: Progress) -> int:
-    """How many quarters of the targets are done or have failed."""
+    """Returns how many quarters of the targets are done or have failed."""
     return 4 * (seen.done + seen.failed) // seen.targets if seen.targets else 0
 
 
 def providers(grant: Grant) -> list[str]:
-    """The clouds that the action calls."""
+    """Returns the clouds that the action calls."""
     return sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
 
 
 def nothing_to_do(grant: Grant) -> Outcome:
-    """The outcome of an action whose object is already as wanted."""
+    """Returns the outcome of an action whose object is already as wanted."""
     return Outcome(
         path=grant.path,
         action=grant.action,
@@ -41,20 +41,20 @@ def nothing_to_do(grant: Grant) -> Outcome:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why the work failed, without class names."""
+    """Returns why the work failed, without class names."""
     cause = error.cause if isinstance(error, ActivityError) and error.cause else error
     return one_line(cause.message if isinstance(cause, FailureError) else cause)  # str() would begin with the type
 
 
 def failure_of(outcome: Outcome) -> str:
-    """The message of the failure that a run closes with: object, action, first error."""
+    """Returns the message of the failure that a run closes with: object, action, first error."""
     first = outcome.troubles[0] if outcome.troubles else None
     reason = f"{first.path}: {first.error}" if first else outcome.message
     return f"{outcome.action} of {outcome.path} failed: {reason}"
 
 
 def progress_markdown(seen: Progress) -> str:
-    """The progress as Markdown, for the Web UI."""
+    """Returns the progress as Markdown, for the Web UI."""
     step = f"- now: {seen.step}\n" if seen.step else ""
     counted = f"- done: **{seen.done}** of {seen.targets}\n- failed: **{seen.failed}**\n" if seen.targets else ""
     return f"### {seen.action} {seen.path}\n\n- phase: **{seen.phase}**\n{step}{counted}"

@@ -30,7 +30,7 @@ class WaitQueue:
         self.waiting = False
 
     async def wait(self, ahead: list[Holder]) -> None:
-        """Wait until all holders ahead have released their locks."""
+        """Waits until all holders ahead have released their locks."""
         self.waiting, pause = True, FIRST_LOOK
         while True:
             seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
@@ -49,7 +49,7 @@ class WaitQueue:
         self.waiting = False
 
     async def leave(self, followers: list[str]) -> None:
-        """Signal the workflows behind that this one has ended."""
+        """Signals the workflows behind in the queue that this one has ended."""
         me = QueuedWorkflow(workflow=workflow.info().workflow_id)
         await asyncio.gather(*(_notify(follower, me) for follower in followers))
 
@@ -69,7 +69,7 @@ def _stamped(order: QueueCommand) -> QueueCommand:
 
 @workflow.defn(name=wire.DRAIN_LINE)
 class DrainQueue:
-    """Close the wait queue at a path, wait until it is empty, and open it again."""
+    """Drains the wait queue at a path: closes it, waits until it is empty, and opens it again."""
 
     def __init__(self) -> None:
         self._queue = WaitQueue()
@@ -85,5 +85,5 @@ class DrainQueue:
 
     @workflow.signal(name=wire.PASSED)
     def passed(self, waiter: QueuedWorkflow) -> None:
-        """An action ahead in the wait queue has ended."""
+        """Signal: an action ahead in the wait queue has ended."""
         self._queue.passed += 1

@@ -40,7 +40,7 @@ class CrmFault(Model):
     message: ShortText = ""
 
     def meets(self, verb: str, path: str, version: str) -> bool:
-        """Does the rule match? The verb `*` covers work on instances, not the CRM's own steps."""
+        """Tells whether the rule matches. The verb `*` covers work on instances, not the CRM's own steps."""
         about = self.verb == verb or (self.verb == "*" and verb in ("create", "update", "delete"))
         return about and fnmatchcase(path, self.path) and self.version in ("*", version)
 

@@ -26,16 +26,16 @@ class IgnoredBudget(Model):
     more: int = 0
 
     def is_spent(self, now: float) -> bool:
-        """Is the hour's budget spent, so that messages are only counted?"""
+        """Tells whether the hour's budget is spent, so that messages are only counted."""
         return self.kept >= KEPT_PER_HOUR and now - self.since < HOUR
 
     def spend(self, now: float) -> tuple[bool, IgnoredBudget]:
-        """Whether to record this message, and the budget after it."""
+        """Returns whether to record this message, and the budget after it."""
         budget = IgnoredBudget(since=now, more=self.more) if now - self.since >= HOUR else self
         if budget.kept < KEPT_PER_HOUR:
             return True, budget.model_copy(update={"kept": budget.kept + 1})
         return False, budget.model_copy(update={"more": budget.more + 1})
 
     def summary(self) -> str:
-        """A sentence about the messages that were only counted; empty if there were none."""
+        """Returns a sentence about the messages that were only counted; empty if there were none."""
         return f"{self.more} more messages changed nothing and were not kept one by one" if self.more else ""

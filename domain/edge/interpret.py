@@ -44,7 +44,7 @@ class CrmInterpreter:
     actor: str = CrmActor.CRM
 
     def interpret(self, message: CrmResponse) -> Interpretation:
-        """The effect of this message in the current state."""
+        """Returns the effect of this message in the current state."""
         if message.notify_id != self.notify_id:
             return _ignored(f"notify-id {message.notify_id} is not the current one, {self.notify_id}")
         to = message.status
@@ -80,7 +80,7 @@ class Resolution(StrEnum):
 
 
 def resolve(status: str, reported: ReportedInstance | None, wanted: str) -> Resolution:
-    """Decide what to do: the action is in `status`, the CRM reports the object, `wanted` is the digest of its spec."""
+    """Decides what an action in `status` does after a reconnect, by the CRM's report and the wanted spec's digest."""
     there = reported.status if reported else NONE
     if status in CREATES:
         return _consistent(there) if there != NONE else Resolution.RESEND
@@ -94,7 +94,7 @@ def resolve(status: str, reported: ReportedInstance | None, wanted: str) -> Reso
 
 
 def _consistent(there: str) -> Resolution:
-    """A reported state is treated as an answer: the state table accepts or ignores it."""
+    """Takes a reported state as the CRM's answer, which the state table then judges; without one, waits."""
     return Resolution.HEAR if there else Resolution.WAIT
 
 
@@ -110,7 +110,7 @@ class Differences:
 def compare(
     known: Mapping[str, tuple[str, bool]], busy: frozenset[str], there: Mapping[str, ReportedInstance]
 ) -> Differences:
-    """`known` has each instance's status and whether it was missing before. `busy` ones belong to their actions."""
+    """Compares the CRM's instances with the `known` ones (status, was missing); skips `busy` ones."""
     at_rest = {path: was for path, was in known.items() if path not in busy}
     present = {path for path, reported in there.items() if reported.status != NONE}
     return Differences(

@@ -62,12 +62,12 @@ PAGE_BYTES = 400_000  # of one page: Temporal takes 2 MB at once
 
 
 def crm_queue(cloudlet: str, version: str) -> str:
-    """The task queue from which a cloudlet's CRM of this version takes its requests."""
+    """Returns the task queue from which a cloudlet's CRM of this version takes its requests."""
     return f"crm-{cloudlet}-{version}"
 
 
 class CrmVerb(StrEnum):
-    """What a CRM is asked to do."""
+    """The requests that a CRM understands."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -118,7 +118,7 @@ class CrmAddress(Model):
     probe: float = 30  # seconds between pings of a CRM without a session
 
     def connection(self) -> dict[str, Any]:
-        """The connection's notify-id and version, as requests and records contain them."""
+        """Returns the connection's notify-id and version, as requests and records contain them."""
         return {"notify_id": self.notify_id, "version": self.version}
 
 
@@ -172,7 +172,7 @@ class ExternalMessage(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, raw: Any) -> Any:
-        """Drop null fields: Temporal's HTTP API turns an empty list into null."""
+        """Drops null fields: Temporal's HTTP API turns an empty list into null."""
         return {key: value for key, value in raw.items() if value is not None} if isinstance(raw, dict) else raw
 
 
@@ -185,7 +185,7 @@ class CrmProgress(ExternalMessage):
     message: CutText = ""
 
     def describe(self) -> str:
-        """The progress as a sentence."""
+        """Returns the progress as a sentence."""
         words = " ".join(word for word in (self.step, self.message) if word)
         return f"task {self.task} of {self.of}: {words}" if self.of else words
 
@@ -209,11 +209,11 @@ class CrmResponse(ExternalMessage):
         return NONE if self.state in GONE else self.state
 
     def reason(self) -> str:
-        """All errors, joined and cut."""
+        """Returns all errors, joined and cut."""
         return one_line("; ".join(self.errors), MAX_ERROR)
 
     def kept_runtime(self) -> dict[str, Any] | None:
-        """The runtime, if it is small enough to be stored."""
+        """Returns the runtime, if it is small enough to be stored."""
         small = self.runtime is not None and len(json.dumps(self.runtime, default=str)) <= MAX_ERROR
         return self.runtime if small else None
 
@@ -243,7 +243,7 @@ class CrmConnect(ExternalMessage):
     proof: Proof = ""
 
     def same_connection(self, other: CrmConnect) -> bool:
-        """Do both pages belong to the same message?"""
+        """Tells whether both pages belong to the same connect message."""
         return (self.notify_id, self.version, self.of) == (other.notify_id, other.version, other.of)
 
 
@@ -270,7 +270,7 @@ class ConnectionLost(Model):
 
 
 class Letter(Model):
-    """A message as it was received, and its signal name. No signal: the link itself noticed a lost connection."""
+    """A message as it was received, with its signal name; without one, the link noticed a lost connection."""
 
     signal: str = ""
     message: dict[str, Any]
@@ -303,7 +303,7 @@ CrmMessageT = TypeVar("CrmMessageT", bound=ExternalMessage)
 
 
 def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
-    """The parsed message, or why it could not be parsed."""
+    """Returns the parsed message, or why it could not be parsed."""
     if isinstance(raw, UnreadableMessage):
         return one_line(f"not understood: {raw}")
     try:
@@ -315,13 +315,13 @@ def parse_message(kind: type[CrmMessageT], raw: object) -> CrmMessageT | str:
 
 
 def digest(spec: Mapping[str, Any]) -> str:
-    """A short hash of a spec, computed alike by the controller and the CRM."""
+    """Returns a short hash of a spec, computed alike by the controller and the CRM."""
     text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Split items into pages that fit into one message; at least one page."""
+    """Splits items into pages that fit into one message; at least one page."""
     batches: list[dict[str, Any]] = [{}]
     size = 0
     for path, item in items.items():
@@ -335,5 +335,5 @@ def pages(items: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def join_errors(errors: Sequence[str]) -> str:
-    """Join errors into one line."""
+    """Joins errors into one line."""
     return one_line("; ".join(error for error in errors if error), MAX_ERROR)

@@ -80,7 +80,7 @@ class PolicyPlan:
 
 
 def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
-    """The memory at the end of an interval: the streaks of every site are updated."""
+    """Returns the memory at the end of an interval: the streaks of every site are updated."""
     streaks = {}
     for site in policy.cloudlets:
         clients = memory.clients.get(site.cloudlet, 0)
@@ -93,12 +93,12 @@ def after_interval(policy: AutoProvision, memory: PolicyMemory) -> PolicyMemory:
 
 
 def after_failure(memory: PolicyMemory, site: str) -> PolicyMemory:
-    """The memory after a site failed: it is skipped for the rest of this interval and the whole next one."""
+    """Returns the memory after a site failed: it is skipped for the rest of this interval and the whole next one."""
     return memory.model_copy(update={"failed": {**memory.failed, site: 0}})
 
 
 def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -> PolicyPlan:
-    """Where to undeploy and deploy the app: first sites outside the policy, then max, then demand, then min."""
+    """Returns where to undeploy and deploy the app: first sites outside the policy, then max, then demand, then min."""
     sites = [site.cloudlet for site in policy.cloudlets]
     by_name = {place.cloudlet: place for place in facts.places}
     in_policy = [by_name[name] for name in sites if name in by_name]
@@ -119,7 +119,7 @@ def provision(policy: AutoProvision, memory: PolicyMemory, facts: PolicyFacts) -
 
 
 def _excess(policy: AutoProvision, memory: PolicyMemory, active: Sequence[PolicySite], coming: int) -> list[PolicySite]:
-    """Sites over max, last in the policy's order first; then sites without demand, but never below min."""
+    """Returns sites over max, last in the policy's order first; then sites without demand, but never below min."""
     over = list(active[max(policy.max - coming, 0) :]) if policy.max else []
     rest = [place for place in active if place not in over]
     idle = [place for place in reversed(rest) if _streak(memory, place).low >= policy.undeploy_interval_count]
@@ -131,7 +131,7 @@ def _streak(memory: PolicyMemory, place: PolicySite) -> DemandStreak:
 
 
 def advice(policy: AutoScale, nodes: int, load: Demand) -> int:
-    """How many nodes the load requires: the most that any target requires, within the policy's limits."""
+    """Returns how many nodes the load requires: the most that any target requires, within the policy's limits."""
     pairs = (
         (load.cpu, policy.target_cpu),
         (load.mem, policy.target_mem),
@@ -153,10 +153,10 @@ def _within(policy: AutoScale, nodes: int) -> int:
 
 
 def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tuple[int, PolicyMemory]:
-    """How many nodes there should be now, and what to remember.
+    """Returns how many nodes there should be now, and what to remember.
 
-    Up only to the lowest recommendation within the window, down only to the highest: a peak or a dip that is shorter
-    than the window changes nothing. A policy that has just begun remembers the nodes that it found.
+    Scales up only to the lowest recommendation within the window, and down only to the highest: a peak or dip shorter
+    than the window changes nothing. A new policy remembers the nodes that it found.
     """
     recent = [(when, number) for when, number in memory.advice if when > now - policy.stabilization_window]
     before = recent or ([(now, nodes)] if not memory.advice and policy.stabilization_window else [])
@@ -169,7 +169,7 @@ def scale(policy: AutoScale, nodes: int, memory: PolicyMemory, now: float) -> tu
 def after_demand(
     memory: PolicyMemory, demand: Demand, sites: Mapping[str, object] | Sequence[str]
 ) -> tuple[PolicyMemory, str]:
-    """The memory after a demand signal, and the reason if the signal changes nothing."""
+    """Returns the memory after a demand signal, and the reason if the signal changes nothing."""
     if demand.clients is not None and demand.cloudlet:
         if demand.cloudlet not in sites:
             return memory, f"cloudlet {demand.cloudlet!r} is not in the policy"

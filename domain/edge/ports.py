@@ -29,7 +29,8 @@ class CrmTransport(Protocol):
     """Sends requests to a CRM. Returns when they are sure to arrive; the answers come as signals."""
 
     async def send(self, to: CrmAddress, requests: Sequence[CrmRequest], prove: ProveRight) -> None:
-        """Unavailable: not sent. UnknownOutcome: perhaps sent. A retry helps both. Rejected: the CRM refuses them.
+        """Sends requests. Raises Unavailable (not sent), UnknownOutcome (perhaps sent) or Rejected (refused by the
+        CRM).
 
         `prove` is called just before the requests leave, and raises Superseded if the right to order is lost.
         """
@@ -40,37 +41,37 @@ class EdgeInventory(Protocol):
     """What the edge family stores: CRM connections and policies. Each method is one transaction."""
 
     async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected:
-        """Record a CRM's connection, if its notify-id, version and proof are right."""
+        """Records a CRM's connection, if its notify-id, version and proof are right."""
         ...
 
     async def record_answer(self, fact: AnswerFact, doubt: CheckProof) -> CloudletAnswer:
-        """Apply a CRM's message about its cloudlet, or name the action that must handle it."""
+        """Applies a CRM's message about its cloudlet, or names the action that must handle it."""
         ...
 
     async def record_loss(self, fact: LostFact, doubt: CheckProof) -> CloudletAnswer:
-        """Record that a connection is lost; the cloudlet goes Offline unless it has a newer one."""
+        """Records that a connection is lost; the cloudlet goes Offline unless it has a newer one."""
         ...
 
     async def find_connection(self, path: str, notify_id: int) -> Rejoined:
-        """The current connection of the object's cloudlet, if it has this notify-id."""
+        """Returns the current connection of the object's cloudlet, if it has this notify-id."""
         ...
 
     async def record_ignored(self, messages: Sequence[IgnoredMessage], at: datetime) -> int:
-        """Write history lines for messages that changed nothing."""
+        """Writes history lines for messages that changed nothing."""
         ...
 
     async def expected_instances(self, cloudlet: str, after: str) -> ExpectedPage:
-        """A page of the instances that should exist on a cloudlet: those whose path comes after `after`."""
+        """Returns a page of the instances that should exist on a cloudlet: those whose path comes after `after`."""
         ...
 
     async def find_refuges(self, cloudlet: str) -> Refuges:
-        """For each app of the cloudlet, a cluster on another cloudlet that it can move to."""
+        """Finds for each app of the cloudlet a cluster on another cloudlet that it can move to."""
         ...
 
     async def stored_policy(self, path: str) -> KeptPolicy:
-        """The policy as it is stored."""
+        """Returns the policy as it is stored."""
         ...
 
     async def policy_facts(self, asked: PolicyQuestion) -> PolicyFacts:
-        """The sites and instances, or the cluster, that a policy decides on."""
+        """Returns the sites and instances, or the cluster, that a policy decides on."""
         ...

@@ -19,7 +19,7 @@ _ELSEWHERE = ("path", PROOF)  # the path is in the first lines of the text; a pr
 
 
 def statement(signal: str, path: str, message: Mapping[str, Any]) -> str:
-    """The text that is signed: the signal, the object's path, and the message as canonical JSON."""
+    """Returns the text that is signed: the signal, the object's path, and the message as canonical JSON."""
     rest = {key: value for key, value in message.items() if key not in _ELSEWHERE}
     try:
         text = json.dumps(_plain(rest), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -29,7 +29,7 @@ def statement(signal: str, path: str, message: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Drop empty values: Temporal's HTTP API turns an empty list into null, and 2.0 into 2."""
+    """Drops empty values: Temporal's HTTP API turns an empty list into null, and 2.0 into 2."""
     if isinstance(value, Mapping):
         fields = {str(key): _plain(item) for key, item in value.items()}
         return {key: item for key, item in fields.items() if item is not None and item not in ("", [], {})}
@@ -39,7 +39,7 @@ def _plain(value: Any) -> Any:
 
 
 def key_bytes(text: str) -> bytes:
-    """A key or proof as bytes; empty if it is not base64."""
+    """Returns a key or proof as bytes; empty if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

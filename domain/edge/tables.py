@@ -162,7 +162,7 @@ POLICY = StateTable("policy", "Policy", (
 
 
 def refuses_changes(status: str, connected: bool) -> str:
-    """Why a cloudlet accepts no changes of instances now; empty if it does."""
+    """Returns why a cloudlet accepts no changes of instances now; empty if it does."""
     if status == S.UPDATE_ERROR:
         return "its upgrade failed (UpdateError)"
     if status in (S.UPDATE_REQUESTED, S.UPDATING):

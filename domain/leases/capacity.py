@@ -44,7 +44,7 @@ class Allocation:
 
 
 def matches(properties: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
-    """Does a host have all wanted properties? A value is `16`, `"a100"`, or a comparison such as `">=32"`."""
+    """Tells whether a host has all wanted properties. A value is `16`, `"a100"`, or a comparison such as `">=32"`."""
     return all(name in properties and _holds(properties[name], want) for name, want in wanted.items())
 
 
@@ -63,7 +63,7 @@ def _compared(compare: Callable[[Any, Any], bool], have: object, want: str) -> b
 
 
 def _word(value: object) -> str:
-    """Normalise a value for comparison: `true` equals `True`, `16` equals `16.0`."""
+    """Normalises a value for comparison: `true` equals `True`, `16` equals `16.0`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
@@ -72,7 +72,7 @@ def _word(value: object) -> str:
 
 
 def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: datetime, each: Size) -> int:
-    """How many instances of size `each` fit on a host for the whole period, besides the existing allocations."""
+    """Returns how many instances of size `each` fit on a host for the whole period beside existing allocations."""
     within = [allocation for allocation in taken if allocation.starts < ends and allocation.ends > starts]
     if any(allocation.whole for allocation in within):
         return 0
@@ -86,7 +86,7 @@ def room(host: Size, taken: Iterable[Allocation], starts: datetime, ends: dateti
 
 
 def peak(taken: Iterable[Allocation]) -> Size:
-    """The highest total allocation at any moment, for vCPUs, memory and disk separately."""
+    """Returns the highest total allocation at any moment, for vCPUs, memory and disk separately."""
     changes: list[tuple[datetime, int, Size]] = []
     for allocation in taken:
         changes += [(allocation.starts, 1, allocation.size), (allocation.ends, -1, allocation.size)]

@@ -14,7 +14,7 @@ HOW = "write now, +2h, +1d12h, 2026-12-01 09:00 (UTC) or 2026-12-01T09:00:00+01:
 
 
 def parse(text: str, now: datetime, what: str = "date") -> datetime:
-    """The moment that a text means; `+2h` counts from now, to the second. Refused if it cannot be parsed."""
+    """Parses a moment; `+2h` counts from now, to the second. Refuses what it cannot parse."""
     words, now = text.strip(), now.replace(microsecond=0)
     try:
         moment = _relative(words, now) if words.startswith("+") else now if words == "now" else _absolute(words)
@@ -26,17 +26,17 @@ def parse(text: str, now: datetime, what: str = "date") -> datetime:
 
 
 def stamp(at: datetime) -> str:
-    """A moment as it is stored and shown: in UTC, without fractions if it has none."""
+    """Returns a moment as it is stored and shown: in UTC, without fractions if it has none."""
     return at.astimezone(UTC).isoformat(timespec="auto").replace("+00:00", "Z")
 
 
 def parse_stored(text: str) -> datetime:
-    """Parse a stored moment."""
+    """Parses a stored moment."""
     return datetime.fromisoformat(text)
 
 
 def minute(at: datetime) -> datetime:
-    """The start of a moment's minute: people write no seconds, so a start within this minute is not in the past."""
+    """Returns the start of a moment's minute: people write no seconds, so a start in this minute is not in the past."""
     return at.replace(second=0, microsecond=0)
 
 

@@ -21,28 +21,28 @@ SHOWN = 5  # errors in one message
 
 
 def contradictions(grant: Grant) -> str:
-    """How the lease's parts contradict its status, if they do: then the action must not go on."""
+    """Returns how the lease's parts contradict its status, if they do; then the action must not continue."""
     return str(grant.details.get("contradiction", ""))
 
 
 def to_start(grant: Grant) -> list[ReservationWork]:
-    """The reservations that a start has to start; none if the parts contradict the lease."""
+    """Returns the reservations that a start has to start; none if the parts contradict the lease."""
     return list(grant.details.get("reservations", ()))
 
 
 def to_end(grant: Grant) -> list[ReservationWork]:
-    """The reservations that may hold something, even one that has not started, as its record may be wrong."""
+    """Returns reservations that may hold something, also ones that have not started, as their record may be wrong."""
     return [work for work in to_start(grant) if work["status"] != ReservationStatus.DELETED]
 
 
 def after_first_try(grant: Grant) -> Grant:
-    """The grant after the quick first try of a start or an end failed: only the slow retries are left."""
+    """Returns the grant after a failed quick try of a start or an end: only the slow retries are left."""
     tried = [{**work, TRIED: True} for work in to_start(grant)]
     return grant.model_copy(update={"details": {**grant.details, "reservations": tried}})
 
 
 def started(grant: Grant, errors: ReservationErrors) -> Done:
-    """The Done of a start: reservations that started stay active even if others failed."""
+    """Returns the Done of a start: reservations that started stay active even if others failed."""
     work = to_start(grant)
     status = EventStatus.ERROR if len(errors) == len(work) else EventStatus.DONE
     event = Move(path=event_path(grant.path, START), to=status, action="start")
@@ -51,7 +51,7 @@ def started(grant: Grant, errors: ReservationErrors) -> Done:
 
 
 def ended(grant: Grant, errors: ReservationErrors) -> Done:
-    """The Done of an end: a reservation that could not be returned has an error, and the next end tries it again."""
+    """Returns the Done of an end: a reservation that could not be returned has an error, for the next end to retry."""
     event = Move(path=event_path(grant.path, END), to=EventStatus.ERROR if errors else EventStatus.DONE, action="end")
     moves = [_moved(reservation["path"], errors, ReservationStatus.DELETED) for reservation in to_end(grant)]
     return Done(moves=[*moves, event])
@@ -70,12 +70,12 @@ STARTS, ENDS = Boundary("started", to_start, started), Boundary("ended", to_end,
 
 
 def partial_failure(what: str, errors: ReservationErrors, work: Sequence[ReservationWork]) -> str:
-    """Why a start or an end failed, as one line."""
+    """Returns why a start or an end failed, as one line."""
     return one_line(f"{len(work) - len(errors)} of {len(work)} reservations {what}: {join_errors(errors)}")
 
 
 def join_errors(errors: Mapping[str, str]) -> str:
-    """The first few errors, as one text."""
+    """Returns the first few errors, as one text."""
     return join_first([f"{name_of(path)}: {error}" for path, error in errors.items()], SHOWN)
 
 

@@ -96,7 +96,7 @@ class Hosts(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
     async def hold(self, holding: Holding) -> None:
-        """Make the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
+        """Makes the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
         ...
 
 
@@ -104,11 +104,11 @@ class Holdings(Protocol):
     """The inventory's answer to what reservations should hold."""
 
     async def holdings(self, order: HandOver) -> list[Holding]:
-        """What these reservations should hold. Raises Superseded if the ordering action is over."""
+        """Returns what these reservations should hold. Raises Superseded if the ordering action is over."""
         ...
 
     async def returned(self, holding: Holding) -> None:
-        """Record that the reservation holds exactly this, so that whatever else it had is free."""
+        """Records that the reservation holds exactly this, so that all else it had is free."""
         ...
 
 
@@ -118,7 +118,7 @@ class Schedule(Protocol):
     async def due(self, query: DueQuery) -> DueList: ...
 
     async def still_due(self, events: Sequence[DueEvent]) -> list[DueEvent]:
-        """The events that have neither been fired nor moved since."""
+        """Returns the events that have neither been fired nor moved since."""
         ...
 
 

@@ -23,15 +23,15 @@ LOOK_AGAIN = "look_again"  # the clock's signal: an event may be due earlier tha
 
 
 def clock_id(pool: str) -> str:
-    """The workflow ID of a pool's clock, which fires the events of all its leases."""
+    """Returns the workflow ID of a pool's clock, which fires the events of all its leases."""
     return companion(f"pool:{pool}", "clock")
 
 
 def event_path(lease: str, name: str) -> str:
-    """The path of a lease's event; `name` is one of `tables.EVENTS`."""
+    """Returns the path of a lease's event; `name` is one of `tables.EVENTS`."""
     return f"{lease}:event:{name}"
 
 
 def reservation_path(lease: str, number: int) -> str:
-    """The path of a lease's reservation; they are numbered from 1 in the order of the request."""
+    """Returns the path of a lease's reservation; they are numbered from 1 in the order of the request."""
     return f"{lease}:reservation:r{number}"

@@ -123,12 +123,12 @@ class LeaseChange(Model):
         return self
 
     def sizes(self) -> list[Resize]:
-        """The new sizes; one without an id is for the only reservation."""
+        """Returns the new sizes; one without an id is for the only reservation."""
         short = [Resize(min=self.hosts)] if self.hosts else []
         return [*short, *self.reservations]
 
     def only_name(self) -> bool:
-        """Does only the name change?"""
+        """Tells whether only the name changes."""
         return not (self.start or self.end or self.before_end or self.sizes())
 
 
@@ -153,7 +153,7 @@ class HostSpec(Model):
         return self
 
     def all_properties(self) -> dict[str, Value]:
-        """Its properties, including its sizes, so that a lease can ask for them."""
+        """Returns the host's properties, including its sizes, so that a lease can ask for them."""
         sizes: dict[str, Value] = {"vcpus": self.vcpus, "memory_mb": self.memory_mb, "disk_gb": self.disk_gb}
         return {**self._labels(), **self.properties, **sizes}
 
@@ -184,7 +184,7 @@ class LeaseTerm:
 
 
 def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
-    """The dates of a new lease; Refused, with the rule, if they break one."""
+    """Returns the dates of a new lease; refuses dates that break a rule, which it names."""
     start, end = parse(spec.start, now, "start"), parse(spec.end, now, "end")
     if start < minute(now):
         raise _invalid(f"the start {stamp(start)} is in the past: now is {stamp(now)}", "write --start now")
@@ -193,7 +193,7 @@ def term(spec: LeaseSpec, now: datetime, limits: LeaseLimits) -> LeaseTerm:
 
 
 def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: datetime, limits: LeaseLimits) -> LeaseTerm:
-    """The dates of a lease after a change; Refused if they break a rule."""
+    """Returns the dates of a lease after a change; refuses dates that break a rule."""
     start = parse(change.start, now, "start") if change.start else old.start
     end = parse(change.end, now, "end") if change.end else old.end
     if started and start != old.start:
@@ -213,12 +213,12 @@ def changed_term(change: LeaseChange, old: LeaseTerm, started: bool, now: dateti
 
 
 def notice(start: datetime, end: datetime) -> datetime:
-    """When the end is announced by default: an hour before it, never before the start."""
+    """Returns when the end is announced by default: an hour before it, but never before the start."""
     return max(start, end - NOTICE)
 
 
 def check_term(dates: LeaseTerm, limits: LeaseLimits) -> LeaseTerm:
-    """Return the dates, or raise Refused with the rule that they break."""
+    """Returns the dates; refuses those that break a rule, which it names."""
     start, end, before_end = dates.start, dates.end, dates.before_end
     if end <= start:
         what = "has no length" if end == start else "ends before it starts"

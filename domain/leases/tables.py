@@ -135,7 +135,7 @@ RELATIONS: dict[LeaseStatus, tuple[tuple[ReservationStatus, ...], tuple[EventSta
 
 
 def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, str]) -> str:
-    """How a lease's parts contradict its status, by the relationship table; empty if they do not."""
+    """Returns how a lease's parts contradict its status, by the relationship table; empty if they do not."""
     row = RELATIONS.get(LeaseStatus(lease))
     if row is None or lease == L.DELETING:
         return ""
@@ -154,7 +154,7 @@ def contradiction(lease: str, reservations: Iterable[str], events: Mapping[str, 
 
 
 def why_only_delete(action: str, events: Mapping[str, str]) -> str:
-    """Why a lease in ERROR can only be deleted: an event is missing, or says that the lease has ended."""
+    """Returns why a lease in ERROR can only be deleted: an event is missing, or says that the lease has ended."""
     if missing := _missing(events):
         return missing
     started_or_ended = events[START] == E.IN_PROGRESS or events[END] in (E.IN_PROGRESS, E.DONE)

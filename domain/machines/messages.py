@@ -60,11 +60,11 @@ class RecycleBin(Protocol):
     async def due(self, query: BinQuery) -> BinList: ...
 
     async def overdue(self, prefix: str, before: datetime) -> dict[str, str]:
-        """Entries at or below a path whose retention ended before that moment: path -> its end, as stored."""
+        """Returns entries at or below a path whose retention ended before that moment: path -> its end, as stored."""
         ...
 
     async def tenants(self) -> list[str]:
-        """The tenants with something in the bin, or on its way there."""
+        """Returns the tenants with something in the bin, or on its way there."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What an action does at the hypervisor: its orders, and the other objects that it takes along, stage by stage.
+"""What an action does at the hypervisor: its orders, and the related objects that it moves along, stage by stage.
 
-Everything here is data. A stage is either orders for the object itself, or an action that other objects are taken
-through. Stages run one after the other, the objects of one stage side by side.
+Everything here is data. A stage is either orders for the object itself, or an action that related objects go through.
+Stages run one after the other, the objects of one stage concurrently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Others:
-    """A stage that takes other objects through an action: those below the object, or those named at begin."""
+    """A stage that moves related objects through an action: those below the object, or those named at begin."""
 
     kind: str
     action: str
@@ -106,13 +106,13 @@ _FIRST = {("machine", "stop"), ("cloudspace", "restore")}
 
 
 def verbs(kind: str, action: str, came_from: str) -> tuple[str, ...]:
-    """The hypervisor orders of an action, in order."""
+    """Returns an action's orders to the hypervisor, in sequence."""
     orders = _VERBS.get((kind, action), {})
     return orders.get(came_from, orders.get("*", ()))
 
 
 def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
-    """All stages of an action: what must come first for the object itself, then other objects, then the rest."""
+    """Returns all stages of an action: orders that must come first, then related objects, then the other orders."""
     own, along = verbs(kind, action, came_from), _ALONG.get((kind, action), ())
     if not along:
         return (Own(own),)
@@ -121,9 +121,9 @@ def stages(kind: str, action: str, came_from: str) -> tuple[ActionStage, ...]:
 
 
 def related_during(kind: str, action: str, status: str) -> str:
-    """The status of an object while an action takes it along; empty if its status does not allow that.
+    """Returns a related object's status during an action; empty if its own status does not allow the action.
 
-    A record without a real object is not taken into the recycle bin, as it could not be restored from there.
+    A record without a real object is not moved into the recycle bin, as it could not be restored from there.
     """
     for row in TABLES[kind].rows:
         if row.action == "delete" and row.then in GONE:
@@ -134,6 +134,6 @@ def related_during(kind: str, action: str, status: str) -> str:
 
 
 def related_ends_in(kind: str, action: str, came_from: str) -> str:
-    """The status in which an object that was taken along ends, after success."""
+    """Returns a related object's status after the action's success."""
     rows = TABLES[kind].rows
     return next(row.success_status(came_from) for row in rows if row.action == action and row.source == came_from)

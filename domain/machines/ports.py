@@ -112,24 +112,24 @@ class Hypervisor(Protocol):
     """Runs machines on nodes, with disks, networks and images."""
 
     async def perform(self, verb: str, order: HypervisorOrder) -> HypervisorFacts:
-        """Carry out an order, and return when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
+        """Carries out an order and returns when it is done. Raises a ProviderError, or Superseded for a lower epoch."""
         ...
 
     async def describe(self, path: str) -> HypervisorFacts:
-        """The current state of an object; ABSENT if it does not exist."""
+        """Returns the current state of an object; ABSENT if it does not exist."""
         ...
 
     async def below(self, prefix: str) -> list[HypervisorFacts]:
-        """Every object that exists at or below a path; without a path, every object."""
+        """Returns every object that exists at or below a path; without a path, every object."""
         ...
 
     async def machines_on(self, node: str) -> list[HypervisorFacts]:
-        """The machines placed on a node, running or not."""
+        """Returns the machines placed on a node, running or not."""
         ...
 
 
 def expected(kind: str, status: str) -> str:
-    """The hypervisor state that an object in this stable status should have. Not for transitional statuses."""
+    """Returns the hypervisor state that an object in this stable status should have."""
     state = EXPECTED.get(kind, {}).get(status)
     if state is None and kind in EXPECTED and status not in _NOT_THERE:
         raise ValueError(f"{kind} under {status} may be anything")  # it must not be taken for absent
@@ -137,7 +137,7 @@ def expected(kind: str, status: str) -> str:
 
 
 def way_back(kind: str, now: str, to: str) -> tuple[str, ...] | None:
-    """The shortest series of orders from one state to another; None if there is none.
+    """Returns the shortest series of orders from one state to another; None if there is none.
 
     It never destroys an object, unless the object should not exist at all.
     """

@@ -36,23 +36,23 @@ _SHOWN = 5
 
 
 def account_of(path: str) -> str:
-    """The account of an object: the first pair of its path."""
+    """Returns the account of an object: the first pair of its path."""
     return ":".join(path.split(":")[:2])
 
 
 def disk_path(machine: str, disk: str) -> str:
-    """The path of a disk in the machine's account."""
+    """Returns the path of a disk in the machine's account."""
     return f"{account_of(machine)}:disk:{disk}"
 
 
 def machine_path(disk: str, machine: str) -> str:
-    """The path of a machine in the disk's account, from `cloudspace/machine`."""
+    """Returns the path of a machine in the disk's account, from `cloudspace/machine`."""
     space, _, name = machine.partition("/")
     return f"{account_of(disk)}:cloudspace:{space}:machine:{name}"
 
 
 def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
-    """Refuse if an ancestor does not exist or is not in use."""
+    """Refuses if an ancestor does not exist or is not in use."""
     if action not in _NEED_PARENT and (kind_of(path), action) != _RESTARTS:
         return
     for above in ancestors(path):
@@ -66,7 +66,7 @@ def check_parents(path: str, action: str, statuses: Mapping[str, str]) -> None:
 
 
 def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str, str]) -> None:
-    """Refuse to remove a non-empty object without `cascade`."""
+    """Refuses to remove a non-empty object without `cascade`."""
     living = sorted(each for each, status in contents.items() if status not in (*GONE, *IN_BIN))
     if living and not cascade:
         raise _refused(
@@ -76,7 +76,7 @@ def check_contents(path: str, action: str, cascade: bool, contents: Mapping[str,
 
 
 def check_image(path: str, status: str | None) -> None:
-    """Refuse if machines cannot be created from this image."""
+    """Refuses if machines cannot be created from this image."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no image {name_of(path)}", f"create it first: {_make(path)}")
     if status != S.CREATED:
@@ -84,7 +84,7 @@ def check_image(path: str, status: str | None) -> None:
 
 
 def check_unused(path: str, action: str, users: Iterable[str]) -> None:
-    """Refuse if machines were created from this image. Those in the recycle bin count: they can be restored."""
+    """Refuses if machines were created from this image. Those in the recycle bin count: they can be restored."""
     if machines := sorted(users):
         raise _refused(
             f"{action} of {path} is not possible: it is in use by {join_first(machines, _SHOWN, ', ')}",
@@ -93,7 +93,7 @@ def check_unused(path: str, action: str, users: Iterable[str]) -> None:
 
 
 def check_node(name: str, status: str | None, room: int, needed: int, here: str = "") -> None:
-    """Refuse if a machine cannot be placed on this node."""
+    """Refuses if a machine cannot be placed on this node."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no node {name}", "see what there is: starter node list")
     if name == here:
@@ -106,7 +106,7 @@ def check_node(name: str, status: str | None, room: int, needed: int, here: str 
 
 
 def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
-    """Refuse if no other enabled node could take the machines."""
+    """Refuses if no other enabled node could take the machines."""
     if not [node for node in enabled if node != name]:
         raise _refused(
             f"{what} is not possible: there is no other enabled node", "take one into use: starter node create"
@@ -114,7 +114,7 @@ def check_another_node(name: str, enabled: Iterable[str], what: str) -> None:
 
 
 def check_disk(action: str, disk: str, status: str | None, of: str, machine: str) -> None:
-    """Refuse if the disk is not in the state that the machine's action needs."""
+    """Refuses if the disk is not in the state that the machine's action needs."""
     if action == "add-disk":
         if status not in (None, *GONE):
             raise _refused(
@@ -132,7 +132,7 @@ def check_disk(action: str, disk: str, status: str | None, of: str, machine: str
 
 
 def check_machine(action: str, machine: str, status: str | None) -> None:
-    """Refuse if the machine cannot attach or detach a disk now."""
+    """Refuses if the machine cannot attach or detach a disk now."""
     if status is None:
         raise Refused(Category.NOT_FOUND, f"there is no such machine: {machine}", f"create it: {_make(machine)}")
     if status not in _USABLE_MACHINE:
@@ -141,29 +141,29 @@ def check_machine(action: str, machine: str, status: str | None) -> None:
 
 
 def check_bin(path: str, status: str, kept: Any, number: int) -> None:
-    """Refuse if the object was restored, or deleted again: then its retention is not over."""
+    """Refuses if the object was restored or deleted again since this entry: its retention is not over."""
     if status not in IN_BIN or kept != number:
         raise _refused(f"{path} is {status}, not in the recycle bin under number {number}", "nothing needs to be done")
 
 
 def tenant_of(path: str) -> str:
-    """The tenant whose recycle bin an object goes to: its account, or its kind if it has no account."""
+    """Returns the tenant whose recycle bin an object goes to: its account, or its kind if it has no account."""
     owner = account_of(path)
     return owner if kind_of(owner) == "account" else kind_of(owner)
 
 
 def until(at: datetime, seconds: float) -> str:
-    """When a stay in the recycle bin ends, rounded up to whole seconds."""
+    """Returns when a stay in the recycle bin ends, rounded up to whole seconds."""
     return stamp(datetime.fromtimestamp(math.ceil(at.timestamp() + seconds), UTC))
 
 
 def stamp(at: datetime) -> str:
-    """A moment as the recycle bin stores it: whole seconds in UTC, so that texts sort like times."""
+    """Returns a moment as the recycle bin stores it: whole seconds in UTC, so that texts sort like times."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def retention(given: float | None, account: Mapping[str, Any] | None, usual: float) -> float:
-    """Seconds in the recycle bin: as requested, or as the account says, or the default."""
+    """Returns the seconds in the recycle bin: as requested, or by the account's spec, or the default."""
     days = given if given is not None else (account or {}).get("retention_days", usual)
     return float(days) * DAY
 

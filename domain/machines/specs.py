@@ -15,7 +15,7 @@ MACHINE_MEMORY, NODE_MEMORY = 1, 64  # GiB, if nothing is said
 
 
 def _machine(text: str) -> str:
-    """Check the form `cloudspace/machine`, such as `dev/db`."""
+    """Checks the form `cloudspace/machine`, such as `dev/db`."""
     names = text.split("/")
     if len(names) != 2:
         raise ValueError("a machine is written cloudspace/machine, such as dev/db")

@@ -56,7 +56,7 @@ class MachineStatus(StrEnum):
 
 
 def row(action: str, source: str, during: str | None, then: str, otherwise: str = SAME, **more: Any) -> Row:
-    """A row whose failure leads back to where the object came from, unless `otherwise` says more."""
+    """Returns a row whose failure leads back to where the object came from, unless `otherwise` names a status."""
     return Row(action, source, during, then, otherwise, **more)
 
 
@@ -75,7 +75,7 @@ _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in 
 
 
 def _modelled_only(status: MachineStatus) -> tuple[Row, ...]:
-    """Delete and destroy of a record without a real object, as a failed create leaves it: there is nothing to keep."""
+    """Returns the rows that delete and destroy a record without a real object; the recycle bin is skipped."""
     gone = tuple(row(action, status, during, S.DESTROYED)
                  for action, during in (("delete", S.DELETING), ("destroy", S.DESTROYING)))
     return gone + _NOTHING_LEFT
@@ -189,7 +189,7 @@ GONE = (S.DESTROYED, S.DECOMMISSIONED)
 
 
 def validate_transition(object_type: str, init_state: str, desired_state: str) -> bool:
-    """Does one row that a user can request lead there? Chains of rows and creations do not count."""
+    """Tells whether one row that a user can request leads there; chains of rows and creations do not count."""
     if object_type not in TABLES:
         raise Refused(Category.INVALID, f"unknown object type {object_type[:40]!r}", f"types are: {', '.join(TABLES)}")
     return any(

@@ -56,7 +56,7 @@ class Examination(Model):
     unknown: list[PlaceNeeds] = []
 
     def located(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The spec with cloud, region and provider filled in for every connection that it names."""
+        """Returns the spec with cloud, region and provider filled in for every connection that it names."""
         groups = [dict(group) for group in spec.get("subGroups", ())]
         for group in groups:
             if (name := group.get("connectionName")) in self.connections:
@@ -74,7 +74,7 @@ class Findings(Model):
 
 
 def not_offered(answers: Sequence[Findings]) -> Refusal | None:
-    """A refusal if a cloud says clearly that it does not offer something."""
+    """Returns a refusal if a cloud says clearly that it does not offer something."""
     if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
         message, hint = join_first(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
         return Refusal(category=Category.INVALID, message=message, hint=hint)
@@ -199,7 +199,7 @@ class SurveyReport(Model):
     orphans_found: int = 0
 
     def plus(self, other: SurveyReport) -> SurveyReport:
-        """The sum of two reports."""
+        """Returns the sum of two reports."""
         changes: defaultdict[str, int] = defaultdict(int, self.changes)
         for word, number in other.changes.items():
             changes[word] += number
@@ -260,21 +260,21 @@ class ConnectionDirectory(Protocol):
     """Connections by name. The built-in ones lead to simulated clouds; a connections file can replace them."""
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The cloud and the region of a connection; None if no connection has that name."""
+        """Returns the cloud and the region of a connection; None if no connection has that name."""
         ...
 
     def names(self) -> list[str]: ...
 
     def clouds(self) -> list[str]:
-        """The clouds that this worker serves."""
+        """Returns the clouds that this worker serves."""
         ...
 
     def provider(self, csp: str, region: str) -> str:
-        """The provider that serves a region of a cloud on this worker."""
+        """Returns the provider that serves a region of a cloud on this worker."""
         ...
 
     def places(self) -> list[str]:
-        """The real (not simulated) places that this worker reaches."""
+        """Returns the real (not simulated) places that this worker reaches."""
         ...
 
 
@@ -282,27 +282,27 @@ class MciStore(Protocol):
     """What the MCI family stores besides objects. Every method is one transaction."""
 
     async def unverified(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
-        """The wanted specs and images that no cloud has confirmed in the last 24 hours."""
+        """Returns the wanted specs and images that no cloud has confirmed in the last 24 hours."""
         ...
 
     async def mark_verified(self, wanted: PlaceNeeds, at: datetime) -> None:
-        """Record that a cloud offers these specs and images."""
+        """Records that a cloud offers these specs and images."""
         ...
 
     async def shared_resources(self, place: str) -> dict[str, str]:
-        """The shared resources of a place: what -> cloud id."""
+        """Returns the shared resources of a place: what -> cloud id."""
         ...
 
     async def hold_connection(self, wish: ConnectionHold) -> HeldConnection | None:
-        """Take the exclusive hold on a connection; None if somebody else has it."""
+        """Acquires the exclusive hold on a connection; None if another holder has it."""
         ...
 
     async def renew_hold(self, held: HeldConnection, lasts: timedelta) -> bool:
-        """Extend the hold; False if it was lost."""
+        """Extends the hold; False if it was lost."""
         ...
 
     async def record_resource(self, held: HeldConnection, lasts: timedelta, what: str, cloud_id: str | None) -> bool:
-        """Record a shared resource.
+        """Records a shared resource.
 
         An empty id: it was ordered, or is being removed. None: it was removed. Returns False if the hold was lost.
         """
@@ -311,60 +311,60 @@ class MciStore(Protocol):
     async def release_hold(self, held: HeldConnection) -> None: ...
 
     async def leave_place(self, wish: ConnectionHold, path: str) -> LeaveResult:
-        """The MCI no longer uses the place. If it is the last one, it gets the hold, to remove what is shared."""
+        """Ends the MCI's use of a place. The last MCI gets the hold, to remove the shared resources."""
         ...
 
     async def finish_leaving(self, held: HeldConnection, path: str) -> bool:
-        """Record that the shared resources are removed and the MCI has left; False if the hold was lost."""
+        """Records that the last MCI has left and the shared resources are removed; False if the hold was lost."""
         ...
 
     async def count_vms(self, path: str) -> int:
-        """How many VMs an MCI has."""
+        """Returns how many VMs an MCI has."""
         ...
 
     async def place_of_group(self, path: str, group: str) -> str:
-        """The place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
+        """Returns the place of a subgroup's VMs; empty if there is no such MCI or subgroup."""
         ...
 
     async def enrol(self, order: AddVms) -> AddedVms:
-        """Add VMs to a running action. Repeatable."""
+        """Adds VMs to a running action. Repeatable."""
         ...
 
     async def adopt(self, adoption: Adoption) -> str:
-        """Write that the record's VM is this orphan, and return the record's status. Repeatable."""
+        """Writes that the record's VM is this orphan, and returns the record's status. Repeatable."""
         ...
 
     async def plan_survey(self, survey: Survey) -> SurveyPlan:
-        """Decide which VMs a survey must ask about."""
+        """Decides which VMs a survey must ask clouds about."""
         ...
 
     async def vms_in_status(self, chunk: Chunk, statuses: Sequence[str]) -> list[SurveyedVm]:
-        """The VMs of a chunk that are in one of these statuses."""
+        """Returns the VMs of a chunk that are in one of these statuses."""
         ...
 
     async def known_cloud_ids(self, path: str, place: str) -> dict[str, str]:
-        """The VMs with a record in a place: path -> cloud id."""
+        """Returns the VMs with a record in a place: path -> cloud id."""
         ...
 
     async def apply_corrections(self, corrections: Sequence[Correction], at: datetime) -> list[Correction]:
-        """Write corrections to VMs at rest, and return those written: a VM that an action took meanwhile is skipped."""
+        """Writes corrections to VMs at rest. Returns those written; a VM that an action took meanwhile is skipped."""
         ...
 
     async def unanswered_places(self) -> list[str]:
-        """The places that have unanswered orders."""
+        """Returns the places that have unanswered orders."""
         ...
 
     async def unanswered_page(self, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
-        """A page of the unanswered orders of a place, after a given one."""
+        """Returns a page of the unanswered orders of a place, after a given one."""
         ...
 
     async def forget_unanswered(self, some: Sequence[UnansweredOrder]) -> None:
-        """Remove unanswered orders that can no longer create a VM."""
+        """Removes unanswered orders that can no longer create a VM."""
         ...
 
 
 def needs_by_place(spec: MciSpec) -> list[PlaceNeeds]:
-    """The specs and images that an MCI needs, for each place, sorted by place."""
+    """Returns the specs and images that an MCI needs, for each place, sorted by place."""
     needs: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for group in spec.subGroups:
         needs[group.place][0].add(group.specId)

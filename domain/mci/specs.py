@@ -77,7 +77,7 @@ class MciSpec(Model):
         return sum(group.subGroupSize for group in self.subGroups)
 
     def group(self, name: str) -> SubGroup:
-        """The subgroup of that name; Refused, naming the known ones, if there is none."""
+        """Returns the subgroup of that name; refuses an unknown name, and lists the known ones."""
         for group in self.subGroups:
             if group.name == name:
                 return group
@@ -85,7 +85,7 @@ class MciSpec(Model):
         raise Refused(Category.INVALID, f"there is no subgroup {name[:80]!r}", f"subgroups are: {names}")
 
     def located(self, places: Mapping[str, tuple[str, str]]) -> MciSpec:
-        """A copy with cloud and region filled in for every named connection."""
+        """Returns a copy with cloud and region filled in for every named connection."""
         groups = [
             group.model_copy(update=dict(zip(("csp", "region"), places[group.connectionName or ""], strict=True)))
             if group.connectionName in places
@@ -95,7 +95,7 @@ class MciSpec(Model):
         return self.model_copy(update={"subGroups": groups})
 
     def provided(self, provider: Callable[[str, str], str]) -> MciSpec:
-        """A copy with the provider of each place filled in. Refused if the spec names another provider."""
+        """Returns a copy with the provider of each place filled in; refuses if the spec names another provider."""
         return self.model_copy(update={"subGroups": [_provided(group, provider) for group in self.subGroups]})
 
 
@@ -124,13 +124,13 @@ def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:
 
 
 def check_length(group: str, highest: int) -> None:
-    """Check that the names of its VMs, `{group}-{n}`, are not too long."""
+    """Checks that the names of its VMs, `{group}-{n}`, are not too long."""
     if len(f"{group}-{highest}") > MAX_NAME:
         raise ValueError(f"subgroup name {group} is too long: VMs are named {group}-N")
 
 
 def new_vms(path: str, group: SubGroup, first: int, count: int) -> Iterator[NewObject]:
-    """New VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
+    """Returns new VMs of a subgroup, named `{subgroup}-{n}` from `first` on. Labels are copied."""
     order = {"subGroup": group.name, "specId": group.specId, "imageId": group.imageId, "label": group.label}
     place = group.place
     for index in range(first, first + count):

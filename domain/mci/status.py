@@ -10,7 +10,7 @@ EMPTY = "Empty"  # an MCI after `refine` has removed all of its VMs
 
 
 def counts_by_status(counts: Mapping[str, int]) -> dict[VmStatus, int]:
-    """VMs per status, in tie order; an unknown status counts as Undefined."""
+    """Counts VMs per status, in tie order; an unknown status counts as Undefined."""
     statuses = {status.value for status in TIE_ORDER}
     tidy = dict.fromkeys(TIE_ORDER, 0)
     for word, number in counts.items():
@@ -19,7 +19,7 @@ def counts_by_status(counts: Mapping[str, int]) -> dict[VmStatus, int]:
 
 
 def aggregate(phase: str, counts: Mapping[str, int]) -> str:
-    """The MCI's status: `Running:5 (R:5/5)`, `Partial-Running:3 (R:3/5)`, or the bare phase while there is no VM."""
+    """Returns the MCI's status: `Running:5 (R:5/5)`, `Partial-Running:3 (R:3/5)`, or the bare phase without VMs."""
     tidy = counts_by_status(counts)
     total = sum(tidy.values())
     if total == 0 and phase == S.RUNNING:
@@ -32,6 +32,6 @@ def aggregate(phase: str, counts: Mapping[str, int]) -> str:
 
 
 def status_count(counts: Mapping[str, int]) -> dict[str, int]:
-    """The source document's StatusCountInfo."""
+    """Returns the source document's StatusCountInfo."""
     tidy = counts_by_status(counts)
     return {"countTotal": sum(tidy.values())} | {f"count{status}": number for status, number in tidy.items()}

@@ -19,7 +19,7 @@ READ_SERVICES = "read_services"
 
 
 def backend_queue(backend: str) -> str:
-    """The task queue of one backend."""
+    """Returns the task queue of one backend."""
     return f"backend-{backend}"
 
 
@@ -34,11 +34,11 @@ class SystemWork(Model):
     born: bool = False  # the part at the path itself is new: an undo removes it
 
     def loses(self, path: str) -> bool:
-        """Is this the new part that is removed when the deploy is undone?"""
+        """Tells whether this is the new part that is removed when the deploy is undone."""
         return self.undo and self.born and path == self.path
 
     def generation(self) -> int:
-        """The generation of this work's orders: higher for a later action, and for an undo. It only rises."""
+        """Returns the generation of this work's orders: higher for a later action, and for an undo. It only rises."""
         return 2 * self.epoch + self.undo
 
 
@@ -85,7 +85,7 @@ class ChangeListener(Protocol):
     """Waits for changes of services."""
 
     async def news(self) -> None:
-        """Return when something may have changed since the last call."""
+        """Waits until something may have changed since the last call."""
         ...
 
     def close(self) -> None: ...
@@ -101,27 +101,27 @@ class Backend(Protocol):
     name: str
 
     async def prepare(self, system: str, generation: int) -> None:
-        """Make what a system needs before its first service. Rejected if that is impossible."""
+        """Creates what a system needs before its first service; raises Rejected if that is impossible."""
         ...
 
     async def apply(self, orders: Sequence[ServiceOrder]) -> None:
-        """Set the desired definitions of these services and return at once. Instances are replaced one by one."""
+        """Sets the desired definitions of these services and returns at once. Instances are replaced one by one."""
         ...
 
     async def remove(self, prefix: str, generation: int, keep: Sequence[str] = ()) -> None:
-        """Want no services at and below a path, except those in `keep`; return at once."""
+        """Orders the removal of services at and below a path, except those in `keep`; returns at once."""
         ...
 
     async def facts(self, prefix: str = "") -> list[ServiceFacts]:
-        """The services at and below a path. A removed service is not listed."""
+        """Returns the services at and below a path. A removed service is not listed."""
         ...
 
     def listen(self, prefix: str) -> ChangeListener:
-        """Listen for changes at and below a path from now on."""
+        """Listens for changes at and below a path from now on."""
         ...
 
     async def dispose(self, system: str, generation: int) -> None:
-        """Tell the backend to forget a system that has no services left."""
+        """Removes what a system needed at the backend; it has no services left."""
         ...
 
 
@@ -129,33 +129,33 @@ class SystemStore(Protocol):
     """What the system family stores besides the kernel's own writes. Every method is one transaction."""
 
     async def accept(self, acceptance: AcceptDeploy) -> Stepped:
-        """Write the new definition below the path, and mark the deploy's record accepted."""
+        """Writes the new definition below the path, and marks the deploy's record accepted."""
         ...
 
     async def accept_removal(self, asked: RevertDeploy) -> Stepped:
-        """Mark everything below the path for removal, and its record, if any, accepted."""
+        """Marks everything below the path for removal, and its record, if any, accepted."""
         ...
 
     async def revert(self, asked: RevertDeploy) -> Stepped:
-        """Write back the former definition of every part that the deploy changed."""
+        """Writes back the former definition of every part that the deploy changed."""
         ...
 
     async def touched(self, work: SystemWork) -> list[StoredPart]:
-        """The parts at and below the path that this action has changed and that are not at rest."""
+        """Returns the parts at and below the path that this action has changed and that are not at rest."""
         ...
 
     async def services(self, prefix: str) -> list[StoredPart]:
-        """All services at and below a path."""
+        """Returns all services at and below a path."""
         ...
 
     async def observe(self, facts: Sequence[ServiceFacts], at: datetime) -> int:
-        """Write the backend's state of services at rest. Returns how many changed."""
+        """Writes the backend's state of services at rest. Returns how many changed."""
         ...
 
     async def leaving(self, backend: str) -> dict[str, int]:
-        """Parts at rest whose removal was begun on a backend, and their epochs: it may have removed them by itself."""
+        """Returns parts at rest whose removal began on a backend, with their epochs: it may have removed them since."""
         ...
 
     async def forget(self, parts: Mapping[str, int], at: datetime) -> int:
-        """Remove parts that their backend has removed, if they still have these epochs. Returns how many went."""
+        """Removes parts that their backend has removed, if they still have these epochs. Returns how many went."""
         ...

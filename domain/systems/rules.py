@@ -60,31 +60,31 @@ class ServiceFacts:
     message: str = ""
 
     def settled(self, generation: int = 0) -> bool:
-        """Is every instance of this generation, or a later one, healthy, and none of an older one left?"""
+        """Tells whether every instance of this or a later generation is healthy, and no older one is left."""
         return self.generation >= generation and self.current == self.wanted == self.alive
 
     def failing(self, generation: int = 0) -> bool:
-        """Does the definition of this generation, or a later one, crash repeatedly?"""
+        """Tells whether the definition of this or a later generation crashes repeatedly."""
         return self.generation >= generation and self.crashes >= CRASHES
 
     def miscounted(self) -> bool:
-        """Is only the number of instances wrong, while all of them are healthy and current?"""
+        """Tells whether only the number of instances is wrong, while all of them are healthy and current."""
         well = self.generation >= 0 and self.alive == self.healthy == self.current
         return well and not self.crashes and self.alive != self.wanted
 
     def describe(self) -> str:
-        """The healthy instances as text, with the backend's message."""
+        """Returns the healthy instances as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.current} of {self.wanted} healthy{why}"
 
     def describe_left(self) -> str:
-        """How many instances of a removed service are left, as text, with the backend's message."""
+        """Returns how many instances of a removed service are left, as text, with the backend's message."""
         why = f": {self.message}" if self.message else ""
         return f"{self.alive} instance{'' if self.alive == 1 else 's'} left{why}"
 
 
 def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
-    """The next steps of a rolling update or a scaling.
+    """Returns the next steps of a rolling update or a scaling.
 
     They keep at least instances less maxUnavailable healthy, and at most instances plus maxSurge alive, as far as that
     held before.
@@ -104,18 +104,18 @@ def next_steps(node: Node, running: Sequence[RunningInstance]) -> InstanceSteps:
 
 
 def revision(node: Node) -> str:
-    """A hash of what an instance is made of: the same for definitions that differ only in the number of instances."""
+    """Returns a hash of a definition without its number of instances: equal for instances that need no replacement."""
     made_of = node.model_dump_json(exclude=_NOT_OF_AN_INSTANCE)
     return sha256(made_of.encode()).hexdigest()[:32]
 
 
 def backoff(crashes: int) -> float:
-    """Seconds to wait before restarting an instance that has exited."""
+    """Returns the seconds to wait before restarting an instance that has exited."""
     return float(min(FIRST_BACKOFF * 2 ** min(crashes, 20), LONGEST_BACKOFF))
 
 
 def observed(status: str, facts: ServiceFacts) -> str:
-    """The status of a service without an action, after a backend's report."""
+    """Returns the status of a service without an action, after a backend's report."""
     if status not in PART.stable:
         return status  # an action is under way, and writes the status itself
     if facts.settled():
@@ -126,7 +126,7 @@ def observed(status: str, facts: ServiceFacts) -> str:
 
 
 def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
-    """The status of a service whose deploy ends now. One that its backend does not know was never started."""
+    """Returns the status of a service whose deploy ends now. One that its backend does not know was never started."""
     if facts and facts.settled(generation):
         return PartState.STABLE
     never_started = facts is None and status != PartState.SCALING
@@ -134,7 +134,7 @@ def landed(status: str, facts: ServiceFacts | None, generation: int) -> str:
 
 
 def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]:
-    """Sort services so that each comes after those in its `after`: sibling services, or all in a sibling system."""
+    """Sorts services so that each comes after those in its `after`: sibling services, or all in a sibling system."""
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for path, spec in services.items():
         siblings = [f"{parent_of(path)}:{name}" for name in spec.get("after", ())]
@@ -156,7 +156,7 @@ class StoredPart:
 
 
 def replacement(path: str, definition: Node, there: Mapping[str, StoredPart], backend: str) -> list[Move]:
-    """The moves that replace the definition below a path. Unchanged and stable parts are left alone."""
+    """Returns the moves that replace the definition below a path. Unchanged and stable parts are left alone."""
     wanted = {at: stored_spec(node) for at, node in flatten(path, definition) if at != path}
     moves: list[Move] = []
     for at, spec in wanted.items():
@@ -182,13 +182,13 @@ def _change(part: StoredPart | None, path: str, spec: dict[str, Any]) -> list[Mo
 
 
 def only_rescaled(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Does only the number of instances change?"""
+    """Tells whether only the number of instances changes."""
     same = revision(Node.model_validate(before)) == revision(Node.model_validate(after))
     return same and before.get("instances") != after.get("instances")
 
 
 def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -> list[Move]:
-    """The moves that undo a deploy, from the parts that it changed and their former specs."""
+    """Returns the moves that undo a deploy, from the parts that it changed and their former specs."""
     moves: list[Move] = []
     for part, former in parts:
         if former["spec"] is None:
@@ -209,12 +209,12 @@ def reversal(parts: Iterable[tuple[StoredPart, dict[str, Any]]], backend: str) -
 
 
 def observation(path: str, to: str, facts: ServiceFacts) -> Move:
-    """The move that applies a backend's report to a service at rest."""
+    """Returns the move that applies a backend's report to a service at rest."""
     return Move(path=path, to=to, actor=BACKEND, error="" if to == PartState.STABLE else facts.describe()[:500])
 
 
 def check_fits(path: str, definition: Node, backend: str, parent: StoredPart | None, at_root: bool) -> None:
-    """Refuse if this definition may not be deployed at this path."""
+    """Refuses if this definition may not be deployed at this path."""
     if at_root and not definition.is_system:
         raise Refused(
             Category.INVALID,
@@ -246,28 +246,28 @@ def _images(path: str, definition: Node) -> list[str]:
 
 
 def leaving_part(path: str, backend: str, info: Mapping[str, Any] | None = None) -> Move:
-    """A part is to go. The mark stays if its removal is cut off: the backend may go on with it by itself."""
+    """Returns the move for a part to be removed. Its mark outlives a cut-off removal: the backend may finish it."""
     return Move(path=path, to=PartState.DELETING, action="remove", info={**(info or {}), LEAVING: backend})
 
 
 def removed_part(path: str) -> Move:
-    """The move for a part that was removed completely."""
+    """Returns the move for a part that was removed completely."""
     return Move(path=path, to=NONE, action="remove")
 
 
 def still_there(path: str, facts: Sequence[ServiceFacts]) -> Move:
-    """The move for a part that could not be removed completely."""
+    """Returns the move for a part that could not be removed completely."""
     own = next((service for service in facts if service.path == path), None)
     return Move(path=path, to=PartState.DEGRADED, action="remove", error=own.describe_left()[:500] if own else "")
 
 
 def is_at(path: str, prefix: str) -> bool:
-    """Is `path` at or below `prefix`?"""
+    """Tells whether `path` is at or below `prefix`."""
     return f"{path}:".startswith(f"{prefix}:")
 
 
 def at(system: str, text: str) -> str:
-    """The path of a node, from its system's path and the tree path that people write: `/` or `/a/b/c`."""
+    """Returns the path of a node, from its system's path and the tree path that people write: `/` or `/a/b/c`."""
     if not text.startswith("/"):
         raise _bad_path(text, "it begins with a slash")
     if text == "/":
@@ -281,7 +281,7 @@ def at(system: str, text: str) -> str:
 
 
 def tree_path(path: str) -> str:
-    """The tree path of a node, `/a/b` for system:shop:a:b; also of a deploy or teardown at that node."""
+    """Returns the tree path of a node, `/a/b` for system:shop:a:b; also of a deploy or teardown at that node."""
     return "/" + "/".join(path.partition("::")[0].split(":")[2:])
 
 

@@ -177,23 +177,23 @@ class DeploySpec(Model):
 
 
 def flatten(path: str, node: Node) -> Iterator[tuple[str, Node]]:
-    """The node and every node below it, each with its path."""
+    """Returns the node and every node below it, each with its path."""
     yield path, node
     for part in node.parts or ():
         yield from flatten(f"{path}:{part.name}", part)
 
 
 def stored_spec(node: Node) -> dict[str, Any]:
-    """The stored definition of one node, without its parts: those are objects of their own."""
+    """Returns the stored definition of one node, without its parts: those are objects of their own."""
     own = node.model_dump(mode="json", exclude_defaults=True, exclude={"name", "parts"})
     return own | ({"parts": []} if node.is_system else {})
 
 
 def jobs_of(spec: dict[str, Any]) -> dict[str, Any]:
-    """The stored jobs of a system, as the user wrote them."""
+    """Returns the stored jobs of a system, as the user wrote them."""
     return {"jobs": spec["jobs"]} if spec.get("jobs") else {}
 
 
 def is_service(spec: dict[str, Any]) -> bool:
-    """Is this stored spec a service's?"""
+    """Tells whether this stored spec is a service's."""
     return "command" in spec or "image" in spec

@@ -97,7 +97,7 @@ LETTERS = {"deploy": "d", "teardown": "t"}
 
 
 def derive(phase: str, counts: Mapping[str, int]) -> str:
-    """The status of a system, or of a part with parts, from its services', in the order of the source document.
+    """Computes the status of a system, or of a part with parts, from its services', in the source document's order.
 
     A service that is new, or being removed, has a definition that was not observed yet: it counts as updating.
     """

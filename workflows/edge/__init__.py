@@ -1,1 +1,1 @@
-"""The edge: what a user asks for, what a CRM says, and the workflows that keep the two in step."""
+"""The edge family's workflows: actions on cloudlets, instances and policies, and their companions."""

@@ -46,7 +46,7 @@ PROBE_PATIENCE = timedelta(seconds=15)
 
 
 async def send(to: CrmAddress, *requests: CrmRequest) -> None:
-    """Send requests to a CRM. By queue that is as quick as a write; a webhook may be slow, or fail for good."""
+    """Sends requests to a CRM. A queue is as quick as a store write; a webhook may be slow, or fail for good."""
     first = requests[0]
     post = CrmPost(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
@@ -64,7 +64,7 @@ async def send(to: CrmAddress, *requests: CrmRequest) -> None:
 
 
 async def probe(to: CrmAddress, verb: CrmVerb) -> str:
-    """Ping or acknowledge a CRM without a session. Returns why it did not answer; empty if it did."""
+    """Pings or acknowledges a CRM without a session. Returns why it did not answer, or an empty string."""
     post = CrmPost(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
     try:
         return await workflow.execute_activity_method(
@@ -80,7 +80,7 @@ async def probe(to: CrmAddress, verb: CrmVerb) -> str:
 
 
 async def hand_in(workflow_id: str, letter: Letter) -> str:
-    """Deliver a message to an action that has reached its signal limit. Returns why it was refused; empty if not."""
+    """Delivers a message to an action at its signal limit. Returns why it was refused, or an empty string."""
     try:
         return await workflow.execute_activity_method(
             Letters.crm_hand_in,
@@ -95,7 +95,7 @@ async def hand_in(workflow_id: str, letter: Letter) -> str:
 
 
 async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
-    """Send all data to a CRM that is Ready; on behalf of an action, or of none."""
+    """Sends all data to a CRM that is Ready, for an action or for the link."""
     right = {"path": grant.path, "epoch": grant.epoch} if grant else {}
     return await workflow.execute_activity_method(
         EdgeActivities.crm_everything,
@@ -109,12 +109,12 @@ async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
 
 
 async def ignore(*messages: IgnoredMessage) -> None:
-    """Record messages that changed nothing."""
+    """Records ignored messages in the histories of their objects."""
     await run_local(EdgeActivities.crm_ignored, IgnoredMessages(messages=list(messages), at=workflow.now()))
 
 
 async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -> Connected:
-    """Report a CRM's connection to the inventory, which accepts or refuses it."""
+    """Reports a CRM's connection to the inventory, which accepts or refuses it."""
     instances = {path: seen for page in pages for path, seen in page.instances.items()}
     said = pages[0].model_copy(update={"instances": {}})
     fact = ConnectFact(said=said, instances=instances, **_fact(wire.CRM_CONNECT, cloudlet, kept, *pages))
@@ -122,13 +122,13 @@ async def connected(cloudlet: str, pages: list[CrmConnect], kept: bool = True) -
 
 
 async def answered(cloudlet: str, said: CrmResponse, kept: bool = True) -> CloudletAnswer:
-    """Report a CRM's message about its cloudlet to the inventory, which applies it or names the owning action."""
+    """Reports a CRM's message about its cloudlet to the inventory, which applies it or names the owning action."""
     fact = AnswerFact(said=said, **_fact(wire.CRM_RESPONSE, cloudlet, kept, said))
     return await run_local(EdgeActivities.crm_answered, fact)
 
 
 async def lost(cloudlet: str, said: CrmDisconnect, kept: bool = True) -> CloudletAnswer:
-    """Report a lost connection. A CRM's own disconnect has a raw message; a loss that the link noticed has none."""
+    """Reports a lost connection. A CRM's own disconnect has a raw message; a loss that the link noticed has none."""
     fact = LostFact(said=said, noticed=not said.raw, **_fact(wire.CRM_DISCONNECT, cloudlet, kept, said))
     return await run_local(EdgeActivities.crm_lost, fact)
 
@@ -143,7 +143,7 @@ def _fact(
 
 
 async def rejoined(path: str, claimed: Reconnected) -> Reconnected | None:
-    """Confirm a reported reconnection with the inventory; None if it has no such connection."""
+    """Confirms a reported reconnection with the inventory; None if it has no such connection."""
     confirmed = await run_local(
         EdgeActivities.crm_rejoined, RejoinQuery(path=path, notify_id=claimed.address.notify_id)
     )

@@ -53,7 +53,7 @@ class OnCloudlet(CrmInbox):
         await calls.send(self._address, order(grant, self._address, verb, **spec))
 
     async def _next_message(self, grant: Grant, until: datetime, what: str) -> CrmNews:
-        """The next message; Failed if none comes in time."""
+        """Returns the next message; raises Failed if none comes in time."""
         message = await self.read(grant.path, until, what)
         if message is None:
             raise Failed(f"{what}: nothing came in time")
@@ -65,13 +65,13 @@ class OnCloudlet(CrmInbox):
         self.show(phase=to)
 
     async def on_late_answer(self, path: str, said: CrmResponse) -> None:
-        """Hand an answer about the cloudlet that came too late to the link, once the action has ended."""
+        """Passes a late answer about the cloudlet to the link, once the action has ended."""
         await workflow.wait_condition(lambda: self._ended)
         if not await self.hand_over(said):
             await super().on_late_answer(path, said)
 
     async def hand_over(self, said: CrmResponse) -> bool:
-        """Forward an answer to the link: it returns the answer while the action runs, and applies it afterwards."""
+        """Forwards an answer to the link: it returns the answer while the action runs, and applies it afterwards."""
         link = workflow.get_external_workflow_handle(companion(workflow.info().workflow_id, wire.LINK))
         try:
             await link.signal(wire.CRM_RESPONSE, said.raw or said)
@@ -80,7 +80,7 @@ class OnCloudlet(CrmInbox):
         return True
 
     async def _request_and_wait(self, grant: Grant, verb: CrmVerb, words: tuple[str, ...], what: str) -> CrmResponse:
-        """Ask the CRM and wait for one of these states; ask again after a reconnection."""
+        """Asks the CRM and waits for one of these states; asks again after a reconnection."""
         until = workflow.now() + timedelta(seconds=self._terms.patience.update)
         await self._send_order(grant, verb)
         while True:
@@ -97,12 +97,12 @@ class OnCloudlet(CrmInbox):
 
 
 def order(grant: Grant, to: CrmAddress, verb: CrmVerb, **spec: object) -> CrmRequest:
-    """A request to a CRM about the cloudlet itself."""
+    """Builds a request to a CRM about the cloudlet itself."""
     return CrmRequest(path=grant.path, verb=verb, spec=spec, epoch=grant.epoch, reply_to=grant.path, **to.connection())
 
 
 def undo_upgrade(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
-    """A request to CRMv1 to clean up whatever there is of the CRM of this version."""
+    """Builds a request to CRMv1 to clean up whatever there is of the CRM of this version."""
     return order(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
@@ -142,7 +142,7 @@ class BringUpCloudlet(OnCloudlet):
         return Done()
 
     async def _lost(self, grant: Grant, said: ConnectionLost) -> None:
-        """The cloudlet goes Offline at once; the next CRM that connects continues from there."""
+        """Moves the cloudlet to Offline at once; the next CRM that connects continues from there."""
         if self._address and said.notify_id == self._address.notify_id:
             self._address = None
             await self._step(grant, S.OFFLINE, "Controller", "its CRM is gone")
@@ -187,7 +187,7 @@ class MaintainCloudlet(OnCloudlet):
         return Done(message=note)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Go back: the CRM is asked, but not waited for."""
+        """Asks the CRM to leave maintenance again, without waiting for it."""
         if self._address:
             await self._send_order(
                 grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN
@@ -196,7 +196,7 @@ class MaintainCloudlet(OnCloudlet):
         return Done()
 
     async def _fail_over(self, grant: Grant) -> str:
-        """Create every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
+        """Creates every app elsewhere; if one cannot be, the cloudlet does not go into maintenance."""
         apps = (await run_local(EdgeActivities.failover_plan, grant.path)).apps
         self.show(step="failing over", targets=len(apps), done=0)
         ends = await asyncio.gather(*(self._move_app(app) for app in apps))
@@ -205,7 +205,7 @@ class MaintainCloudlet(OnCloudlet):
         return f"failed over: {', '.join(short(app.to) for app in apps[:10])}" if apps else ""
 
     async def _move_app(self, app: Refuge) -> str:
-        """Create the app elsewhere, by the action that a user would request. Returns the error; empty if none."""
+        """Creates the app elsewhere, by the action that a user would request. Returns the error, or an empty string."""
         if not app.to:
             return f"{app.path}: no other cloudlet that takes changes has a Ready cluster of that name without the app"
         by = workflow.info().workflow_id
@@ -219,7 +219,7 @@ class MaintainCloudlet(OnCloudlet):
 
 
 async def act(request: Request) -> str:
-    """A normal action on an instance, as a user would request it. Returns why it failed; empty if it did not."""
+    """Carries out a normal action on an instance, as a user would request it. Returns the error, or an empty string."""
     try:
         await child(request)
     except WorkflowAlreadyStartedError:
@@ -255,7 +255,7 @@ class RekeyCloudlet(OnCloudlet):
 
 @workflow.defn(name=wire.DELETE_CLOUDLET)
 class DeleteCloudlet(OnCloudlet):
-    """The CRM is asked to shut down; then the cloudlet is removed."""
+    """Asks the CRM to shut down, then removes the cloudlet."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

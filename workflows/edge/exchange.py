@@ -61,7 +61,7 @@ class CrmExchange:
         self.on_progress: Callable[[str, CrmProgress | None], None] = lambda _status, _progress: None
 
     async def request_and_wait(self, verb: CrmVerb, patience: float) -> CrmResponse:
-        """Send the request and follow it to its end. Returns the CRM's last answer; raises CrmFailed."""
+        """Sends the request and follows it to its end. Returns the CRM's last answer; raises CrmFailed."""
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._send(verb, self._terms.spec)
         while True:
@@ -74,7 +74,7 @@ class CrmExchange:
                 return message
 
     async def undo(self, verb: CrmVerb, wanted: str) -> str:
-        """Ask the CRM to undo, and wait a while for its confirmation. Returns what is uncertain, if anything."""
+        """Asks the CRM to undo, and waits a while for its confirmation. Returns what is uncertain, if anything."""
         try:
             if await self._undo(verb, wanted):
                 return ""
@@ -100,7 +100,7 @@ class CrmExchange:
         return False
 
     async def _apply_message(self, message: CrmResponse) -> bool:
-        """Do what the state table says to this message. True: it was the last one."""
+        """Moves the object as the state table says to this message. Returns True for the last one."""
         meaning = CrmInterpreter(self._table, self.status, self.address.notify_id, self._progress).interpret(message)
         if message.notify_id == self.address.notify_id:
             self._heard, self._asked = workflow.now(), False
@@ -120,7 +120,7 @@ class CrmExchange:
         self.on_progress(to, message.progress)
 
     async def _next(self, patience: float, cap: datetime) -> object:
-        """The next message. Silence leads to an error, or to a progress request first."""
+        """Returns the next message. Silence leads to an error, or to a progress request first."""
         while True:
             wait = self._terms.patience.answer if self._asked else patience
             until = min(self._heard + timedelta(seconds=wait), cap)
@@ -145,7 +145,7 @@ class CrmExchange:
         return CrmFailed(why, ERROR_OF[self.status], Actor.CONTROLLER)
 
     async def _on_reconnect(self, news: Reconnected) -> CrmResponse | None:
-        """After a reconnection: wait, use the CRM's report as its answer, or send the request again."""
+        """After a reconnection, waits, takes the CRM's report as its answer, or sends the request again."""
         self.address, self._heard, self._asked = news.address, workflow.now(), False
         there = news.reported.get(self.path)
         resolution = resolve(self.status, there, digest(self._terms.spec))
@@ -164,7 +164,7 @@ class CrmExchange:
         await calls.send(self.address, self._order)
 
     async def _send_again(self) -> None:
-        """Send the same order as another attempt, to the CRM that is connected now."""
+        """Sends the same order as another attempt, to the CRM that is connected now."""
         assert self._order
         again = {"attempt": self._order.attempt + 1, **self.address.connection()}
         self._order = self._order.model_copy(update=again)

@@ -98,12 +98,12 @@ class CrmInbox(Action):
 
     @hear.validator
     def _may_hear(self, letter: Letter) -> None:
-        """Refuse before Temporal counts the update: in a flood only one of each kind is let in now and then."""
+        """Refuses updates before Temporal counts them: in a flood, one of each kind is accepted now and then."""
         if why := self._why_unheard(letter):
             raise ApplicationError(why, type=UNHEARD, non_retryable=True)
 
     def _why_unheard(self, letter: Letter) -> str:
-        """Why a message is not accepted; empty if it is."""
+        """Returns why a message is not accepted; empty if it is."""
         if self._over or self._ended:
             return OVER
         last = self._handed_in.get(_content(letter))
@@ -125,7 +125,7 @@ class CrmInbox(Action):
         return ""
 
     async def demand_proof(self, key: str, epoch: int, unasked: bool = False) -> None:
-        """From now on answers must be signed, and be about this action. Earlier messages are checked again."""
+        """Requires signed answers about this action from now on. Earlier messages are checked again."""
         if not key:
             return
         self._key, self._epoch, self._unasked, self._latest = key, epoch, unasked, None
@@ -139,7 +139,7 @@ class CrmInbox(Action):
                     self.inbox(path).append(true)
 
     async def _is_confirmed(self, claimed: Reconnected) -> Reconnected | None:
-        """Ask the inventory whether the CRM has really reconnected, as anybody may send that signal."""
+        """Asks the inventory whether the CRM has really reconnected, as anybody may send that signal."""
         own = workflow.info().workflow_id
         news = await calls.rejoined(own, claimed)
         if news is None:
@@ -147,7 +147,7 @@ class CrmInbox(Action):
         return news
 
     def _why_untrusted(self, path: str, message: CrmResponse) -> str:
-        """Why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
+        """Returns why an answer is not trusted: it is not signed with the token, or it belongs to another action."""
         if not self._key:
             return ""
         if why := why_unproven(self._key, statement(wire.CRM_RESPONSE, path, message.raw), message.proof):
@@ -157,15 +157,15 @@ class CrmInbox(Action):
         return f"it answers the request with epoch {message.epoch}, not {self._epoch}"
 
     def newest(self, granted: CrmAddress) -> CrmAddress:
-        """The CRM that is connected now, which may have changed since the action was granted."""
+        """Returns the CRM that is connected now, which may have changed since the action was granted."""
         return self._latest or granted
 
     def inbox(self, path: str) -> deque[CrmNews]:
-        """The unread messages about one object."""
+        """Returns the unread messages about one object."""
         return self._unread.setdefault(path, deque())
 
     async def read(self, path: str, until: datetime, what: str = "the CRM's answer") -> CrmNews | None:
-        """The next message about an object; None when the time is up."""
+        """Returns the next message about an object; None when the time is over."""
         box = self.inbox(path)
         while True:
             if not box and (left := until - workflow.now()) > timedelta(0):
@@ -181,18 +181,18 @@ class CrmInbox(Action):
             await self.ignore(path, news.state, why)
 
     async def ignore(self, path: str, state: str, why: str, actor: str = "CRM") -> None:
-        """Record a message that changes nothing, unless too many were recorded already."""
+        """Records a message that changes nothing, unless too many were recorded already."""
         self._ignored += 1
         if self._ignored <= MOST_IGNORED:
             last = "; further ones are not kept" if self._ignored == MOST_IGNORED else ""
             await calls.ignore(IgnoredMessage(path=path, state=state, reason=f"{why}{last}", actor=actor))
 
     async def on_late_answer(self, path: str, said: CrmResponse) -> None:
-        """Handle an answer that came after the last read."""
+        """Handles an answer that came after the last read."""
         await self.ignore(path, said.state, OVER)
 
     async def close_inbox(self) -> None:
-        """Stop reading: unread and later messages are too late."""
+        """Stops reading: unread and later messages are recorded as ignored."""
         self._over = True
         for path, box in self._unread.items():
             while box:
@@ -202,6 +202,6 @@ class CrmInbox(Action):
 
 
 def _content(letter: Letter) -> str:
-    """What a message says, without its progress: two with the same text repeat each other."""
+    """Returns what a message says, without its progress: two with the same text repeat each other."""
     about = {key: letter.message.get(key) for key in ("path", "state", "notify_id", "epoch", "address", "errors")}
     return letter.signal + json.dumps(about, sort_keys=True, default=str)

@@ -68,7 +68,7 @@ class ChangeInstance(CrmInbox):
             raise Failed(str(failed)) from failed
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Undo: the CRM reverts what it did, and the object moves as its state table says."""
+        """Undoes the change: the CRM reverts it, and the object moves as its state table says."""
         try:
             left = await self._undo(request, grant)
         except FailureError:
@@ -110,7 +110,7 @@ class ChangeInstance(CrmInbox):
         return Done(message="the CRM was not told", spec=terms.spec or None)
 
     async def _delete_apps(self, grant: Grant, terms: InstanceTerms) -> None:
-        """Delete the apps of a cluster first, in parallel; if one stays, so does the cluster."""
+        """Deletes the apps of a cluster first, in parallel; if one stays, so does the cluster."""
         if not terms.apps:
             return
         self.show(step=f"deleting {len(terms.apps)} apps first")
@@ -123,7 +123,7 @@ class ChangeInstance(CrmInbox):
             raise Failed(f"{len(errors)} of its apps could not be deleted: {join_errors(errors)}")
 
     async def _delete_app(self, grant: Grant, terms: InstanceTerms, app: str) -> str:
-        """Delete one app. Returns why it failed; empty if it did not."""
+        """Deletes one app. Returns the error, or an empty string."""
         assert terms.address
         own = terms.model_copy(update={"spec": terms.apps[app], "before": terms.apps[app]})
         self._apps[app] = exchange = CrmExchange(self, grant, app, S.DELETE_REQUESTED, own, terms.address)
@@ -146,7 +146,7 @@ class ChangeInstance(CrmInbox):
         return ""
 
     async def _put_back(self, grant: Grant, app: str, exchange: CrmExchange, why: str = "cut off") -> None:
-        """Bring an app whose delete failed, or was cut off, back to Ready."""
+        """Brings an app whose delete failed, or was cut off, back to Ready."""
         if exchange.status != S.DELETE_ERROR:
             exchange.status = S.DELETE_ERROR
             await move(grant, [Move(path=app, to=S.DELETE_ERROR, message=why)])
@@ -159,14 +159,14 @@ class ChangeInstance(CrmInbox):
 
 
 def _never_asked(grant: Grant) -> Done:
-    """The end of an action that was cut off before the CRM was asked: a new object is removed again."""
+    """Returns the end of an action that was cut off before the CRM was asked: a new object is removed again."""
     if grant.during != S.CREATE_REQUESTED:
         return Done()
     return Done(moves=[Move(path=grant.path, to=to, message="cut off") for to in (S.CREATE_ERROR, NONE)])
 
 
 def _landed(path: str, said: CrmResponse, terms: InstanceTerms) -> Move:
-    """The last move, by the CRM's answer; with it the new spec is stored."""
+    """Returns the last move, by the CRM's answer; it also stores the new spec."""
     if said.status == NONE:
         return Move(path=path, to=NONE, actor=CrmActor.CRM)
     runtime = said.kept_runtime()

@@ -102,7 +102,7 @@ class CloudletLink(InitializedWorkflow):
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _continue_as_new(self) -> None:
-        """Continue as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
+        """Continues as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
         await self._record_ignored()
         await self._record_summary()
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
@@ -110,7 +110,7 @@ class CloudletLink(InitializedWorkflow):
 
     @workflow.query
     def state(self) -> LinkState:
-        """The open connections. A CRM picks a higher notify-id than the one here."""
+        """Query: returns the open connections. A CRM picks a higher notify-id than the one here."""
         return LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=self._sessions.addresses)
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
@@ -126,7 +126,7 @@ class CloudletLink(InitializedWorkflow):
         self._enqueue(wire.CRM_RESPONSE, raw)
 
     def _enqueue(self, signal: str, raw: object) -> None:
-        """Queue a message to be read, unless it is unreadable, a repetition, or one too many."""
+        """Queues a message to be read, unless it is unreadable, a repetition, or one too many."""
         self._heard += 1
         if not isinstance(raw, dict) and self._budget.is_spent(workflow.now().timestamp()):
             self._spend()  # junk in a flood: not even parsed
@@ -196,7 +196,7 @@ class CloudletLink(InitializedWorkflow):
         self._sessions.open(connected.address)
 
     async def _tell_actions(self, connected: Connected, pages: list[CrmConnect]) -> None:
-        """Tell the waiting actions that their CRM has a new connection, and which of their objects it has."""
+        """Tells the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert connected.address
         if connected.standing is ConnectionStanding.OWNED:
             await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=connected.address))
@@ -232,7 +232,7 @@ class CloudletLink(InitializedWorkflow):
                 workflow.logger.warning("all data could not be sent: %s", error.cause)
 
     async def _forward_answer(self, message: CrmResponse) -> None:
-        """Send an answer about an instance to its action if one runs, else record it in the history."""
+        """Sends an answer about an instance to its action if one runs, else records it in the history."""
         path = str(message.path)
         if not path.startswith(f"{self._cloudlet}:"):
             reason = f"{path[:100]} is not on this cloudlet"
@@ -241,12 +241,12 @@ class CloudletLink(InitializedWorkflow):
             self._ignore(IgnoredMessage(path=path, state=message.state, reason="no action is running on it"))
 
     async def _to_cluster(self, path: str, message: CrmResponse) -> bool:
-        """Send an answer about an app to its cluster's action, which may be deleting the app."""
+        """Sends an answer about an app to its cluster's action, which may be deleting the app."""
         above = str(parent_of(path))
         return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, message)
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
-        """Signal a running workflow; False if there is none. A CRM's answer is forwarded as it was received.
+        """Signals a running workflow; returns False if there is none. A CRM's answer is forwarded as received.
 
         An action that has reached Temporal's signal limit gets the message by an update.
         """
@@ -275,7 +275,7 @@ def _text(letter: Letter) -> str:
 
 
 def _check_cloudlet(cloudlet: str) -> None:
-    """Fail a link at once whose workflow ID is not that of a cloudlet, instead of letting it wait for ever."""
+    """Fails a link at once whose workflow ID is not that of a cloudlet, instead of letting it wait for ever."""
     try:
         registry.kind_at(cloudlet)
     except Refused as refused:

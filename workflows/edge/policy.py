@@ -64,7 +64,7 @@ class KeepPolicy(Action):
         return Done(spec=spec.model_dump(mode="json", exclude_none=True))
 
     async def announce(self, request: Request, outcome: Outcome) -> None:
-        """Wake the companion, or start it, after the change is stored: it reads the policy from the inventory."""
+        """Wakes or starts the companion after the change is stored; it reads the policy from the inventory."""
         if outcome.result is not Result.SUCCEEDED or await self._tell(request.path) or request.action == "delete":
             return
         await self._start(request.path, PolicySpec.model_validate(request.spec or {}))
@@ -118,9 +118,9 @@ class FollowDemand(InitializedWorkflow):
             self._until, self._may_have_changed = None, True
 
     async def _read_policy(self) -> PolicySpec | None:
-        """The stored policy; None if it is gone. It is read again whenever it may have changed.
+        """Returns the stored policy, or None if it is gone. It is read again whenever it may have changed.
 
-        Anybody can send the signal that it has, so the signal alone changes nothing.
+        Anybody can send the signal that it has changed, so the signal alone changes nothing.
         """
         await self._record_ignored()
         while self._may_have_changed:
@@ -133,7 +133,7 @@ class FollowDemand(InitializedWorkflow):
         return self._spec
 
     async def _act_on_policy(self, spec: PolicySpec) -> None:
-        """Act on the policy. That may take long while demand goes on: a full run leaves the rest to its actions."""
+        """Carries out the policy's plan; meanwhile it reads policy changes, and continues as new if full."""
         look = asyncio.ensure_future(self._tick(spec))
         while not look.done():
             await workflow.wait_condition(
@@ -149,7 +149,7 @@ class FollowDemand(InitializedWorkflow):
         look.result()
 
     async def _wait(self) -> bool:
-        """Wait until the interval ends or the policy changes. True: the interval has ended."""
+        """Waits until the interval ends or the policy changes. Returns True if the interval has ended."""
         while self._until and not self._changed:
             left = self._until - workflow.now()
             if left <= timedelta(0):
@@ -170,7 +170,7 @@ class FollowDemand(InitializedWorkflow):
         return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
 
     async def _continue_if_full(self) -> None:
-        """Continue as new before Temporal's signal limit; the interval goes on where it is."""
+        """Continues as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._must_continue_as_new() or not self._spec:
             return
         if more := self._budget.summary():
@@ -216,7 +216,7 @@ class FollowDemand(InitializedWorkflow):
 
     @workflow.query
     def memory(self) -> PolicyMemory:
-        """What the policy remembers so far."""
+        """Query: returns what the policy remembers so far."""
         return self._memory
 
     def _sites(self) -> list[str]:
@@ -234,7 +234,7 @@ class FollowDemand(InitializedWorkflow):
             await self._scale(spec.auto_scale)
 
     async def _provision(self, policy: AutoProvision) -> None:
-        """First undeploy, then deploy, so that sites over the maximum make room. Failed sites are replaced."""
+        """Undeploys first, then deploys, so that sites over the maximum make room. Failed sites are replaced."""
         while True:
             before = self._memory.failed
             plan = provision(policy, self._memory, await self._facts(auto_provision=policy))

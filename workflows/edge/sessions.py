@@ -45,7 +45,7 @@ class Sessions:
         return self._open.get(notify_id)
 
     def open(self, address: CrmAddress, acked: bool = False) -> None:
-        """Watch a connection. An older one of the same version is closed, as the CRM was restarted."""
+        """Watches a connection. An older one of the same version is closed, as the CRM was restarted."""
         for old in self.addresses:
             if old.version == address.version and old.notify_id < address.notify_id:
                 self.close(old.notify_id)
@@ -81,7 +81,7 @@ class Sessions:
         return reason
 
     async def _probes(self, address: CrmAddress, acked: bool) -> str:
-        """Acknowledge the CRM, then ping it; after several failures in a row its connection is lost."""
+        """Acknowledges the CRM, then pings it; after several failures in a row its connection counts as lost."""
         failures = 0
         while True:
             why = await calls.probe(address, CrmVerb.PING if acked else CrmVerb.ACK)

@@ -57,7 +57,7 @@ class UpgradeCloudlet(OnCloudlet):
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.V2, spec=spec)])
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Ask CRMv1 to clean up whatever there is of CRMv2; UpdateError says that an admin is needed."""
+        """Asks CRMv1 to clean up whatever there is of CRMv2; the cloudlet stays in UpdateError for an admin."""
         if self._status and self._status != S.UPDATE_ERROR:
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
         if self._address:
@@ -71,7 +71,7 @@ class UpgradeCloudlet(OnCloudlet):
         return Done()  # the connection record says what is left of CRMv2
 
     async def _drain_messages(self, grant: Grant) -> None:
-        """Handle unread messages. CRMv1 may report Ready: it keeps serving, but the upgrade has still failed."""
+        """Handles unread messages. CRMv1 may report Ready: it keeps serving, but the upgrade has still failed."""
         box = self.inbox(grant.path)
         while box:
             message = box.popleft()
@@ -83,7 +83,7 @@ class UpgradeCloudlet(OnCloudlet):
                     await self.ignore(grant.path, message.state, f"under {self._status}", actor)
 
     async def _next_of_either(self, grant: Grant, cap: datetime) -> object:
-        """The next message of either CRM; each one extends the wait, up to the cap."""
+        """Returns the next message of either CRM; each one extends the wait, up to the cap."""
         until = min(workflow.now() + timedelta(seconds=self._terms.patience.update), cap)
         message = await self.read(grant.path, until, "the CRMs hand over")
         if message is None:
@@ -101,7 +101,7 @@ class UpgradeCloudlet(OnCloudlet):
             await self._step(grant, S.INIT_OK, "Controller", f"{self._target} has notify-id {self._next.notify_id}")
 
     async def _apply_message(self, grant: Grant, message: CrmResponse) -> bool:
-        """Apply an answer by the rows of the CRM that sent it, known by its notify-id. True: CRMv2 is Ready."""
+        """Applies an answer by the rows of its sender, which the notify-id tells. Returns True when CRMv2 is Ready."""
         actor, notify_id = self._actor_of(message)
         meaning = CrmInterpreter(CLOUDLET, self._status, notify_id, actor=actor).interpret(message)
         if meaning.effect is Effect.IGNORED:

@@ -1,1 +1,1 @@
-"""Leases: their actions, the clock that starts and ends them, and the kinds of things that can be reserved."""
+"""The leases family's workflows: actions, the clock that starts and ends leases, and the types of reservations."""

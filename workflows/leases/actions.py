@@ -36,12 +36,12 @@ class _OnLease(Action):
         self._results: ReservationErrors = {}
 
     def _check_parts(self, grant: Grant) -> None:
-        """Fail a lease whose parts contradict it: it goes to ERROR."""
+        """Fails the action if the lease's parts contradict its status: the lease goes to ERROR."""
         if wrong := ends.contradictions(grant):
             raise Failed(f"its parts cannot be reconciled: {wrong}", IN_ERROR)
 
     def _errors(self, work: list[ReservationWork]) -> ReservationErrors:
-        """The errors by reservation; one whose result is unknown counts as an error."""
+        """Returns the errors by reservation; one whose result is unknown counts as an error."""
         errors = {reservation["path"]: self._results.get(reservation["path"], CUT_OFF) for reservation in work}
         return {path: error for path, error in errors.items() if error}
 
@@ -58,7 +58,7 @@ class CreateLease(_OnLease):
         return await self.settle(request, grant)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Wake the clock, even if the action was cut off."""
+        """Wakes the clock, also if the action was cut off."""
         if grant.details["wake"]:
             await calls.wake_clock(grant.details["pool"])
         return Done()
@@ -83,7 +83,7 @@ class UpdateLease(_OnLease):
         return Done(spec=grant.details["spec"], moves=moves)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Return the hosts that were added. If one cannot be returned, the lease goes to ERROR."""
+        """Gives back the hosts that were added. If one cannot be given back, the lease goes to ERROR."""
         changing = grant.details.get("hand_over", [])
         try:
             errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
@@ -171,7 +171,7 @@ class AnnounceEnd(Action):
 
 @workflow.defn(name=names.CHANGE_HOST)
 class ChangeHost(Action):
-    """Add, fail, recover or remove a host. Leases that get other hosts because of it are served here."""
+    """Adds, fails, recovers or removes a host. Hands over the replacement hosts of affected leases."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

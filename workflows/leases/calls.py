@@ -29,7 +29,7 @@ HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity has its own deadline; th
 async def hand_over(
     grant: Grant, reservations: list[str], want: HandOverGoal = HandOverGoal.ALL, tried: bool = False
 ) -> HandOverResult:
-    """Bring reservations to what they should hold: by a quick local try first, then with retries."""
+    """Brings reservations to what they should hold: by a quick local try first, then with retries."""
     order = HandOver(path=grant.path, epoch=grant.epoch, reservations=reservations, want=want)
     first = HandOverResult(again=reservations) if tried else await _try(order)
     if not first.again:
@@ -52,12 +52,12 @@ async def _try(order: HandOver) -> HandOverResult:
 
 
 async def wake_clock(pool: str) -> None:
-    """Make the clock of the pool read the due events again."""
+    """Makes the clock of the pool read the due events again."""
     await wake(EventActivities.wake_clock, WakeClock(pool=pool), f"wake the clock of {pool}")
 
 
 async def fire_events(events: DueList) -> FiringResult:
-    """Start the actions of these events and wait briefly for them. Returns the leases that are still busy."""
+    """Starts the actions of these events and waits briefly for them. Returns the leases that are still busy."""
     return await workflow.execute_activity_method(
         EventActivities.fire_events,
         events,

@@ -36,12 +36,12 @@ class LeaseClock:
 
     @workflow.signal(name=names.LOOK_AGAIN)
     def look_again(self) -> None:
-        """An event may be due earlier than planned."""
+        """Signal: an event may be due earlier than planned."""
         self._look = True
 
     @workflow.run
     async def run(self, wake: WakeClock) -> None:
-        """Fire what is due, sleep until the next event, and end when none is left."""
+        """Fires due events, sleeps until the next one, and ends when none is left."""
         while True:
             self._look = False
             query = DueQuery(pool=wake.pool, at=workflow.now(), busy=list(self._firing))
@@ -55,7 +55,7 @@ class LeaseClock:
             await self._wait(seen)
 
     def _fire(self, due: list[DueEvent]) -> None:
-        """Fire in the background: one slow start must not delay the others."""
+        """Fires events in the background, as one slow start must not delay the others."""
         self._tasks = [task for task in self._tasks if not task.done()]
         for first in range(0, len(due), CHUNK):
             chunk = due[first : first + CHUNK]
@@ -63,7 +63,7 @@ class LeaseClock:
             self._tasks.append(asyncio.create_task(self._fire_chunk(chunk)))
 
     async def _fire_chunk(self, chunk: list[DueEvent]) -> None:
-        """Fire a chunk of events. Leases that are busy are tried again after a growing pause."""
+        """Fires a chunk of events. Leases that are busy are tried again after a growing pause."""
         busy = (await calls.fire_events(DueList(due=chunk))).busy
         self._release([event.lease for event in chunk if event.lease not in busy])
         if busy:
@@ -79,7 +79,7 @@ class LeaseClock:
         self._look = self._look or bool(leases)
 
     async def _wait(self, seen: DueList) -> None:
-        """Wait until a signal comes, a firing ends, or the next event is due."""
+        """Waits until a signal comes, a firing ends, or the next event is due."""
         waits = [min(max(seen.next - workflow.now(), timedelta()), LONGEST_SLEEP)] if seen.next else []
         if seen.waiting and not self._firing:  # they wait for an action that this clock did not start
             self._pause = min(self._pause * 2, LONGEST_PAUSE)

@@ -34,11 +34,11 @@ class ReservationPlugin(Protocol):
     """One type of resource. Both methods are repeatable."""
 
     async def start(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Hand the reservations over to the tenant. Returns the errors."""
+        """Hands the reservations over to the tenant. Returns the errors."""
         ...
 
     async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        """Take the reservations back. Returns the errors."""
+        """Takes the reservations back. Returns the errors."""
         ...
 
 
@@ -93,12 +93,12 @@ PLUGINS: dict[str, ReservationPlugin] = {**dict.fromkeys(ends.ON_HOSTS, ON_HOSTS
 
 
 async def start_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
-    """Start reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
+    """Starts reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
     await asyncio.gather(*(_group(plugin.start, grant, group, done) for plugin, group in _grouped(work)))
 
 
 async def end_all(grant: Grant, work: Sequence[ReservationWork], done: ReservationErrors) -> None:
-    """End reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
+    """Ends reservations, all types in parallel. The result of each is put into `done` as soon as it is known."""
     await asyncio.gather(*(_group(plugin.end, grant, group, done) for plugin, group in _grouped(work)))
 
 
@@ -127,7 +127,7 @@ async def _for_each(work: Sequence[ReservationWork], what: Any) -> ReservationEr
 
 
 async def _read_mci(path: str) -> ObjectView | None:
-    """The MCI as the inventory has it; None if it does not exist."""
+    """Returns the stored MCI, or None."""
     try:
         view: ObjectView = await workflow.execute_activity(
             wire.READ_OBJECT,
@@ -145,7 +145,7 @@ async def _read_mci(path: str) -> ObjectView | None:
 
 
 async def _act(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
-    """One normal action on the MCI. Returns the error; empty if there is none."""
+    """Carries out a normal action on the MCI. Returns the error, or an empty string."""
     path = reservation["mci"]
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation['path']}")
     for _ in range(BUSY_TRIES):

@@ -42,12 +42,12 @@ class EmptyBin:
 
     @workflow.signal(name=machines.LOOK_AGAIN)
     def look_again(self) -> None:
-        """An entry may be due earlier than planned."""
+        """Signal: an entry may be due earlier than planned."""
         self._look = True
 
     @workflow.run
     async def run(self, of: Bin) -> None:
-        """Destroy what is due, sleep until the next entry, and end when none is left."""
+        """Destroys due entries, sleeps until the next one, and ends when none is left."""
         while True:
             self._look = False
             self._later = {path: at for path, at in self._later.items() if at > workflow.now()}
@@ -69,7 +69,7 @@ class EmptyBin:
         return await run_local(BinActivities.bin_due, query)
 
     async def _destroy(self, entry: BinEntry) -> None:
-        """Destroy an entry; if that fails, postpone it, each time for longer."""
+        """Destroys an entry; if that fails, postpones it, each time for longer."""
         if await _try_destroy(entry):
             self._tries.pop(entry.path, None)
         else:
@@ -79,7 +79,7 @@ class EmptyBin:
         self._look = True
 
     async def _wait(self, seen: BinList) -> None:
-        """Wait until a signal comes, an entry is finished, or the next one is due."""
+        """Waits until a signal comes, an entry is finished, or the next one is due."""
         moments = [*([seen.next] if seen.next else []), *self._later.values()]
         waits = [max(moment - workflow.now(), timedelta()) for moment in moments]
         if seen.waiting:
@@ -92,13 +92,13 @@ class EmptyBin:
 
 
 async def wake_bin(path: str) -> None:
-    """Wake the clock of the bin that an object goes to."""
+    """Wakes the clock of the bin that an object goes to."""
     tenant = tenant_of(path)
     await calls.wake(BinActivities.wake_bin, Bin(tenant=tenant), f"wake the recycle bin of {tenant}")
 
 
 async def _try_destroy(entry: BinEntry) -> bool:
-    """Destroy an object, if it is still in the bin by this deletion. False: not now."""
+    """Destroys an object if it is still in the bin by this deletion. Returns False if it could not now."""
     request = Request(
         path=entry.path,
         action="destroy",

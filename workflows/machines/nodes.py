@@ -48,14 +48,14 @@ class WorkOnNode(Action):
         return Done(message=work.message)
 
     async def _maintain(self, grant: Grant) -> Done:
-        """Cordon the node, then migrate its machines; stop those that cannot move."""
+        """Cordons the node, then migrates its machines; stops those that cannot move."""
         await _order(grant, "maintain")
         stopped = await self._clear(grant, move=grant.details.get("mode") != "stop", stop=True)
         note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
         return Done(message=note, info={"stopped": stopped})
 
     async def _enable(self, grant: Grant) -> Done:
-        """Enable the node, and start the machines that were stopped for the maintenance, if still stopped."""
+        """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
         await _order(grant, "enable")
         stopped = [str(path) for path in grant.details.get("stopped", [])]
         ends = await self._each(stopped, lambda path: _act(path, "start"))
@@ -69,7 +69,7 @@ class WorkOnNode(Action):
         return Done(info={"stopped": None})
 
     async def _clear(self, grant: Grant, move: bool, stop: bool) -> list[str]:
-        """Migrate or stop all machines. Returns the stopped ones; raises Failed if one can be neither."""
+        """Migrates or stops all machines. Returns the stopped ones; raises Failed if one can be neither."""
         stopped: list[str] = []
         left: dict[str, str] = {}
         for _ in range(ROUNDS):
@@ -90,7 +90,7 @@ class WorkOnNode(Action):
         return stopped
 
     async def _each(self, paths: list[str], act: Callable[[str], Awaitable[str]]) -> dict[str, str]:
-        """Act on each machine, some in parallel. Returns the error of each; empty if it went well."""
+        """Acts on each machine, some in parallel. Returns the error of each, or an empty string."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(path: str) -> str:
@@ -118,7 +118,7 @@ async def _residents(node: str) -> Residents:
 
 
 async def _act(path: str, action: str) -> str:
-    """A normal action on a machine, retried while it is busy. Returns the error; empty if there is none."""
+    """Carries out a normal action on a machine, retried while it is busy. Returns the error, or an empty string."""
     spec = {"node": None} if action == "migrate" else None
     node = workflow.info().workflow_id
     request = Request(path=path, action=action, spec=spec, requested_by=node, reason=f"work on {node}")
@@ -138,7 +138,7 @@ async def _act(path: str, action: str) -> str:
 
 
 def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
-    """The error, and whether it was only that the machine was busy."""
+    """Returns the error, and whether it was only that the machine was busy."""
     if refusal := refusal_in(error.cause):
         return refusal.message, refusal.category is Category.CONFLICT
     return one_line(error.cause if isinstance(error.cause, FailureError) else error), False

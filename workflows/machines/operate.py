@@ -24,14 +24,14 @@ OnHypervisor = Callable[[Any, ObjectTask], Awaitable[ObjectResult]]
 
 
 async def on_hypervisor(activity: OnHypervisor, task: ObjectTask, patience: timedelta) -> ObjectResult:
-    """Run an activity on the hypervisor's queue."""
+    """Runs an activity on the hypervisor's queue."""
     summary = f"{task.grant.action} {', '.join(task.verbs or ())}".strip()
     return await run_remote(activity, task, patience, summary, machines.QUEUE)
 
 
 @workflow.defn(name=machines.OPERATE)
 class OperateObject(Action):
-    """Orders to the hypervisor, for the object and those it takes along. A delete also wakes its bin's clock."""
+    """Carries out an action by orders to the hypervisor, also for related objects. A delete wakes its bin's clock."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

@@ -32,7 +32,7 @@ async def on_cloud(
     what: str,
     patience: timedelta = PREPARE_PATIENCE,
 ) -> T:
-    """Run an activity on the queue of a place's cloud."""
+    """Runs an activity on the queue of a place's cloud."""
     queue = wire.cloud_queue(wire.split_placement(place)[0])
     return await run_remote(activity, order, patience, f"{what} {place}", queue)
 
@@ -40,7 +40,7 @@ async def on_cloud(
 async def in_all_places(
     activity: Callable[[Any, PlaceVisit], Awaitable[Findings]], grant: Grant, wanted: Sequence[PlaceNeeds], what: str
 ) -> list[Findings]:
-    """Run an activity for all places in parallel, and wait for all of them even if one fails."""
+    """Runs an activity for all places in parallel, and waits for all of them even if one fails."""
     visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
     ends = await asyncio.gather(
         *(on_cloud(activity, visit, visit.wants.place, what) for visit in visits), return_exceptions=True
@@ -55,7 +55,7 @@ async def in_all_places(
 
 
 async def validate_place(needs: PlaceNeeds) -> Findings:
-    """Does a place's cloud offer what is wanted? If it does not answer in time, the answer is not `clear`."""
+    """Asks a place's cloud whether it offers the specs and images; without an answer in time, not `clear`."""
     try:
         return await on_cloud(PlaceActivities.validate_place, needs, needs.place, "validate", VALIDATE_PATIENCE)
     except ActivityError as error:
@@ -65,5 +65,5 @@ async def validate_place(needs: PlaceNeeds) -> Findings:
 
 
 def join_problems(problems: Sequence[str]) -> str:
-    """Join the first problems, and say how many more there are."""
+    """Joins the first problems, and says how many more there are."""
     return join_first(problems, PROBLEMS_SHOWN)

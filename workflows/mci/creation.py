@@ -62,7 +62,7 @@ class CreateMci(OnVms):
         self._must_hold(WITHDRAW)
 
     async def examine(self, request: Request) -> Request | Refusal:
-        """Refuse what is wrong with the spec, also if only a cloud can tell; resolve its connections."""
+        """Refuses a wrong spec, also if only a cloud can tell; resolves its connections."""
         examination = await run_local(RecordActivities.examine_mci, request)
         if examination.refusal:
             return examination.refusal
@@ -87,7 +87,7 @@ class CreateMci(OnVms):
         return Done(message=join_problems(await self.release(grant)))
 
     async def _wait_for_decision(self, grant: Grant) -> str:
-        """Hold, for days if need be, until `continue` or `withdraw` comes."""
+        """Holds, for days if need be, until `continue` or `withdraw` comes."""
         await calls.advance(grant, MciPhase.PREPARED, Actor.CONTROLLER, "holding")
         self.show(phase=MciPhase.PREPARED, step=f"{HOLDING}: waits for {CONTINUE} or {WITHDRAW}")
         self._set_phase(0)
@@ -103,7 +103,7 @@ class CreateMci(OnVms):
         return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
 
     async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
-        """Apply the failure policy if some VMs could not be created."""
+        """Applies the failure policy if some VMs could not be created."""
         if spec.policyOnPartialFailure == "continue":
             return Done()
         rollback = spec.policyOnPartialFailure == "rollback"
@@ -121,7 +121,7 @@ class CreateMci(OnVms):
         raise Failed(f"{why}: everything was rolled back", end)
 
     async def _decide(self, word: str, decision: Decision) -> str:
-        """The first `continue` or `withdraw` received while holding wins. Others are recorded as ignored."""
+        """Accepts the first `continue` or `withdraw` received while holding; later ones are recorded as ignored."""
         who = f"{word} by {decision.requested_by or 'nobody named'}"
         if self._holding and not self._decision:
             self._decision = word

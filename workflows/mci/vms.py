@@ -41,7 +41,7 @@ class OnVms(Action):
         return Done()
 
     async def operate(self, grant: Grant) -> None:
-        """Give the clouds their orders, and wait until they are done."""
+        """Orders the action of the clouds for all chunks, and waits until they are done."""
         self._operated = grant
         self._providers = sorted({wire.split_placement(chunk.placement)[0] for chunk in grant.chunks})
         await self.for_each_chunk(grant, VmActivities.operate_vms, OPERATE_PATIENCE)
@@ -49,14 +49,14 @@ class OnVms(Action):
     async def enrol(
         self, grant: Grant, action: str, scale: Scale | None = None, message: str = ""
     ) -> tuple[Grant, AddedVms]:
-        """Add VMs to this action: new ones, or existing ones to remove."""
+        """Adds VMs to this action: new ones, or existing ones to remove."""
         which = {"group": scale.subGroup, "count": scale.count} if scale else {}
         order = AddVms(path=grant.path, epoch=grant.epoch, action=action, at=workflow.now(), message=message, **which)
         enrolled = await run_local(RecordActivities.enrol_vms, order)
         return grant.model_copy(update={"chunks": enrolled.chunks, "targets": enrolled.targets}), enrolled
 
     async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
-        """Make the missing shared resources in all places in parallel. Raises Failed with every reason."""
+        """Creates the missing shared resources in all places in parallel. Raises Failed with every reason."""
         todo = [each for each in wanted if each.place in grant.details.get("prepare", [])]
         if not todo:
             return
@@ -73,7 +73,7 @@ class OnVms(Action):
             raise Failed(f"the preparation failed: {join_problems([*problems, *left])}", kept)
 
     async def release(self, grant: Grant) -> list[str]:
-        """The MCI leaves its places; shared resources that no other MCI uses are removed. Returns what could not be."""
+        """Leaves the MCI's places; shared resources that no other MCI uses are removed. Returns what could not be."""
         self._has_left = True
         wanted = [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
         findings = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")

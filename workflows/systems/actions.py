@@ -36,18 +36,18 @@ class _OnSystem(Action):
     """Base of the actions whose work a backend does."""
 
     async def on_backend(self, activity: OnBackend[T], work: SystemWork, patience: timedelta, summary: str) -> T:
-        """Run an activity on the backend's queue."""
+        """Runs an activity on the backend's queue."""
         return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend), RETRY)
 
     async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
-        """Write to the inventory; Failed if the write is refused, which means that the action has lost its system."""
+        """Writes to the inventory; raises Failed if the write is refused, as the action has lost its system."""
         stepped = await calls.run_local(activity, what)
         if not stepped.made:
             raise Failed("; ".join(stepped.refusals[:3]))
 
 
 def work_of(grant: Grant, undo: bool = False) -> SystemWork:
-    """The SystemWork of a granted action; with `undo`, of its rollback."""
+    """Returns the SystemWork of a granted action; with `undo`, of its rollback."""
     details = grant.details
     backend, record = str(details["backend"]), str(details.get("record", ""))
     born = grant.came_from == NONE
@@ -55,7 +55,7 @@ def work_of(grant: Grant, undo: bool = False) -> SystemWork:
 
 
 def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
-    """The moves that bring the record of the deploy or the teardown to its end."""
+    """Returns the moves that bring the record of the deploy or the teardown to its end."""
     record = work_of(grant).record
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
@@ -100,7 +100,7 @@ class DeployPart(_OnSystem):
         raise Failed(f"{name}: {rolled.reason}")
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Roll back if requested, unless another action takes over; or write the true status of what is there."""
+        """Rolls back if requested, unless another action takes over; else writes the true status of the services."""
         spec, moves = DeploySpec.model_validate(request.spec), _reached(grant, DeployStage.FAILED, self._why)
         if spec.rollback and self._successor is None and await self._roll_back(grant, spec.deadline):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
@@ -115,7 +115,7 @@ class DeployPart(_OnSystem):
         return Done(message="could not be rolled back" if self._undone else "", to=left.own, moves=moves)
 
     async def _roll_back(self, grant: Grant, deadline: float) -> bool:
-        """Put the former definition back. An action that takes over cuts it off."""
+        """Restores the former definition. An action that takes over cuts it off."""
         self.show(step="putting the former definition back")
         await self.write(SystemWrites.revert_deploy, RevertDeploy(work=work_of(grant), at=workflow.now()))
         self._undone = True
@@ -131,7 +131,7 @@ class DeployPart(_OnSystem):
             return False
 
     async def _roll_out(self, work: SystemWork, deadline: float) -> RollOutResult:
-        """Roll out until a deadline. It is a server-side timer: it passes even if no worker runs."""
+        """Rolls out until a deadline, a server-side timer that also runs without a worker."""
         summary = "put the former definition back" if work.undo else "roll out"
         try:
             return await self.on_backend(BackendActivities.roll_out, work, timedelta(seconds=deadline), summary)
@@ -167,7 +167,7 @@ class _Removal(_OnSystem):
         return Done(message=f"{rolled.services} services removed", moves=_reached(grant, DeployStage.SUCCEEDED))
 
     async def settle(self, request: Request, grant: Grant) -> Done:
-        """Write the true status of what is left, unless another action takes over."""
+        """Writes the true status of what a removal left, unless another action takes over."""
         if self._successor:
             return Done(moves=_reached(grant, DeployStage.FAILED, self._why))
         self.show(step="finding out what is left")
