@@ -1,4 +1,4 @@
-# One image for everything of ours: workers, jobs and the CLI. The server, its Web UI and the database have their own.
+# One image for workers, jobs and the CLI. Temporal's server, its Web UI and PostgreSQL have their own images.
 FROM python:3.11.14-slim-bookworm AS build
 ENV UV_PROJECT_ENVIRONMENT=/app/.venv UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never
 RUN pip install --no-cache-dir uv==0.13.7

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The namespace that the workers and the CLI use. Safe to run again.
+# Creates the namespace of the workers and the CLI. Safe to run again.
 set -eu
 
 temporal operator namespace describe --namespace default >/dev/null 2>&1 ||
