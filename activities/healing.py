@@ -78,7 +78,7 @@ class HealActivities:
         if unasked := [holder.owner for holder, state in zip(suspects.holders, states, strict=True) if state is None]:
             activity.logger.warning("Temporal did not say whether these run: %s", ", ".join(unasked))
             count(metrics.HEALS, len(unasked), result="unasked")
-        count(metrics.HEALS, len(dead), result="buried")
+        count(metrics.HEALS, len(dead), result="abandoned")
         count(metrics.HEALS, len(suspects.holders) - len(dead) - len(unasked), result="alive")
         return len(dead)
 

@@ -33,26 +33,26 @@ class Pages:
         return len(landings)
 
 
-def logbook(pages: Pages) -> ResultBuffer:
+def result_buffer(pages: Pages) -> ResultBuffer:
     return ResultBuffer(cast(Inventory, pages), CHUNK)
 
 
 async def test_what_comes_together_is_written_together() -> None:
     pages = Pages()
-    async with logbook(pages) as book:
+    async with result_buffer(pages) as buffer:
         for n in range(FULL + 1):
-            book.add(Landing(str(n), "Suspended", error="" if n else "no"))
+            buffer.add(Landing(str(n), "Suspended", error="" if n else "no"))
     assert [len(group) for group in pages.groups] == [FULL, 1]
-    assert (book.tally.done, book.tally.failed) == (FULL, 1)
+    assert (buffer.tally.done, buffer.tally.failed) == (FULL, 1)
 
 
 async def test_what_waits_is_written_after_a_moment_and_not_only_at_the_end() -> None:
     pages = Pages()
-    async with logbook(pages) as book, asyncio.timeout(PATIENCE):
-        book.add(Landing("one", "Suspended"))
+    async with result_buffer(pages) as buffer, asyncio.timeout(PATIENCE):
+        buffer.add(Landing("one", "Suspended"))
         while not pages.groups:
             await asyncio.sleep(0.01)
-        book.add(Landing("two", "Suspended"))
+        buffer.add(Landing("two", "Suspended"))
     assert pages.groups == [["one"], ["two"]]
 
 
@@ -60,8 +60,8 @@ async def test_a_cancelled_work_has_its_landings_written() -> None:
     pages, added = Pages(), asyncio.Event()
 
     async def work() -> None:
-        async with logbook(pages) as book:
-            book.add(Landing("one", "Suspended"))
+        async with result_buffer(pages) as buffer:
+            buffer.add(Landing("one", "Suspended"))
             added.set()
             await asyncio.Event().wait()
 
@@ -76,8 +76,8 @@ async def test_a_cancelled_work_has_its_landings_written() -> None:
 @pytest.mark.parametrize("also", [None, ValueError("the work's own")])
 async def test_a_store_that_is_away_is_the_error_unless_there_is_one_already(also: Exception | None) -> None:
     async def work() -> None:
-        async with logbook(Pages(away=True)) as book:
-            book.add(Landing("one", "Suspended"))
+        async with result_buffer(Pages(away=True)) as buffer:
+            buffer.add(Landing("one", "Suspended"))
             if also:
                 raise also
 

@@ -48,7 +48,7 @@ def test_the_truth_table_of_compatibility(want: Mode, held: Mode, together: bool
 
 
 @every_case(("want", "held"), [(one, two) for one in Mode for two in Mode if one is not Mode.CLOSED])
-def test_what_meets_hidden_work_stands_in_line_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
+def test_what_meets_hidden_work_waits_and_what_meets_anything_else_is_refused(want: Mode, held: Mode) -> None:
     hold = HeldLock(VM, held, "other", "run", "migrate", NOON)
     together = (want, held) in COMPATIBLE
     hidden = {want, held} & {Mode.HIDDEN_X, Mode.HIDDEN_IX} and held is not Mode.CLOSED

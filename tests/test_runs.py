@@ -139,14 +139,14 @@ class Slow:
         return found
 
 
-class Graves:
-    """An inventory that only counts."""
+class AbandonCounter:
+    """An inventory that only notes whose actions were abandoned."""
 
     def __init__(self) -> None:
-        self.buried: list[str] = []
+        self.abandoned: list[str] = []
 
     async def abandon(self, owner: str, run: str, at: datetime, message: str) -> int:
-        self.buried.append(owner)
+        self.abandoned.append(owner)
         return 1
 
 
@@ -155,11 +155,11 @@ async def test_five_hundred_holders_are_asked_for_in_time_and_one_that_cannot_be
 ) -> None:
     monkeypatch.setattr(healing, "HOLDERS_PATIENCE", 5.0)
     owners = [f"ns:a:mci:web:vm:{n}" for n in range(500)]
-    graves, since = Graves(), datetime.now(UTC)
-    work = HealActivities(Slow(deaf=owners[7]), graves)  # type: ignore[arg-type]
+    inventory, since = AbandonCounter(), datetime.now(UTC)
+    work = HealActivities(Slow(deaf=owners[7]), inventory)  # type: ignore[arg-type]
     holders = Holders(holders=[Holder(owner=each, action="reboot", run="r", since=since) for each in owners])
     began = time.monotonic()
     assert await ActivityEnvironment().run(work.heal_holders, holders) == 499
     assert time.monotonic() - began < 9
-    assert owners[7] not in graves.buried
+    assert owners[7] not in inventory.abandoned
     assert owners[7] in caplog.text

@@ -8,7 +8,7 @@ from client.actions import ActionClient
 from domain.edge import messages as wire
 from domain.wire import companion
 from tests.patience import PATIENCE
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.test_edge.kit import Edge, edge_of, fault
 from tests.user import User
 from workers.service import Service

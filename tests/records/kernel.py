@@ -8,7 +8,7 @@ from client.actions import ActionClient
 from domain import wire
 from domain.healing import Sweep
 from domain.model import QueueCommand
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.user import User, spec
 from workers.service import Service
 

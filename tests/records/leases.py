@@ -8,7 +8,7 @@ from temporalio.service import RPCError
 
 from client.actions import ActionClient
 from domain.leases.names import clock_id
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.test_leases.tenant import HOUR, Tenant
 from workers.service import Service
 

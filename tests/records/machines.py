@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio.testing import TimeSkipper
 
 from client.actions import ActionClient
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.test_machines.site import MachineSite
 from workers.service import Service
 

@@ -8,7 +8,7 @@ from domain.faults import Fault, FaultKind
 from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey
 from domain.ports import VmFacts, VmOrder
 from starter.mci import steering
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.user import User, spec
 from workers.service import Service
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from client.actions import ActionClient
-from tests.records.keeper import HistoryRecorder
+from tests.records.recorder import HistoryRecorder
 from tests.test_systems.kit import RUN, Shop, service, system
 from workers.service import Service
 

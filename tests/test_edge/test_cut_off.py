@@ -78,7 +78,7 @@ async def test_a_crm_that_took_over_from_an_upgrade_that_was_terminated_can_be_b
     await repaired(edge, "v2")
 
 
-async def test_a_crm_that_takes_over_after_its_upgrade_was_buried_can_be_brought_up(edge: Edge) -> None:
+async def test_a_crm_that_takes_over_after_its_upgrade_was_abandoned_can_be_brought_up(edge: Edge) -> None:
     path = await upgrade_terminated(edge)
     agent = await edge.start_crm(version="v2")
     await connected(edge, agent)
@@ -90,7 +90,7 @@ async def test_a_crm_that_takes_over_after_its_upgrade_was_buried_can_be_brought
     await repaired(edge, "v2")
 
 
-async def test_a_crm_of_an_upgrade_that_was_buried_is_believed_when_it_serves(edge: Edge) -> None:
+async def test_a_crm_of_an_upgrade_that_was_abandoned_is_believed_when_it_serves(edge: Edge) -> None:
     """CRMv1 was killed, and that is not noticed yet."""
     path = await upgrade_terminated(edge)
     await heal(edge)

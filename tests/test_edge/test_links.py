@@ -148,7 +148,7 @@ async def test_a_webhook_crm_that_dies_is_noticed_and_one_that_answers_again_is_
     assert "it is Offline" in refused
 
 
-async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_mail(edge: Edge) -> None:
+async def test_a_link_that_begins_anew_keeps_its_crm_and_its_unread_messages(edge: Edge) -> None:
     path = await edge.up()
     current = await edge.notify_id()
     link = companion(path, wire.LINK)

@@ -84,7 +84,7 @@ async def test_what_a_terminated_creation_left_outside_is_removed_by_a_later_swe
     await site.at_rest()
 
 
-async def test_what_is_left_of_a_creation_that_the_next_request_buried_is_removed_as_well(site: MachineSite) -> None:
+async def test_what_is_left_of_a_creation_that_the_next_request_abandoned_is_removed_as_well(site: MachineSite) -> None:
     node = await left_node(site)
     assert "there is no such node" in await site.refused(node, "maintain")  # which brought it back
     [gone] = await cleared(site)

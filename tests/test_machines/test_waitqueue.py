@@ -155,7 +155,7 @@ async def test_a_free_disk_does_not_wait_for_anybody(site: MachineSite) -> None:
     await site.asking.cancel(f"{site.machine()}::migrate")
 
 
-async def test_a_line_that_is_stopped_takes_nobody_any_more_and_is_gone_when_it_is_empty(site: MachineSite) -> None:
+async def test_a_stopped_queue_admits_nobody_and_is_gone_when_it_is_empty(site: MachineSite) -> None:
     db = await migrating(site, 1.5)
     stop = await site.admitted(db, "stop")
     order = QueueCommand(path=db, run="", at=(await site.see(db)).changed_at)

@@ -92,7 +92,7 @@ def test_actions_refusals_and_answers_are_told_apart(watched: Watched) -> None:
     }
     assert told(metrics.REFUSALS, "kind", "action", "category") == {("mci", "resume", "not_allowed")}
     assert ("aws", "eu-central-1", "create", "ok") in told(metrics.PROVIDER_CALLS, "csp", "region", "call", "outcome")
-    assert told(metrics.HEALS, "result") == {("alive",), ("buried",)}
+    assert told(metrics.HEALS, "result") == {("alive",), ("abandoned",)}
 
 
 def test_the_sdk_s_own_metrics_are_there_too(watched: Watched) -> None:

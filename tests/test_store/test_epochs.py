@@ -91,7 +91,7 @@ async def test_a_run_whose_record_is_gone_ends_with_a_clear_failure_that_is_kept
     assert (await driver.last(WEB)).message == f"ignored: {UNKNOWN}"
 
 
-async def test_a_late_begin_of_a_dead_run_does_not_bury_the_run_that_started_later(driver: StoreDriver) -> None:
+async def test_a_late_begin_of_a_dead_run_does_not_abandon_the_run_that_started_later(driver: StoreDriver) -> None:
     await driver.make()
     early = claim(WEB, "suspend", run="r1", started=NOON)
     late = claim(WEB, "reboot", run="r2", started=NOON + timedelta(seconds=1))
@@ -105,7 +105,7 @@ async def test_a_late_begin_of_a_dead_run_does_not_bury_the_run_that_started_lat
     assert (await driver.inventory.get(WEB)).epoch == alive.epoch
 
 
-async def test_a_run_that_started_later_buries_the_one_before(driver: StoreDriver) -> None:
+async def test_a_run_that_started_later_abandons_the_one_before(driver: StoreDriver) -> None:
     await driver.make()
     await driver.inventory.begin(claim(WEB, "suspend", run="r1", started=NOON))
     admission = await driver.inventory.begin(claim(WEB, "reboot", run="r2", started=NOON + timedelta(seconds=1)))

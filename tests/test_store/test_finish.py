@@ -200,7 +200,7 @@ async def test_a_create_that_died_leaves_failed_vms(driver: StoreDriver) -> None
     assert await driver.inventory.holds() == []
 
 
-async def test_burying_brings_back_what_was_left_and_only_once(driver: StoreDriver) -> None:
+async def test_abandoning_brings_back_what_was_left_and_only_once(driver: StoreDriver) -> None:
     await driver.make()
     await driver.grant(FRONT_1, "suspend", run="r1")
     await driver.grant(FRONT_2, "suspend", run="r2")
@@ -215,7 +215,7 @@ async def test_burying_brings_back_what_was_left_and_only_once(driver: StoreDriv
 
 
 @pytest.mark.parametrize(("owner", "run"), [(FRONT_1, "r2"), (FRONT_2, "r1"), (WEB, "r1"), (NS, "r1")])
-async def test_burying_somebody_else_touches_nothing(driver: StoreDriver, owner: str, run: str) -> None:
+async def test_abandoning_somebody_else_touches_nothing(driver: StoreDriver, owner: str, run: str) -> None:
     await driver.make()
     await driver.grant(FRONT_1, "suspend", run="r1")
     before = await driver.dump()
@@ -223,7 +223,7 @@ async def test_burying_somebody_else_touches_nothing(driver: StoreDriver, owner:
     assert await driver.dump() == before
 
 
-async def test_burying_what_has_ended_touches_nothing(driver: StoreDriver) -> None:
+async def test_abandoning_what_has_ended_touches_nothing(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1")
     await driver.land(grant, "Suspended")
@@ -234,7 +234,7 @@ async def test_burying_what_has_ended_touches_nothing(driver: StoreDriver) -> No
     assert await driver.dump() == before
 
 
-async def test_a_buried_run_that_wakes_up_writes_nothing(driver: StoreDriver) -> None:
+async def test_a_abandoned_run_that_wakes_up_writes_nothing(driver: StoreDriver) -> None:
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1")
     await driver.inventory.abandon(WEB, "r1", driver.now(), "its run is gone")

@@ -118,12 +118,12 @@ async def _under_way(case: Case, action: str = "suspend") -> None:
     case.grant = (await case.driver.database.run(case.begin(action))).grant
 
 
-async def _landing_and_burial(case: Case) -> tuple[Work, Work]:
+async def _landing_and_abandon(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     return case.land("Suspended"), case.abandon()
 
 
-async def _burial_and_landing(case: Case) -> tuple[Work, Work]:
+async def _abandon_and_landing(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     return case.abandon(), case.land("Suspended")
 
@@ -148,12 +148,12 @@ async def _landing_and_end(case: Case) -> tuple[Work, Work]:
     return case.land("Suspended"), case.finish()
 
 
-async def _end_and_burial(case: Case) -> tuple[Work, Work]:
+async def _end_and_abandon(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     return case.finish(), case.abandon()
 
 
-async def _burial_and_end(case: Case) -> tuple[Work, Work]:
+async def _abandon_and_end(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     return case.abandon(), case.finish()
 
@@ -169,7 +169,7 @@ async def _two_landings(case: Case) -> tuple[Work, Work]:
     return case.land("Suspended", slice(0, 4)), case.land("Running", slice(1, 5))
 
 
-async def _step_and_burial(case: Case) -> tuple[Work, Work]:
+async def _step_and_abandon(case: Case) -> tuple[Work, Work]:
     await _under_way(case)
     move = Move(path=case.vms[0], to="Suspended", action="suspend", actor="Cloud")
     step = Step(path=case.path, epoch=case.granted.epoch, at=NOON, moves=[move])
@@ -194,17 +194,17 @@ CASES: list[Prepare] = [
     _group_and_survey_that_makes_one_eligible,
     _group_and_member,
     _member_and_group,
-    _landing_and_burial,
-    _burial_and_landing,
+    _landing_and_abandon,
+    _abandon_and_landing,
     _landing_and_takeover,
     _takeover_and_landing,
     _end_and_landing,
     _landing_and_end,
-    _end_and_burial,
-    _burial_and_end,
+    _end_and_abandon,
+    _abandon_and_end,
     _end_and_survey,
     _two_landings,
-    _step_and_burial,
+    _step_and_abandon,
     _recovery_and_landing,
 ]
 
@@ -262,8 +262,8 @@ async def _rows(driver: StoreDriver, query: str, **which: Any) -> Any:
     return await driver.database.run(lambda connection: connection.execute(sa.text(query), which).all())
 
 
-async def test_a_line_that_is_closed_while_somebody_joins_it_knows_of_them(pair: Pair) -> None:
-    """Whoever is not among those waited for is refused: nobody is in the line and unknown."""
+async def test_a_queue_that_is_closed_while_somebody_joins_knows_of_them(pair: Pair) -> None:
+    """A request that is not among those waited for is refused: nobody waits unknown."""
     for hold in range(1, 20):
         case = await _case(pair[0], f"line-{hold}")
         order = QueueCommand(path=case.path, run=f"drain-{hold}", at=NOON)

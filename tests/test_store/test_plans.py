@@ -127,7 +127,7 @@ def test_an_action_uses_indexes_from_begin_to_finish(crowded: Database, path: st
     assert found == []
 
 
-def test_burying_uses_indexes(crowded: Database) -> None:
+def test_abandoning_uses_indexes(crowded: Database) -> None:
     path = mci(13)
     crowded.run_here(begin(path, "suspend", path))
     late = partial(

@@ -142,7 +142,7 @@ async def test_landing_the_same_twenty_times_at_once_lands_it_once(driver: Store
     assert len(await driver.told(FRONT_1)) == 4
 
 
-async def test_ending_against_burying_gives_one_end(driver: StoreDriver, rival: StoreDriver) -> None:
+async def test_ending_against_abandoning_gives_one_end(driver: StoreDriver, rival: StoreDriver) -> None:
     await driver.make(WEB, group(size=10))
     for n in range(10):
         path = f"{WEB}:vm:front-{n + 1}"
@@ -208,7 +208,7 @@ async def test_a_landing_that_waited_for_a_take_over_lands_nothing(pair: tuple[S
     assert (await driver.last(FRONT_1)).message == "ignored: the action no longer owns the object"
 
 
-async def test_a_burial_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[StoreDriver, StoreDriver]) -> None:
+async def test_an_abandon_that_waited_for_the_end_leaves_it_as_it_is(pair: tuple[StoreDriver, StoreDriver]) -> None:
     driver = pair[0]
     await driver.make()
     grant = await driver.grant(WEB, "suspend", run="r1")

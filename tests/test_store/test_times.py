@@ -28,11 +28,11 @@ def step(grant: Grant) -> Work:
     return partial(steps.apply_step, hooks=HOOKS, step=Step(path=WEB, epoch=grant.epoch, at=WHEN_WRITTEN, moves=[move]))
 
 
-def burial(grant: Grant) -> Work:
+def abandon(grant: Grant) -> Work:
     return partial(recovery.abandon, hooks=HOOKS, owner=WEB, run=grant.run, at=WHEN_WRITTEN, message="gone")
 
 
-@pytest.mark.parametrize("work", [landing, step, burial], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("work", [landing, step, abandon], ids=lambda each: each.__name__)
 async def test_what_an_activity_writes_has_the_databases_time(
     driver: StoreDriver, work: Callable[[Grant], Work]
 ) -> None:

@@ -163,7 +163,7 @@ async def forget(supervisor: Supervisor) -> None:
     await until(supervisor, 0, 0)
 
 
-async def test_a_keeper_that_comes_after_finds_the_same_processes(tmp_path: Path) -> None:
+async def test_the_next_supervisor_finds_the_same_processes(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         before = await want(first, 1, instances=3)
     assert all(runs(unit.pid) for unit in before)
@@ -178,7 +178,7 @@ async def test_a_keeper_that_comes_after_finds_the_same_processes(tmp_path: Path
     assert not any(runs(unit.pid) for unit in [*before, *after])
 
 
-async def test_two_keepers_of_one_folder_take_turns(tmp_path: Path) -> None:
+async def test_two_supervisors_of_one_folder_take_turns(tmp_path: Path) -> None:
     async with keeping(tmp_path) as first:
         database = Database(f"sqlite:///{tmp_path / 'books.db'}")
         other = Supervisor(ProcessRunner(tmp_path / "services"), BackendState("process", database), tmp_path / "lock")
