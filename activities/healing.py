@@ -84,7 +84,7 @@ class HealActivities:
 
     @activity.defn
     async def sweep(self, order: Sweep) -> HealReport:
-        """One sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
+        """Runs one sweep: checks everything under way, leftovers, companions and retention. Safe to repeat."""
         at = order.at or datetime.now(UTC)
         async with heartbeat():
             left = await self._leftovers.due(order, at)  # first: objects restored below are still in their grace period

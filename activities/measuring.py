@@ -23,7 +23,7 @@ Span = Callable[[str, Mapping[str, str]], AbstractContextManager[object]]
 
 
 def no_span(_name: str, _facts: Mapping[str, str]) -> AbstractContextManager[object]:
-    """Span of a process without tracing."""
+    """Traces nothing: the span of a process without tracing."""
     return nullcontext()
 
 

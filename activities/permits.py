@@ -51,11 +51,11 @@ class Permits:
         return self._cloud(csp).limits.vms(region)
 
     def region(self, csp: str, region: str) -> Permit[str]:
-        """Permit to work in a region. An active region is entered freely, unless others are in the queue."""
+        """Returns a permit to work in a region. An active region is entered freely, unless others are in the queue."""
         return Permit(self._cloud(csp).regions, region)
 
     def vms(self, csp: str, region: str, n: int = 1, right: OrderRight | None = None) -> Permit[int]:
-        """Permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
+        """Returns a permit to work on up to `n` VMs of a region; `async with` yields the number granted, at least one.
 
         With a right, it is proven once the permits are granted.
         """

@@ -17,7 +17,7 @@ ANY = "*"
 
 
 class FaultInjectable(Protocol):
-    """A provider whose fault script can be changed."""
+    """A simulated provider whose fault script can be read and changed."""
 
     async def set_faults(self, faults: list[Fault]) -> None: ...
 

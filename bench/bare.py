@@ -35,7 +35,7 @@ class ManyActivities:
 
 @workflow.defn
 class Answering:
-    """Answers one update and ends."""
+    """A bare workflow that answers one update and ends."""
 
     def __init__(self) -> None:
         self.answered = False

@@ -43,7 +43,7 @@ async def main(pending: int, together: int) -> None:
 
 
 def _window(n: int, hosts: int) -> tuple[datetime, datetime]:
-    """Each host is booked again and again, hour after hour, from a day ahead."""
+    """Returns the period of the n-th waiting lease: each host is booked hour after hour, from a day ahead."""
     start = datetime.now(UTC) + timedelta(days=1, hours=2 * (n // hosts))
     return start, start + timedelta(hours=1)
 

@@ -27,7 +27,7 @@ class Companion:
 
 @dataclass(frozen=True)
 class CompanionRow:
-    """One type of companion, as its family declares it."""
+    """The declaration of one type of companion by its family."""
 
     workflow: str  # the workflow type
     title: str  # in reports: `lease clock`

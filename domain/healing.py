@@ -83,7 +83,7 @@ class Sweep(Model):
 
 
 class Pruned(Model):
-    """How much retention removed from the store, after it was exported."""
+    """How much retention exported and removed from the store."""
 
     actions: int = 0
     lines: int = 0  # of history
@@ -92,7 +92,7 @@ class Pruned(Model):
 
 
 class HealReport(Model):
-    """What one sweep found and did."""
+    """The report of one sweep: what it found and did."""
 
     number: int = 0
     at: datetime
@@ -104,13 +104,13 @@ class HealReport(Model):
 
 
 class ReportQuery(Model):
-    """Ask for the reports of the newest sweeps; `limit` says how many."""
+    """Asks for the reports of the newest sweeps; `limit` says how many."""
 
     limit: int = Field(1, ge=1, le=50)
 
 
 class HealReports(Model):
-    """Sweep reports, newest first."""
+    """Reports of sweeps, newest first."""
 
     reports: list[HealReport]
 

@@ -36,7 +36,7 @@ class ActionFacts:
 
 
 class AuditLine(NamedTuple):
-    """One line of an object's history."""
+    """One history line, with the fields that the invariants check."""
 
     seq: int
     path: str
@@ -50,7 +50,7 @@ class AuditLine(NamedTuple):
 
 @dataclass
 class AuditSnapshot:
-    """What the promises are checked against at or below a path, read in one snapshot. Holds only the actions needed."""
+    """The facts that the invariants are checked against at or below a path, from one snapshot of the store."""
 
     last: int = 0  # the highest epoch in the snapshot
     open: list[ActionFacts] = field(default_factory=list)  # actions that have not ended, everywhere

@@ -19,7 +19,7 @@ from domain.paths import ancestors
 
 
 class Mode(StrEnum):
-    """How a path is locked."""
+    """The modes in which a path is locked."""
 
     X = "X"
     IX = "IX"

@@ -108,7 +108,7 @@ class QueuedWorkflow(Model):
 
 
 class QueueCommand(Model):
-    """Close or open the wait queue at a path, on behalf of a run."""
+    """The order to close or open the wait queue at a path, for a run."""
 
     path: str
     run: str
@@ -134,7 +134,7 @@ class Refusal(Model):
 
 
 class TargetFailure(Model):
-    """What went wrong with one target of an action."""
+    """One failed target of an action: its path, status and error."""
 
     path: str
     status: str
@@ -172,7 +172,7 @@ class Step(Model):
 
 
 class Stepped(Model):
-    """Whether the moves of a Step were made, and if not, why."""
+    """The result of a Step: whether its moves were made, and if not, why."""
 
     made: bool
     refusals: list[str] = []
@@ -192,7 +192,7 @@ class Done(Model):
 
 
 class Result(StrEnum):
-    """How an action ended."""
+    """The ways in which an action can end."""
 
     SUCCEEDED = "succeeded"
     PARTIAL = "partial"
@@ -228,7 +228,7 @@ class Ending(Model):
 
 
 class Outcome(Model):
-    """What became of an action. Small for any size of action: the details are in the inventory."""
+    """The result of an action. Small for any size of action: the details are in the inventory."""
 
     path: str
     action: str
@@ -254,7 +254,7 @@ class Admission(Model):
 
 
 class Progress(Model):
-    """The answer of the `progress` query."""
+    """The answer of an action's `progress` query: phase, step, and counts of targets."""
 
     path: str = ""
     action: str = ""
@@ -352,7 +352,7 @@ class HistoryLine(Model):
 
 
 class Query(Model):
-    """What a reader asks for; each read uses the fields that it needs."""
+    """The argument of every read of the inventory; each uses the fields that it needs."""
 
     path: str = ""
     kind: str = ""
@@ -393,7 +393,7 @@ class BrokenPromise:
 
 
 class Verification(Model):
-    """What `verify` found, and how much it checked."""
+    """The result of `verify`: the violations found, and how much was checked."""
 
     findings: list[BrokenPromise] = []
     more: int = 0  # findings that are not listed

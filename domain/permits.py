@@ -18,7 +18,7 @@ GRACE = 0.5  # a region that has just become active is not closed: the worker it
 
 @dataclass(frozen=True, slots=True)
 class PermitLimits:
-    """What one cloud allows: regions at once, and VMs at once in each region."""
+    """The caps of one cloud: regions at once, and VMs at once in each region."""
 
     regions: int
     vms: Callable[[str], int]
@@ -38,7 +38,7 @@ class PermitShare:
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """What a worker reports for one region: the permits it may be using, and how many it could use."""
+    """A worker's request for one region: the permits it may be using, and how many it could use."""
 
     region: str
     holds: int
@@ -62,7 +62,7 @@ class PermitTerms:
 
 
 class PermitStore(Protocol):
-    """Stores the permit shares of all workers."""
+    """The protocol of the store of all workers' permit shares."""
 
     async def exchange(
         self, cloud: str, worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits

@@ -21,7 +21,7 @@ PolicyName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 
 
 class Role(Model):
-    """What users with this role may do. Without `paths`, everywhere."""
+    """A role of the access policy: kinds, actions and paths that it allows. Without `paths`, everywhere."""
 
     kinds: list[PolicyName] = Field(min_length=1)
     actions: list[PolicyName] = Field(min_length=1)

@@ -10,7 +10,7 @@ from domain.model import Model, Refusal, Request
 
 
 class EvictRun(Model):
-    """End this run on behalf of a request that takes over. The worker sets the grace period, not the requester."""
+    """The order to end a run for a request that takes over. The worker sets the grace period, not the requester."""
 
     request: Request
     run: str

@@ -18,7 +18,7 @@ SAME = "<same>"  # the status the object came from
 
 
 class Actor(StrEnum):
-    """Who may use a row."""
+    """The actors that may use a row of a state table."""
 
     USER = "User"
     GROUP = "Group"  # a user's action on a group, for its members; never requested of a member itself
@@ -27,7 +27,7 @@ class Actor(StrEnum):
 
 
 class LineEffect(StrEnum):
-    """What the fact of a history line did to its object."""
+    """What became of a history line's change: applied, ignored, or made by an unsuccessful action."""
 
     APPLIED = "applied"  # the change was made
     IGNORED = "ignored"  # nothing was changed
@@ -63,7 +63,7 @@ class Row:
 
 
 class Ruling(StrEnum):
-    """The table's answer about an action or a step."""
+    """A state table's answer about an action or a step: allowed, refused, or nothing to do."""
 
     GO = "go"
     ALREADY = "already"

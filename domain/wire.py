@@ -14,7 +14,7 @@ SIMULATED = "simulated"  # the provider that placements leave out
 
 
 class UnreadableMessage(str):
-    """What a handler of any message gets in place of one that cannot be decrypted: the reason, as text."""
+    """Stands for a message that cannot be decrypted: the handler gets the reason, as text."""
 
 
 # Updates and queries that every action answers.

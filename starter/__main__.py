@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Entry point of the `starter` command."""
+    """Runs the `starter` command and exits with its code."""
     try:
         from starter.command import run  # inside `try`: Ctrl-C during the import is quiet too
 

@@ -31,7 +31,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of every action verb."""
+    """The command-line options of every action."""
 
     wait: Annotated[bool, Parameter(negative="--no-wait", help="Wait for the end of the action.")] = True
     timeout: Annotated[str, Parameter(help="Stop waiting after this long, such as 90s or 5m. The action goes on.")] = ""

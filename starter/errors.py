@@ -11,7 +11,7 @@ from domain.model import Result
 
 
 class Exit(IntEnum):
-    """The exit codes, for scripts."""
+    """The CLI's exit codes, for scripts."""
 
     DONE = 0
     FAILED = 1
@@ -64,7 +64,7 @@ class StillWaiting(RatchetError):
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as it is printed."""
+    """An error as it is printed: what, why, what to run next, and the exit code."""
 
     what: str
     why: str

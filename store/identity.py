@@ -22,7 +22,7 @@ _IDENTITY = sa.select(store_identity.c.id, store_identity.c.incarnation, store_i
 
 @dataclass(frozen=True)
 class Identity:
-    """The single row of `store_identity`."""
+    """The store's identity: the single row of `store_identity`."""
 
     id: str
     incarnation: int

@@ -13,7 +13,7 @@ from store.waitqueue import SqlWaitQueue
 
 
 class SqlInventory(HookedStore, SqlWaitQueue):
-    """`domain.ports.Inventory` on SQLite or PostgreSQL."""
+    """The kernel's store: `domain.ports.Inventory` on SQLite or PostgreSQL."""
 
     def __init__(
         self, database: Database, hooks: HooksByKind, allowed: begin.AccessCheck = begin.allow_everybody

@@ -57,6 +57,6 @@ def _row(cloud: str, share: PermitShare) -> dict[str, object]:
 
 
 class SqlPermitStore(Store):
-    """`domain.permits.PermitStore` on the inventory's database."""
+    """The store of concurrency permits: `domain.permits.PermitStore` on the inventory's database."""
 
     exchange = transaction(exchange)

@@ -25,7 +25,7 @@ MAX_CONNECTIONS = 500
 
 
 class ConnectionsFile(ConnectionModel):
-    """The whole file: connections by name, each in its provider's own model."""
+    """The model of a connections file: connections by name, each in its provider's own model."""
 
     connections: Mapping[Name, Connection]
 

@@ -27,7 +27,7 @@ from workers.settings import Settings
 
 @dataclass(frozen=True)
 class CrmOptions:
-    """The options of the command line."""
+    """The command-line options of a CRM process."""
 
     cloudlet: str
     version: str = "v1"

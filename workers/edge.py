@@ -50,7 +50,7 @@ class EdgeFamily(Family):
         return {ACTIONS_QUEUE: activities_of(edge, Letters(client))}
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A demand loop per Active policy, and a link per cloudlet with a connected CRM."""
+        """Declares a demand loop per Active policy, and a link per cloudlet with a connected CRM."""
         return [
             CompanionRow(messages.FOLLOW_DEMAND, "demand loop", self._policy_companions),
             CompanionRow(messages.CLOUDLET_LINK, "link", self._link_companions),

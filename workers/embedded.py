@@ -79,7 +79,7 @@ class EmbeddedServer:
     http: str  # Temporal's HTTP API: signals and updates with one curl
 
     async def stop(self) -> None:
-        """End the server; its data stays."""
+        """Ends the server; its data stays."""
         (self.home / EMBEDDED_FILE).unlink(missing_ok=True)
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)

@@ -77,12 +77,12 @@ class LeaseFamily(Family):
         return {("lease", "start"): self._handover.start, ("lease", "end"): self._handover.end}
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A clock per pool with events to come."""
+        """Declares a clock per pool with events to come."""
         overdue = self._store.overdue
         return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, names.LOOK_AGAIN, overdue)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """The verbs of the simulated host site."""
+        """Returns the verbs of the simulated host site."""
         return {CSP: ("create", "terminate")}
 
     def audits(self) -> Sequence[Audit]:

@@ -58,11 +58,11 @@ class MachineFamily(Family):
         }
 
     def inspectors(self) -> Mapping[str, InspectObject]:
-        """The hypervisor knows every kind except accounts."""
+        """Returns the hypervisor's inspector for every kind except accounts, which it does not know."""
         return dict.fromkeys((kind for kind in TABLES if kind != "account"), self._work.inspect)
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """The verbs of the simulated hypervisor."""
+        """Returns the verbs of the simulated hypervisor."""
         verbs = dict.fromkeys(verb for moves in MOVES.values() for verb in moves)
         return {NAME: (*verbs, "describe")}
 
@@ -71,7 +71,7 @@ class MachineFamily(Family):
         return [HypervisorAudit(self.context.inventory, self.hypervisor).audit]
 
     def companions(self) -> Sequence[CompanionRow]:
-        """A clock per tenant with entries in the recycle bin."""
+        """Declares a clock per tenant with entries in the recycle bin."""
         return [CompanionRow(BIN, "recycle-bin clock", self._clocks, LOOK_AGAIN, self._bin.overdue)]
 
     async def _clocks(self) -> AsyncIterator[Companion]:

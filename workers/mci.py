@@ -71,7 +71,7 @@ class MciFamily(Family):
         return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in context.connections.clouds()}}
 
     def dry_run_checks(self) -> Mapping[tuple[str, str], Examiner]:
-        """Create and scale-out ask the clouds before admission."""
+        """Returns the checks of create and scale-out, which ask the clouds before admission."""
         rehearsal = Rehearsal(self.context.client, self._records)
         return {("mci", action): rehearsal.examine for action in ("create", "scale-out")}
 
@@ -81,7 +81,7 @@ class MciFamily(Family):
         return [LateVmSearch(self._store, self.context.clouds, self.context.permits, longest).search]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
-        """The verbs of clouds that are simulated, wholly or in part."""
+        """Returns the verbs of clouds that are simulated, wholly or in part."""
         real, verbs = self.context.connections, (*VERBS, *APART)
         return {csp: verbs for csp in self.context.simulated if csp not in real.filed or real.partly_simulated(csp)}
 

@@ -23,7 +23,7 @@ LONGEST_PAUSE = 10.0
 
 
 class WaitQueue:
-    """One workflow's place in wait queues."""
+    """Waits in wait queues for one workflow, and signals those behind it."""
 
     def __init__(self) -> None:
         self.passed = 0

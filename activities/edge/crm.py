@@ -170,7 +170,7 @@ def _doubt(fact: CrmFact) -> CheckProof:
 
 
 async def _no_proof() -> None:
-    """Proof of a sender that needs no right."""
+    """Proves nothing: for messages of the link, which need no right to order."""
 
 
 def _noticed_here(_key: str) -> str:

@@ -92,11 +92,11 @@ class HostHandover:
         return HandOverResult(errors=errors, again=[each for each, work in works.items() if work.result() is None])
 
     async def start(self, grant: Grant) -> Done | Grant:
-        """Inline work of a lease's start on hosts. Returns the grant if a reservation needs retries."""
+        """Does a lease's start on hosts inline; returns the grant if a reservation needs retries."""
         return await self._at_once(grant, ends.STARTS, HandOverGoal.ALL)
 
     async def end(self, grant: Grant) -> Done | Grant:
-        """Inline work of a lease's end on hosts. Returns the grant if a reservation needs retries."""
+        """Does a lease's end on hosts inline; returns the grant if a reservation needs retries."""
         return await self._at_once(grant, ends.ENDS, HandOverGoal.NOTHING)
 
     async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: HandOverGoal) -> Done | Grant:

@@ -10,7 +10,7 @@ from domain.ports import Inventory
 
 
 class HypervisorAudit:
-    """Audits I3 and I7 for the machines family."""
+    """Audits the machines family: compares objects' existence (I3) and states (I7) with the hypervisor."""
 
     def __init__(self, inventory: Inventory, hypervisor: Hypervisor) -> None:
         self._inventory = inventory

@@ -122,7 +122,7 @@ class _ChunkRunner:
 
     @property
     def verb(self) -> str:
-        """The verb of the order to the cloud."""
+        """The verb that the cloud is ordered to carry out."""
         return mci.ORDERS.get(self.chunk.action, self.chunk.action)
 
     @property
@@ -139,7 +139,7 @@ class _ChunkRunner:
         return min(self.cloud.bulk, self.permits.vm_cap(self.csp, self.region))
 
     async def run_lane(self, todo: Iterator[Target]) -> None:
-        """One lane: takes batches of VMs from the list until it is empty."""
+        """Takes batches of VMs from the shared list, and orders each, until the list is empty."""
         while batch := list(islice(todo, self._batch_size())):
             if self.verb != "create":
                 batch = await self._find_created(batch)

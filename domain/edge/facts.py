@@ -80,7 +80,7 @@ class Rejoined(Model):
 
 
 class CloudletAnswer(Model):
-    """What the inventory did with a CRM's message about its cloudlet."""
+    """The inventory's decision on a CRM's message about its cloudlet."""
 
     owner: str = ""  # the workflow of the action that must handle it
     refused: str = ""  # why its proof was refused
@@ -101,7 +101,7 @@ class InstanceTerms(Model):
 
 
 class CloudletTerms(Model):
-    """The details of a cloudlet action's grant."""
+    """The details of a cloudlet action's grant: the connected CRMs, how long to wait, the spec."""
 
     address: CrmAddress | None = None  # the CRM that is connected
     next: CrmAddress | None = None  # a second CRM, left by a failed upgrade
@@ -138,7 +138,7 @@ class Refuges(Model):
 
 
 class KeptPolicy(Model):
-    """A policy as it is stored."""
+    """A stored policy: its spec if it is active, and whether an action is changing it."""
 
     spec: PolicySpec | None = None  # None: no active policy
     changing: bool = False  # an action on it has not ended

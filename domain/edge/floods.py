@@ -19,7 +19,7 @@ READING = timedelta(
 
 
 class IgnoredBudget(Model):
-    """How many ignored messages were recorded in this hour, and how many more came."""
+    """Counts the ignored messages of this hour: those recorded in the history, and those beyond the limit."""
 
     since: float = 0.0
     kept: int = 0

@@ -15,7 +15,7 @@ from domain.statetable import NONE, Ruling, StateTable
 
 
 class Effect(StrEnum):
-    """The effect of a CRM's message on an action."""
+    """The sort of effect that a CRM's message has on an action."""
 
     MOVES = "moves"  # it takes a row
     ERROR = "error"  # it takes a row, to an error
@@ -71,7 +71,7 @@ def _ignored(why: str) -> Interpretation:
 
 
 class Resolution(StrEnum):
-    """What an action does after its CRM has reconnected."""
+    """The decision of an action after its CRM has reconnected."""
 
     WAIT = "wait"  # the CRM is at work, or will answer
     HEAR = "hear"  # its report is the answer

@@ -102,7 +102,7 @@ class CrmRequest(Model):
 
 
 class CrmRequests(Model):
-    """A list of requests to a CRM."""
+    """A batch of requests to one CRM, as one message."""
 
     requests: list[CrmRequest]
 
@@ -130,14 +130,14 @@ class OnBehalf(Model):
 
 
 class CrmPost(OnBehalf):
-    """Requests to send, and the CRM that gets them."""
+    """The input of the activity that sends requests to a CRM."""
 
     to: CrmAddress
     requests: list[CrmRequest]
 
 
 class AllData(OnBehalf):
-    """Send all data of a cloudlet to this CRM."""
+    """The input of the activity that sends a CRM the specs of all instances that its cloudlet should have."""
 
     to: CrmAddress
 
@@ -205,7 +205,7 @@ class CrmResponse(ExternalMessage):
 
     @property
     def status(self) -> str:
-        """The state as our status."""
+        """The CRM's state word as a status of our state table."""
         return NONE if self.state in GONE else self.state
 
     def reason(self) -> str:
@@ -256,14 +256,14 @@ class CrmDisconnect(ExternalMessage):
 
 
 class Reconnected(Model):
-    """What the link sends to an action whose CRM has reconnected: the connection, and the reported instances."""
+    """The link's signal to an action whose CRM has reconnected: the connection, and the reported instances."""
 
     address: CrmAddress
     reported: dict[str, ReportedInstance] = {}  # by path; one that the CRM does not have is not listed
 
 
 class ConnectionLost(Model):
-    """What the link sends to the cloudlet's action when a connection is lost."""
+    """The link's signal to the cloudlet's action about a lost connection."""
 
     notify_id: int
     version: str
@@ -284,7 +284,7 @@ class HandIn(Model):
 
 
 class IgnoredMessage(Model):
-    """A message that changed nothing, for the history of its object."""
+    """One ignored CRM message, to be recorded in the history of its object."""
 
     path: str
     state: str
@@ -293,7 +293,7 @@ class IgnoredMessage(Model):
 
 
 class IgnoredMessages(Model):
-    """Messages that changed nothing, for the history."""
+    """Ignored CRM messages to be recorded in the histories of their objects."""
 
     messages: list[IgnoredMessage]
     at: datetime

@@ -47,7 +47,7 @@ class PolicySite(Model):
 
 
 class PolicyFacts(Model):
-    """The facts that a policy decides on."""
+    """The facts that a policy decides by: its sites with their instances, or its cluster's nodes."""
 
     places: list[PolicySite] = []
     nodes: int = 0
@@ -73,7 +73,7 @@ class PolicyMemory(Model):
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """What to undeploy and then deploy."""
+    """A policy's decision: the sites where to undeploy its app, and then those where to deploy it."""
 
     undeploy: tuple[PolicySite, ...] = ()
     deploy: tuple[PolicySite, ...] = ()

@@ -38,7 +38,7 @@ class CrmTransport(Protocol):
 
 
 class EdgeInventory(Protocol):
-    """What the edge family stores: CRM connections and policies. Each method is one transaction."""
+    """The edge family's store: CRM connections and policies. Each method is one transaction."""
 
     async def accept_connection(self, fact: ConnectFact, doubt: CheckProof) -> Connected:
         """Records a CRM's connection, if its notify-id, version and proof are right."""

@@ -29,7 +29,7 @@ DAY = 86_400.0
 
 
 class Override(StrEnum):
-    """How far one request goes without the CRM."""
+    """How far a request goes without its CRM, or beyond the object's status, for an admin."""
 
     NONE = "none"
     IGNORE_CRM = "ignore-crm"  # do not ask the CRM
@@ -65,7 +65,7 @@ _OVERRIDE = Field(Override.NONE, description="For this request only: how far to 
 
 
 class CloudletSpec(Model):
-    """A cloudlet, and how its CRM is reached."""
+    """The spec of `cloudlet create`: its CRM's version, transport, key and timeouts."""
 
     version: Version = Field("v1", description="The CRM's version.")
     transport: Literal["queue", "webhook"] = Field("queue", description="How requests reach the CRM.")
@@ -82,25 +82,25 @@ class CloudletSpec(Model):
 
 
 class UpgradeSpec(Model):
-    """The CRM version to upgrade to."""
+    """The spec of `cloudlet upgrade`: the CRM version to upgrade to."""
 
     version: Version = Field(description="The version to upgrade to.")
 
 
 class KeySpec(Model):
-    """The public key of a CRM's token; empty removes it."""
+    """The spec of `cloudlet rekey`: the public key of a CRM's token; empty removes it."""
 
     key: PublicKey = _KEY
 
 
 class MaintenanceSpec(Model):
-    """Whether apps are first created on other cloudlets."""
+    """The spec of `cloudlet maintenance-start`: whether apps are first created on other cloudlets."""
 
     failover: bool = Field(False, description="First create its apps on other cloudlets that have such a cluster.")
 
 
 class ClusterSpec(Model):
-    """The desired state of a cluster."""
+    """The spec of `cluster create` and `update`: the desired state of a cluster."""
 
     nodes: int = Field(1, ge=1, le=MAX_NODES, description="Number of nodes.")
     flavor: EdgeText = Field("small", description="Size of a node.")
@@ -108,7 +108,7 @@ class ClusterSpec(Model):
 
 
 class AppSpec(Model):
-    """The desired state of an app."""
+    """The spec of `app create` and `update`: the desired state of an app."""
 
     image: EdgeText = Field("nginx:stable", description="What to run.")
     replicas: int = Field(1, ge=1, le=1_000, description="How many of it.")
@@ -116,13 +116,13 @@ class AppSpec(Model):
 
 
 class OverrideSpec(Model):
-    """A spec with an override only."""
+    """The spec of instance actions that take an override only."""
 
     override: Override = _OVERRIDE
 
 
 class DeleteClusterSpec(OverrideSpec):
-    """Whether the cluster's apps are deleted first, and an override."""
+    """The spec of `cluster delete`: whether its apps are deleted first, and an override."""
 
     cascade: bool = Field(False, description="Delete its apps first.")
 
@@ -135,7 +135,7 @@ class Site(Model):
 
 
 class AutoProvision(Model):
-    """Runs an app where clients ask for it."""
+    """The policy type that runs an app where clients ask for it."""
 
     app: Name
     spec: AppSpec = AppSpec()
@@ -163,7 +163,7 @@ class AutoProvision(Model):
 
 
 class AutoScale(Model):
-    """Sets a cluster's number of nodes by its load. A target of 0 is not used."""
+    """The policy type that sets a cluster's number of nodes by its load. A target of 0 is not used."""
 
     cloudlet: Name
     cluster: Name

@@ -59,7 +59,7 @@ def ended(grant: Grant, errors: ReservationErrors) -> Done:
 
 @dataclass(frozen=True)
 class Boundary:
-    """The start or the end of a lease's term."""
+    """What differs between the start and the end of a lease: its reservations, its result, its wording."""
 
     word: str  # for messages: what happened to a reservation
     work: Callable[[Grant], list[ReservationWork]]

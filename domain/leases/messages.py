@@ -15,7 +15,7 @@ from domain.model import Model
 
 
 class DueEvent(Model):
-    """An event that is due."""
+    """A lease's event that is due, with its due time."""
 
     lease: str
     name: str
@@ -23,7 +23,7 @@ class DueEvent(Model):
 
 
 class DueQuery(Model):
-    """Ask for the due events of a pool, except for leases whose events are being fired already."""
+    """Asks for the due events of a pool, except those of leases that are busy."""
 
     pool: str
     at: datetime
@@ -45,13 +45,13 @@ class FiringResult(Model):
 
 
 class WakeClock(Model):
-    """Wake the clock of a pool."""
+    """The input that wakes the clock of a pool."""
 
     pool: str
 
 
 class HandOverGoal(StrEnum):
-    """What reservations should hold after a hand-over."""
+    """Which holdings a hand-over brings reservations to."""
 
     ALL = "all"  # what the inventory says they should hold
     BEFORE = "before"  # what they held before a change that is being undone
@@ -59,7 +59,7 @@ class HandOverGoal(StrEnum):
 
 
 class HandOver(Model):
-    """Bring these reservations to what they should hold, on behalf of an action on a lease or a host."""
+    """The order to bring these reservations to their holdings, for an action on a lease or a host."""
 
     path: str
     epoch: int
@@ -113,7 +113,7 @@ class Holdings(Protocol):
 
 
 class Schedule(Protocol):
-    """The timers of a pool's leases."""
+    """The store's protocol for a pool's clock: due events and their timers."""
 
     async def due(self, query: DueQuery) -> DueList: ...
 
@@ -162,13 +162,13 @@ class LeaseView(Model):
 
 
 class LeasesView(Model):
-    """A page of leases."""
+    """A page of leases, as readers see them."""
 
     leases: list[LeaseView]
 
 
 class CalendarQuery(Model):
-    """Ask who holds what in a pool for a period; without dates, for the week that begins with the next event."""
+    """Asks who holds what in a pool for a period; without dates, for the week that begins with the next event."""
 
     pool: str = "main"
     start: str = ""
@@ -195,7 +195,7 @@ class HostOccupancy(Model):
 
 
 class CalendarView(Model):
-    """Who holds the hosts of a pool during a period; `left_out` counts the hosts that are not shown."""
+    """A pool's calendar: who holds its hosts during a period; `left_out` counts hosts that are not shown."""
 
     pool: str
     start: datetime

@@ -49,13 +49,13 @@ class _Sized(_Number):
 
 
 class PhysicalHosts(_Sized):
-    """Whole hosts, each for one lease alone."""
+    """A reservation of whole hosts, each for one lease alone."""
 
     resource_type: Literal["physical:host"]
 
 
 class Instances(_Sized):
-    """Instances of one size, on hosts that may be shared."""
+    """A reservation of instances of one size, on hosts that may be shared."""
 
     resource_type: Literal["virtual:instance"]
     vcpus: int = Field(1, ge=1)
@@ -64,7 +64,7 @@ class Instances(_Sized):
 
 
 class MciLease(Model):
-    """An MCI for the term of a lease: created or resumed at the start; suspended, terminated or deleted at the end."""
+    """A reservation of an MCI: created or resumed at the start; suspended, terminated or deleted at the end."""
 
     resource_type: Literal["mci"]
     mci: ObjectPath
@@ -76,7 +76,7 @@ ReservationSpec = Annotated[PhysicalHosts | Instances | MciLease, Field(discrimi
 
 
 class LeaseSpec(Model):
-    """What `lease create` takes."""
+    """The spec of `lease create`."""
 
     name: LeaseText = Field("", description="what people call it; may change later")
     start: When = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
@@ -101,7 +101,7 @@ class LeaseSpec(Model):
 
 
 class Resize(_Number):
-    """A new size for one reservation."""
+    """A new size for one reservation, in `lease update`."""
 
     id: Name = Field("", description="which one: r1; may be left out if there is only one")
 
@@ -139,7 +139,7 @@ class EventFiring(Model):
 
 
 class HostSpec(Model):
-    """The spec of `host add`."""
+    """The spec of `host add`: sizes and properties of the host."""
 
     vcpus: int = Field(16, ge=1)
     memory_mb: int = Field(65_536, ge=1)

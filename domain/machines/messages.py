@@ -16,7 +16,7 @@ class ObjectTask(Model):
 
 
 class ObjectResult(Model):
-    """What an ObjectTask did: a message, the end status if it is not the row's, and info to store."""
+    """The result of an ObjectTask: a message, the end status if it is not the row's, and info to store."""
 
     message: str = ""
     to: str = ""
@@ -30,7 +30,7 @@ class Bin(Model):
 
 
 class BinQuery(Model):
-    """Ask which entries of a bin are due: at most `limit`, without those being destroyed or postponed."""
+    """Asks for due entries of a recycle bin: at most `limit`, without those being destroyed or postponed."""
 
     tenant: str
     at: datetime
@@ -55,7 +55,7 @@ class BinList(Model):
 
 
 class RecycleBin(Protocol):
-    """The recycle bin as the inventory stores it."""
+    """The store's protocol for recycle bins."""
 
     async def due(self, query: BinQuery) -> BinList: ...
 

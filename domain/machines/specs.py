@@ -33,7 +33,7 @@ class NewObjectSpec(Model):
 
 
 class NewAccount(NewObjectSpec):
-    """A new account, and the retention of its recycle bin."""
+    """The spec of `account create`: the retention of its recycle bin."""
 
     retention_days: Days = Field(DEFAULT_RETENTION_DAYS, description="How long its objects stay in the recycle bin.")
 
@@ -45,11 +45,11 @@ class DeployableSpec(NewObjectSpec):
 
 
 class NewCloudspace(DeployableSpec):
-    """A new cloudspace: a network with its firewall."""
+    """The spec of `cloudspace create`: a network with its firewall."""
 
 
 class NewMachine(DeployableSpec):
-    """A new machine: its image, its memory, and its node."""
+    """The spec of `machine create`: its image, memory and node."""
 
     image: Name = Field(description="The image that it starts from.")
     memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
@@ -57,72 +57,72 @@ class NewMachine(DeployableSpec):
 
 
 class NewDisk(DeployableSpec):
-    """A new disk and its size."""
+    """The spec of `disk create`: its size."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class NewImage(DeployableSpec):
-    """A new image and its size."""
+    """The spec of `image create`: its size."""
 
     size: int = Field(2, ge=1, le=65_536, description="GiB.")
 
 
 class NewNode(NewObjectSpec):
-    """A new node, and its memory for machines."""
+    """The spec of `node create`: its memory for machines."""
 
     memory: int = Field(NODE_MEMORY, ge=1, le=65_536, description="GiB that machines may use.")
 
 
 class Delete(Model):
-    """Move to the recycle bin, and for how long."""
+    """The spec of `delete`, which moves an object to the recycle bin: for how long."""
 
     retention_days: Days | None = Field(None, description="How long it stays in the recycle bin.")
 
 
 class DeleteAll(Delete):
-    """Move to the recycle bin; with `cascade`, together with its contents."""
+    """The spec of `delete` of an object with contents; with `cascade`, they go along."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Destroy(Model):
-    """Destroy for good; with `bin`, only if it is still in the recycle bin by that deletion."""
+    """The spec of `destroy`; with `bin`, only if the object is still in the recycle bin by that deletion."""
 
     bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
 
 
 class DestroyAll(Destroy):
-    """Destroy for good; with `cascade`, together with its contents."""
+    """The spec of `destroy` of an object with contents; with `cascade`, they go along."""
 
     cascade: bool = Field(False, description="With everything that lives in it.")
 
 
 class Migrate(Model):
-    """Move to another node: the named one, or the one with the most room."""
+    """The spec of `machine migrate`: the node, or by default the one with the most room."""
 
     node: Name | None = Field(None, description="Where to; else where there is most room.")
 
 
 class DiskChoice(Model):
-    """The disk that a machine attaches or detaches."""
+    """The spec of machine actions on a disk: which disk to attach or detach."""
 
     disk: Name = Field(description="A disk of the same account.")
 
 
 class AddDisk(DiskChoice):
-    """A disk to create and attach."""
+    """The spec of `machine add-disk`: the disk to create and attach."""
 
     size: int = Field(10, ge=1, le=65_536, description="GiB.")
 
 
 class MachineChoice(Model):
-    """The machine that a disk is attached to."""
+    """The spec of disk actions on a machine: which machine to attach to."""
 
     machine: MachineName = Field(description="A machine of the same account, such as dev/db.")
 
 
 class Maintain(Model):
-    """Whether a node's machines are moved or stopped."""
+    """The spec of `node maintain`: whether its machines are moved or stopped."""
 
     mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")

@@ -33,7 +33,7 @@ PROBLEMS_SHOWN = 5
 
 
 class Decision(Model):
-    """What the updates `continue` and `withdraw` carry: who decided, and why."""
+    """The argument of the updates `continue` and `withdraw`: who decided, and why."""
 
     requested_by: ShortWord = ""
     reason: ShortText = ""
@@ -67,7 +67,7 @@ class Examination(Model):
 
 
 class Findings(Model):
-    """What a cloud answers about specs and images. `clear` is false if it could not be asked."""
+    """A cloud's answer about specs and images. `clear` is false if it could not be asked."""
 
     problems: list[str] = []
     clear: bool = True
@@ -110,7 +110,7 @@ class HeldConnection:
 
 
 class LeaveResult(StrEnum):
-    """The answer when an MCI leaves a place."""
+    """The store's answer when an MCI leaves a place."""
 
     SHARED = "shared"  # other MCIs use the place
     LAST = "last"  # no other MCI uses it: remove what is shared
@@ -119,7 +119,7 @@ class LeaveResult(StrEnum):
 
 
 class AddVms(Model):
-    """Add VMs to a running action: new ones, or existing ones to remove."""
+    """The order to add VMs to a running action: new ones, or existing ones to remove."""
 
     path: str
     epoch: int
@@ -140,7 +140,7 @@ class AddedVms(Model):
 
 
 class Survey(Model):
-    """Compare the records of an MCI with the clouds. `reconcile` asks about more VMs, and looks for orphans."""
+    """The request for a survey of an MCI. `reconcile` asks about more VMs, and looks for orphans."""
 
     path: str
     reconcile: bool = False
@@ -169,7 +169,7 @@ class Correction:
 
 
 class SurveyPlan(Model):
-    """Which VMs a survey asks about, in chunks; how many it need not ask about; where it looks for orphans."""
+    """The plan of a survey: chunks of VMs to ask about, the number of others, and places to search for orphans."""
 
     path: str = ""
     chunks: list[Chunk] = []
@@ -186,7 +186,7 @@ class SurveyPlace(Model):
 
 
 class SurveyReport(Model):
-    """What a survey found. `changes` counts corrections by type; the lists are cut, the numbers are not."""
+    """The result of a survey. `changes` counts corrections by type; the lists are cut, the numbers are not."""
 
     calls: int = 0
     asked: int = 0
@@ -232,7 +232,7 @@ class Orphan(Model):
 
 
 class OrphanQuery(Model):
-    """Ask for a page of the orphans at or below a path, after a given one."""
+    """Asks for a page of the orphans at or below a path, after a given one."""
 
     path: str = ""
     after: Orphan = Orphan()
@@ -279,7 +279,7 @@ class ConnectionDirectory(Protocol):
 
 
 class MciStore(Protocol):
-    """What the MCI family stores besides objects. Every method is one transaction."""
+    """The MCI family's store, besides objects. Every method is one transaction."""
 
     async def unverified(self, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
         """Returns the wanted specs and images that no cloud has confirmed in the last 24 hours."""

@@ -25,7 +25,7 @@ class Identified(Model):
 
 
 class Adoption(Model):
-    """Assign an orphan to the record of the path that it carries."""
+    """The order to give an orphan to the record of the path that it carries."""
 
     order: StrayOrder
     seen: Identified

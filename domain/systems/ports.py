@@ -24,7 +24,7 @@ def backend_queue(backend: str) -> str:
 
 
 class SystemWork(Model):
-    """An action on a system, as its activities get it."""
+    """The input of the systems family's activities: an action on a system or part."""
 
     path: str
     epoch: int
@@ -58,7 +58,7 @@ class RevertDeploy(Model):
 
 
 class RollOutResult(Model):
-    """The result of a roll-out."""
+    """The result of a roll-out or removal of services: success, or the reason of the failure."""
 
     ok: bool
     reason: str = ""
@@ -82,7 +82,7 @@ class ServiceOrder:
 
 
 class ChangeListener(Protocol):
-    """Waits for changes of services."""
+    """Waits for changes of a backend's services."""
 
     async def news(self) -> None:
         """Waits until something may have changed since the last call."""
@@ -126,7 +126,7 @@ class Backend(Protocol):
 
 
 class SystemStore(Protocol):
-    """What the system family stores besides the kernel's own writes. Every method is one transaction."""
+    """The systems family's store, besides the kernel's writes. Every method is one transaction."""
 
     async def accept(self, acceptance: AcceptDeploy) -> Stepped:
         """Writes the new definition below the path, and marks the deploy's record accepted."""

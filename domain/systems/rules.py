@@ -28,7 +28,7 @@ LEAVING = "leaving"  # the key in a part's info of the backend that may have bee
 
 @dataclass(frozen=True, slots=True)
 class RunningInstance:
-    """An instance as a roll-out sees it."""
+    """An instance as the rules of a roll-out need it: revision and health."""
 
     token: str
     revision: str
@@ -145,7 +145,7 @@ def ordered(services: Mapping[str, Mapping[str, Any]]) -> TopologicalSorter[str]
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part as the inventory has it."""
+    """A part as it is stored: status, spec, and whether it is under way or being removed."""
 
     path: str
     status: str

@@ -47,7 +47,7 @@ Image = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class Health(Model):
-    """How to check whether an instance is healthy: by http, tcp or command. Without a check it is while it runs."""
+    """The health check of an instance: by http, tcp or command. Without one it is healthy while it runs."""
 
     http: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$", max_length=500)] | None = None
     tcp: bool = False
@@ -64,7 +64,7 @@ class Health(Model):
 
 
 class Resources(Model):
-    """The most that one instance may use."""
+    """The resource limits of one instance."""
 
     memory: int | None = Field(None, ge=16, le=1_000_000, description="MiB of address space")
     files: int | None = Field(None, ge=16, le=100_000, description="open files")

@@ -86,7 +86,7 @@ def _missing(what: str, hint: str) -> Refused:
 
 @cache
 def _loader() -> Any:
-    """Botocore's loader, shared by all sessions: without it each parses EC2's description again, which is slow."""
+    """Returns botocore's loader, shared by all sessions, as parsing EC2's description for each would be slow."""
     return import_module("botocore.loaders").create_loader()
 
 

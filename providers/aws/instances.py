@@ -21,7 +21,7 @@ STATES: dict[str, VmState] = {
 
 
 class NextStep(StrEnum):
-    """The next step of an order on an instance."""
+    """What to do next about an order: send it, wait, report it done, or refuse it."""
 
     ORDER = "order"  # send the order
     WAIT = "wait"    # in transition, or not ready for the order

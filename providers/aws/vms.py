@@ -235,7 +235,7 @@ def _outdated(order: VmOrder, seen: int) -> Superseded | None:
 
 
 def _by_life(vm: Instance) -> bool:
-    """Sort key that puts living VMs last, so that they win over terminated ones."""
+    """Sorts living VMs last, so that they win over terminated ones."""
     return vm.state not in (VmState.TERMINATED, VmState.TERMINATING)
 
 

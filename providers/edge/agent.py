@@ -146,7 +146,7 @@ class Agent:
 
     @activity.defn
     async def crm_session(self, notify_id: int) -> str:
-        """The connection as an activity: its start is the controller's acknowledgement; it runs as long as the CRM."""
+        """Keeps the connection open as an activity: its start is the controller's acknowledgement."""
         if notify_id != self.notify_id:
             return "another connection has taken its place"
         self._acked.set()

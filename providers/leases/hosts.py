@@ -72,7 +72,7 @@ class HostTenant:
 
 
 class SimulatedHosts:
-    """`domain.leases.messages.Hosts`, stored in a database."""
+    """The simulated host provider: `domain.leases.messages.Hosts`, stored in a database."""
 
     def __init__(self, database: Transactions) -> None:
         self._provider = SimulatedProvider(CSP, database)

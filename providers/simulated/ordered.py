@@ -17,7 +17,7 @@ Entry = TypeVar("Entry", bound=LedgerRow)
 
 
 class SimulatedObjects(Generic[Entry]):
-    """`domain.ordered.ObjectProvider` stored in a database. In the fault script, the regions are kinds of objects."""
+    """A simulated `domain.ordered.ObjectProvider`, stored in a database. In the fault script, regions are kinds."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ _UPDATE = (
 
 
 class SimulatedVms:
-    """The VMs of one transaction."""
+    """The VMs that one transaction of a simulated cloud reads and changes."""
 
     def __init__(self, csp: str, found: Iterable[Vm], room: dict[str, int], epochs: dict[str, int]) -> None:
         self._csp = csp

@@ -37,7 +37,7 @@ PROXY = Path(__file__).with_name("proxy.py")
 
 
 class ProcessRunner:
-    """`Runner` on this machine. Needs Linux, as it identifies processes by /proc."""
+    """A `Runner` of processes on this machine. Needs Linux, as it identifies processes by /proc."""
 
     name = "process"
     steady = 0.5

@@ -20,7 +20,7 @@ BLOCK = 65_536
 
 
 class Routes:
-    """The instances' ports, round robin."""
+    """The ports of a service's instances, used in turn."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

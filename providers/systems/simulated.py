@@ -17,7 +17,7 @@ HOW = "SIMULATED"
 
 
 class SimulatedRunner:
-    """`Runner` without processes."""
+    """A `Runner` whose instances are simulated, without processes."""
 
     name = "simulated"
     steady = 0.0

@@ -120,7 +120,7 @@ class ServiceInstance:
 
 @dataclass(frozen=True)
 class WantedService:
-    """A service as it was ordered."""
+    """A service as it was ordered, with its generation and version."""
 
     path: str
     generation: int
@@ -130,7 +130,7 @@ class WantedService:
 
 
 class BackendState:
-    """The ledger of one backend."""
+    """The ledger of one backend: orders, instances and observations."""
 
     def __init__(self, backend: str, database: Transactions) -> None:
         self.backend = backend

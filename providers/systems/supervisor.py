@@ -54,7 +54,7 @@ class _ChangeFeed:
 
 
 class Supervisor:
-    """`domain.systems.ports.Backend`: takes orders in any process; runs services in the one with the lock."""
+    """A backend (`domain.systems.ports.Backend`): takes orders in any process; runs services where it has the lock."""
 
     def __init__(self, runner: Runner, ledger: BackendState, lock: Path) -> None:
         self.name = runner.name

@@ -1,4 +1,4 @@
-"""The systems family's commands."""
+"""The systems family's commands and demo."""
 
 from __future__ import annotations
 

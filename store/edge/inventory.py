@@ -7,7 +7,7 @@ from store.transaction import Store, transaction
 
 
 class SqlEdge(Store):
-    """`domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
+    """The edge family's store: `domain.edge.ports.EdgeInventory` on SQLite or PostgreSQL."""
 
     accept_connection = transaction(links.connected)
     record_answer = transaction(links.answered)

@@ -42,7 +42,7 @@ _TO_COME = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 @dataclass(frozen=True)
 class LeaseParts:
-    """The reservations and the events of a lease."""
+    """The stored reservations and events of one lease."""
 
     reservations: list[sa.RowMapping]
     events: dict[str, sa.RowMapping]

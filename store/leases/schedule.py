@@ -211,7 +211,7 @@ def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:
 
 
 class SqlLeases(Store):
-    """`domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
+    """The leases family's store: `domain.leases.messages.Schedule` and `Holdings` on SQLite or PostgreSQL."""
 
     due = transaction(due)
     still_due = transaction(still_due)

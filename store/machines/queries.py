@@ -68,7 +68,7 @@ def tenants(connection: sa.Connection) -> list[str]:
 
 
 class SqlBin(Store):
-    """`domain.machines.messages.RecycleBin` on SQLite or PostgreSQL."""
+    """The recycle bin's store: `domain.machines.messages.RecycleBin` on SQLite or PostgreSQL."""
 
     due = transaction(due)
     overdue = transaction(overdue)

@@ -39,7 +39,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
 def admit_vm(
     _connection: sa.Connection, claim: Claim, _spec: BaseModel | None, found: MaybeRow, _row: Row
 ) -> GrantExtras:
-    """Refuse an action on a VM whose place this worker does not serve."""
+    """Refuses an action on a VM whose place this worker does not serve."""
     if claim.serves is not None and found:
         check_served([found["placement"]], claim.serves)
     return GrantExtras()

@@ -7,7 +7,7 @@ from store.transaction import Store, transaction
 
 
 class SqlMciStore(Store):
-    """`domain.mci.messages.MciStore` on SQLite or PostgreSQL."""
+    """The MCI family's store: `domain.mci.messages.MciStore` on SQLite or PostgreSQL."""
 
     unverified = transaction(connections.unverified)
     mark_verified = transaction(connections.mark_verified)

@@ -249,7 +249,7 @@ def _part_from_row(row: sa.RowMapping) -> StoredPart:
 
 
 class SqlSystems(Store):
-    """`domain.systems.ports.SystemStore` on SQLite or PostgreSQL."""
+    """The systems family's store: `domain.systems.ports.SystemStore` on SQLite or PostgreSQL."""
 
     accept = transaction(_accept)
     accept_removal = transaction(_accept_removal)

@@ -108,7 +108,7 @@ def undo_upgrade(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
 
 @workflow.defn(name=wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(OnCloudlet):
-    """Create or repair a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
+    """Creates or repairs a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -168,7 +168,7 @@ class BringUpCloudlet(OnCloudlet):
 
 @workflow.defn(name=wire.MAINTAIN_CLOUDLET)
 class MaintainCloudlet(OnCloudlet):
-    """Begin maintenance, creating the apps elsewhere first if requested; or end it."""
+    """Begins maintenance, creating the apps elsewhere first if requested; or ends it."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -231,7 +231,7 @@ async def act(request: Request) -> str:
 
 @workflow.defn(name=wire.REKEY_CLOUDLET)
 class RekeyCloudlet(OnCloudlet):
-    """Replace the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
+    """Replaces the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

@@ -45,7 +45,7 @@ _NEWS: dict[str, type[Model]] = {wire.RECONNECTED: Reconnected, wire.CONNECTION_
 
 
 class CrmInbox(Action):
-    """An action that receives a CRM's messages."""
+    """Base of the actions that receive a CRM's messages."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ class LoopState(Model):
 
 @workflow.defn(name=wire.KEEP_POLICY)
 class KeepPolicy(Action):
-    """Create, update and delete a policy. Its companion does the work."""
+    """Creates, updates and deletes a policy. Its companion does the work."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -244,7 +244,7 @@ class FollowDemand(InitializedWorkflow):
                 return
 
     async def _change_site(self, policy: AutoProvision, place: PolicySite, action: str) -> None:
-        """Deploy or undeploy at one site, if a new plan still says so."""
+        """Deploys or undeploys the app at one site, if a new plan still says so."""
         if not self._spec or self._spec.auto_provision != policy:
             return
         now = provision(policy, self._memory, await self._facts(auto_provision=policy))

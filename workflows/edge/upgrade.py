@@ -28,7 +28,7 @@ _BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
 @workflow.defn(name=wire.UPGRADE_CLOUDLET)
 class UpgradeCloudlet(OnCloudlet):
-    """Upgrade a cloudlet's CRM: a second CRM (CRMv2) is started, takes over, and ends the first (CRMv1)."""
+    """Upgrades a cloudlet's CRM: a second CRM (CRMv2) is started, takes over, and ends the first (CRMv1)."""
 
     def __init__(self) -> None:
         super().__init__()

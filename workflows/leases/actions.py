@@ -48,7 +48,7 @@ class _OnLease(Action):
 
 @workflow.defn(name=names.CREATE_LEASE)
 class CreateLease(_OnLease):
-    """Book hosts for the whole term, and wake the clock if the lease starts before its next event."""
+    """Books hosts for the whole term, and wakes the clock if the lease starts before its next event."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -66,7 +66,7 @@ class CreateLease(_OnLease):
 
 @workflow.defn(name=names.UPDATE_LEASE)
 class UpdateLease(_OnLease):
-    """Change a lease: all of it at the end, or nothing. Hosts of a running lease are added or returned before that."""
+    """Changes a lease: all of it at the end, or nothing. Hosts of a running lease are added or returned before that."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -93,7 +93,7 @@ class UpdateLease(_OnLease):
 
 
 class _AtBoundary(_OnLease):
-    """Start or end all reservations. `every` does it, and records the result of each."""
+    """Base of starts and ends: does all reservations by `every`, and records the result of each."""
 
     boundary: ends.Boundary
     every: Callable[[Grant, list[ReservationWork], ReservationErrors], Awaitable[None]]
@@ -115,9 +115,9 @@ class _AtBoundary(_OnLease):
 
 @workflow.defn(name=names.START_LEASE)
 class StartLease(_AtBoundary):
-    """Start every reservation. Those that start stay active, whatever becomes of the others.
+    """Starts every reservation. Those that start stay active, whatever becomes of the others.
 
-    If all of them are on hosts that are handed over quickly, that is done while the start is admitted.
+    If all of them are on hosts that are handed over quickly, begin has done it already.
     """
 
     boundary, every = ends.STARTS, staticmethod(start_all)
@@ -129,7 +129,7 @@ class StartLease(_AtBoundary):
 
 @workflow.defn(name=names.END_LEASE)
 class EndLease(_AtBoundary):
-    """End every reservation and return everything. Quick ends are done while the end is admitted."""
+    """Ends every reservation and returns everything. If that is quick, begin has done it already."""
 
     boundary, every = ends.ENDS, staticmethod(end_all)
 
@@ -140,7 +140,7 @@ class EndLease(_AtBoundary):
 
 @workflow.defn(name=names.DELETE_LEASE)
 class DeleteLease(_OnLease):
-    """Return everything, whatever the lease was doing, and remove it. It may be repeated until it succeeds."""
+    """Returns everything, whatever the lease was doing, and removes it. It may be repeated until it succeeds."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -159,7 +159,7 @@ class DeleteLease(_OnLease):
 
 @workflow.defn(name=names.ANNOUNCE_END)
 class AnnounceEnd(Action):
-    """Announce that a lease will end: in its history, and as a workflow of this type that others can follow."""
+    """Announces that a lease will end: in its history, and as a workflow of this type that others can follow."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

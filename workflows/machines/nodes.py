@@ -28,7 +28,7 @@ BUSY_TRIES = 60
 
 @workflow.defn(name=machines.NODE_WORK)
 class WorkOnNode(Action):
-    """Maintain, enable or decommission a node."""
+    """Maintains, enables or decommissions a node."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

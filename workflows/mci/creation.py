@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=wire.CREATE_MCI)
 class CreateMci(OnVms):
-    """Create an MCI: prepare its places, hold if requested, then create its VMs in every cloud."""
+    """Creates an MCI: prepares its places, holds if requested, then creates its VMs in every cloud."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ PATIENCE = timedelta(hours=1)
 
 @workflow.defn(name=REMOVE_ORPHAN)
 class RemoveOrphan(Action):
-    """Terminate an orphan in its cloud. Its object exists only during the action; a survey finds what is left."""
+    """Terminates an orphan in its cloud. Its object exists only during the action; a survey finds what is left."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -41,7 +41,7 @@ class RemoveOrphan(Action):
 
 @workflow.defn(name=ADOPT_ORPHAN)
 class AdoptOrphan(Action):
-    """Read an orphan from its cloud, and write it to the record of its path. The cloud is not changed."""
+    """Reads an orphan from its cloud, and writes it to the record of its path. The cloud is not changed."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

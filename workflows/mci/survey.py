@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn(name=SURVEY_VMS)
 class SurveyVms:
-    """Compare the records of an MCI with the clouds. Not an action: it takes no lock, and any action overrides it."""
+    """Compares the records of an MCI with the clouds. Not an action: it takes no lock, and any action overrides it."""
 
     @workflow.run
     async def run(self, survey: Survey) -> SurveyReport:

@@ -82,7 +82,7 @@ class OnVms(Action):
 
 @workflow.defn(name=wire.CONTROL_VMS)
 class ControlVms(OnVms):
-    """Suspend, resume, reboot or terminate one VM, or those VMs of an MCI whose status allows it."""
+    """Suspends, resumes, reboots or terminates one VM, or those VMs of an MCI whose status allows it."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -91,7 +91,7 @@ class ControlVms(OnVms):
 
 @workflow.defn(name=wire.REMOVE_VMS)
 class RemoveVms(OnVms):
-    """Terminate VMs and remove their records: the failed ones, or all together with their MCI.
+    """Terminates VMs and removes their records: the failed ones, or all together with their MCI.
 
     A record is removed only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
     """
@@ -119,7 +119,7 @@ class RemoveVms(OnVms):
 
 @workflow.defn(name=SCALE_GROUP)
 class ScaleGroup(OnVms):
-    """Add VMs to a subgroup, numbered on from the highest number ever used; or remove some, highest numbers first."""
+    """Adds VMs to a subgroup, numbered on from the highest number ever used; or removes the highest-numbered ones."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:

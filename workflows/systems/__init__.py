@@ -1,1 +1,1 @@
-"""The workflows of the system family."""
+"""The systems family's workflows: create, deploy, teardown, delete."""

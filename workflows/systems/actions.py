@@ -62,7 +62,7 @@ def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
 
 @workflow.defn(name=wire.CREATE_SYSTEM)
 class CreateSystem(_OnSystem):
-    """Create a system: its backend makes what it needs before the first service."""
+    """Creates a system: its backend creates what it needs before the first service."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -75,7 +75,7 @@ class CreateSystem(_OnSystem):
 
 @workflow.defn(name=wire.DEPLOY_PART)
 class DeployPart(_OnSystem):
-    """Replace the definition of exactly one subtree, and wait until its services are stable."""
+    """Replaces the definition of exactly one subtree, and waits until its services are stable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ class _Removal(_OnSystem):
 
 @workflow.defn(name=wire.TEAR_DOWN_SYSTEM)
 class TearDownSystem(_Removal):
-    """Stop and remove every service; the system stays, and can be deployed to again."""
+    """Stops and removes every service; the system stays, and can be deployed to again."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
@@ -187,7 +187,7 @@ class TearDownSystem(_Removal):
 
 @workflow.defn(name=wire.DELETE_SYSTEM)
 class DeleteSystem(_Removal):
-    """Tear the system down and remove it. It takes over from any running action."""
+    """Tears the system down and removes it. It takes over from any running action."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
