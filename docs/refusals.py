@@ -1,4 +1,4 @@
-"""Every refusal of a family, found in its code: which exit code, in which words, with which hint."""
+"""Finds every refusal in a family's code: its exit code, its message and its hint."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _files(family: Path) -> list[Path]:
 
 
 def _of_module(module: ast.Module) -> Iterator[RefusalRow]:
-    """Direct ones, and those by way of a function that only adds the category."""
+    """Calls of `Refused`, and of functions that only add the category to it."""
     helpers: dict[str, ast.expr] = {}
     for function in [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]:
         words = {each.arg for each in function.args.args}
@@ -59,7 +59,7 @@ def _calls(function: ast.AST, names: set[str]) -> list[ast.Call]:
 
 
 def _told(node: ast.expr, said: dict[str, ast.expr]) -> str:
-    """A text with its gaps; nothing if it is put together elsewhere."""
+    """A string with `…` for its gaps; empty if it is built elsewhere."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

@@ -12,7 +12,7 @@ PATIENCE = 180  # seconds
 
 
 async def answered(asking: ActionClient, request: Request) -> Ticket:
-    """The answer, whoever dies meanwhile: with an ID of its own it is the same request, however often it is asked."""
+    """The answer, even if a worker dies meanwhile: with its own ID, a repeated request is the same request."""
     assert request.request_id
     async with asyncio.timeout(PATIENCE):
         while True:

@@ -106,7 +106,7 @@ async def test_a_hundred_that_live_cost_one_question(
 async def test_one_that_sleeps_past_an_event_is_woken(
     client: Client, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever should have told it was cut off after the event was written."""
+    """The worker that should have woken it was killed after the event was written."""
     told: list[tuple[str, str]] = []
 
     class Handle:

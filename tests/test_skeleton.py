@@ -154,7 +154,7 @@ class Stage:
         return asyncio.create_task(update.result())
 
     async def second_runs(self, first: WorkflowHandle[object, object], answer: asyncio.Task[str]) -> None:
-        """What took over is what runs now, and whoever asked for it was told so."""
+        """The action that took over runs, and its caller got that answer."""
         async with asyncio.timeout(PATIENCE):
             assert await answer == "terminate takes over"
             closed = self.client.get_workflow_handle(self.path, run_id=first.first_execution_run_id)

@@ -20,7 +20,7 @@ async def verified(user: User) -> Verification:
 
 
 async def broken(user: User, change: sa.Update | sa.Delete | sa.Insert) -> list[tuple[str, str]]:
-    """What verify says after somebody meddled with the inventory."""
+    """What verify reports after the inventory was changed by hand."""
     await user.service.database.run(lambda connection: connection.execute(change).rowcount)
     return [(finding.invariant, finding.path) for finding in (await verified(user)).findings]
 

@@ -60,7 +60,7 @@ class Score:
 
 @asynccontextmanager
 async def told(place: World, story: Story) -> AsyncIterator[str]:
-    """The path of a story that is about to happen; afterwards whoever was there for it goes."""
+    """The path of a story that is about to run; afterwards its helpers are stopped."""
     path = story.at(place.ns())
     for before in story.before:
         await before(place, path)

@@ -22,7 +22,7 @@ LAPSES: dict[str, Lapsing] = {
 
 
 def can_stop(point: str) -> bool:
-    """Not in a transaction: whoever freezes there holds the database, and everybody waits, as they should."""
+    """Not inside a transaction: a worker that freezes there holds the database, and everybody waits, as they should."""
     return not is_read(point) and not point.endswith(":before-commit")
 
 

@@ -308,7 +308,7 @@ class FaultyEc2:
         return body
 
     def _lost(self, environ: Environ, respond: Respond) -> Iterable[bytes]:
-        """The work is done, and the line goes dead."""
+        """Do the work, then drop the connection."""
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         return Answer().send(respond, [b""])
 

@@ -248,7 +248,7 @@ async def test_temporals_http_api_takes_signals_that_we_can_bear(
 async def test_a_link_that_is_started_by_hand_with_anything_ends_or_waits_for_a_crm(
     user: User, client: Client, many: int
 ) -> None:
-    """signal-with-start is for whoever connects: it must not leave workflows that fail for ever."""
+    """signal-with-start is for a CRM that connects: it must not leave workflows that fail for ever."""
     path = f"org:{user.ns}:cloudlet:nowhere"
     wrong = map(as_bytes, drawn(spoilt(SOUND[edge_wire.CRM_CONNECT]), 10 * many))
     for number, data in enumerate([*ODD, *wrong]):

@@ -57,7 +57,7 @@ class Hang(Exception):
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Whoever hangs, awaiting or not, is stopped by an error that nobody knows: the command tells it as a bug."""
+    """A command that hangs is stopped by an unknown error, which the command reports as a bug."""
 
     def stop(*_: object) -> None:
         raise Hang

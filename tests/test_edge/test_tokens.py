@@ -111,7 +111,7 @@ async def test_an_action_hears_only_what_is_proven(edge: Edge, tmp_path: Path) -
 
 
 async def test_an_answer_of_one_action_does_not_end_the_next_one(edge: Edge) -> None:
-    """Whoever reads a history has a proof; it is good for nothing but the action that it was for."""
+    """A reader of a history can copy a proof; it is valid only for the action that it was made for."""
     await guarded(edge)
     path = edge.at("berlin", "c1")
     assert (await edge.user.do(path, "create", spec={})).status == "Ready"

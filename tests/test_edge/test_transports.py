@@ -23,7 +23,7 @@ async def post(url: str) -> None:
 
 
 async def freely() -> None:
-    """Whoever sends may."""
+    """A fence that lets every request pass."""
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ BROKEN = "a bug of whoever hands over"
 
 
 class Site:
-    """Whoever hands hosts over: counts its orders, and breaks when it is told to."""
+    """The site that hands hosts over: counts its orders, and fails on request."""
 
     def __init__(self) -> None:
         self.orders: list[str] = []

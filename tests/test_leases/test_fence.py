@@ -34,7 +34,7 @@ class Stop:
 
 @dataclass
 class HeldInCall:
-    """Whoever hands over, and orders that are on the wire for a long time."""
+    """The site that hands hosts over, with orders that stay on the wire for a long time."""
 
     hosts: Hosts
     stop: Stop

@@ -241,7 +241,7 @@ ANYTHING = (*ALWAYS_POSSIBLE, "start", "pause", "resume", "stop", "delete", "res
 
 @pytest.mark.parametrize("actions", [ALWAYS_POSSIBLE, ANYTHING], ids=["always possible", "anything"])
 async def test_two_hundred_users_hammer_one_machine(site: MachineSite, actions: tuple[str, ...]) -> None:
-    """Whoever comes while another acts gets a 409; only what the table forbids at that moment is refused otherwise."""
+    """A request during another action gets a 409; other refusals come only from the state table."""
     await site.with_machine(nodes=2)
     db, table = site.machine(), TABLES["machine"]
     chance = random.Random(7)

@@ -77,7 +77,7 @@ async def test_a_request_behind_a_migration_can_be_cancelled_and_leaves_everythi
     assert (await site.outcome(stop)).result is Result.CANCELLED
     assert await site.status(db) == "RUNNING"
     assert "stop" not in await site.hypervisor.told(db)
-    await site.outcome(await site.admitted(db, "pause"))  # the line is free for another one
+    await site.outcome(await site.admitted(db, "pause"))  # the queue is free for another one
     assert await site.hypervisor.told(db) == ["create", "migrate", "pause"]
     await site.at_rest()
 

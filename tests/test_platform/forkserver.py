@@ -49,7 +49,7 @@ class Child:
 
 
 async def _gone(pid: int) -> None:
-    """Until a process, whoever started it, has ended."""
+    """Wait until a process has ended, also one that another process started."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     process = os.pidfd_open(pid)
     loop.add_reader(process, ended.set)

@@ -99,7 +99,7 @@ def scale(action: str) -> Act:
 
 
 async def reconciled(world: World, path: str) -> Outcome:
-    """Not an action; but whoever dies in it must leave things as they were."""
+    """Not an action; but a worker that dies in it must leave everything as it was."""
     await steering.survey(world.asking, Survey(path=path, reconcile=True))
     status = (await world.see(path)).status
     return Outcome(path=path, action="reconcile", result=Result.SUCCEEDED, status=status)
