@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Whoever names files gets every test in them. Processes that share the work are told by the first."""
+    """If files are named, run every test in them. The first process tells the others."""
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
     if named and not hasattr(config, "workerinput"):
         config.option.all = True
@@ -50,7 +50,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def chaos(request: pytest.FixtureRequest) -> bool:
-    """Is this the long run?"""
+    """Whether this is the long run (`--chaos`)."""
     return bool(request.config.getoption("--chaos"))
 
 
@@ -77,7 +77,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def action_stack(request: pytest.FixtureRequest) -> ActionStack:
-    """Where this test takes place: on SQLite, if its module does not say otherwise."""
+    """The stack of this test: on SQLite, unless its module says otherwise."""
     found: ActionStack = request.getfixturevalue(f"on_{getattr(request, 'param', 'sqlite')}")
     return found
 
@@ -115,7 +115,7 @@ def stack(action_stack: ActionStack) -> Service:
 
 @pytest.fixture
 def asking(client: Client, stack: Service) -> ActionClient:
-    """What a user can do, with a stack that answers."""
+    """A client of the running stack."""
     return ActionClient(client)
 
 
@@ -151,7 +151,7 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Moto]:
-    """EC2, as moto and our wrapper play it, for the whole session; every test has an owner's tag of its own."""
+    """EC2 on moto and our wrapper, for the whole session; every test has its own owner tag."""
     with pytest.MonkeyPatch.context() as patch, running("eu-central-1", "us-east-1") as server:
         patch.setenv(f"{PREFIX}AWS_ACCESS_KEY_ID", "AKIATESTTESTTESTTEST")
         patch.setenv(f"{PREFIX}AWS_SECRET_ACCESS_KEY", "a-secret-of-the-tests")

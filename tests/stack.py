@@ -61,7 +61,7 @@ async def opened(home: Path, **settings: str) -> AsyncIterator[ActionStack]:
 
 
 async def _everything_replays(client: Client) -> None:
-    """Whatever the session's tests did: its histories replay on the code that made them, one of each shape."""
+    """Replay the histories of the session's tests, one of each shape."""
     replayer = Replayer(workflows=WORKFLOWS, plugins=[plugin()])
     histories = client.list_workflows("TaskQueue = 'actions'").map_histories()
     async with replayer.workflow_replay_iterator(_of_each_shape(histories)) as results:
@@ -70,7 +70,7 @@ async def _everything_replays(client: Client) -> None:
 
 
 async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
-    """Without those whose events are the same, step by step, as another's: they would say the same."""
+    """Leave out histories with the same sequence of events as another one."""
     seen: set[tuple[object, ...]] = set()
     async for history in histories:
         kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
@@ -82,7 +82,7 @@ async def _of_each_shape(histories: AsyncIterator[WorkflowHistory]) -> AsyncIter
 
 
 def fresh_database(postgres_url: str) -> str:
-    """An empty database in the session's PostgreSQL. It is not in UTC, as a server of the world may not be."""
+    """An empty database in the session's PostgreSQL. Its time zone is not UTC, as on many servers."""
     name, url = f"db_{next(_numbers)}", sa.make_url(postgres_url)
     engine = sa.create_engine(
         url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool

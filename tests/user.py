@@ -52,7 +52,7 @@ class User:
         }
 
     async def shared(self, csp: str = "aws", n: int = 0) -> dict[str, int]:
-        """What VMs share in this test's own region: what there is, and how often it was asked for."""
+        """Shared resources in this test's own region, with the number of calls that made each."""
         found = await self.service.simulated[csp].shared()
         return {what: calls for region, what, calls in found if region == self.region(n)}
 
@@ -90,7 +90,7 @@ class User:
         await self.service.simulated["aws"].add_fault(Fault(kind=kind, vm=f"ns:{self.ns}:*:vm:{vm}", **more))
 
     async def heal_faults(self) -> None:
-        """Take back this test's faults."""
+        """Remove this test's faults."""
         cloud = self.service.simulated["aws"]
         mine = {self.region(n) for n in range(10)}
         kept = [each for each in await cloud.faults() if f"ns:{self.ns}:" not in each.vm and each.region not in mine]
@@ -103,7 +103,7 @@ class User:
         return await self.service.inventory.history(path, 1_000)
 
     async def books(self) -> dict[str, list[Vm]]:
-        """What the clouds say there is, by our path."""
+        """The clouds' own VMs, by path."""
         found: dict[str, list[Vm]] = {}
         for cloud in self.service.simulated.values():
             for vm in await cloud.books():
@@ -124,12 +124,12 @@ class User:
                 await asyncio.sleep(0.02)
 
     async def lose(self, path: str) -> None:
-        """The VM is gone from its cloud, behind our back."""
+        """Remove the VM in its cloud, without our knowledge."""
         gone = sa.delete(vms).where(vms.c.path == path)
         await self.service.cloud_database.run(lambda connection: connection.execute(gone).rowcount)
 
     async def books_agree(self, mci: str = "web") -> None:
-        """I2 and I3: at rest nothing is transitional, nothing locked, and every VM is what its cloud says it is."""
+        """Check I2 and I3: nothing is transitional or locked, and every VM has the status that its cloud reports."""
         seen = await self.see(self.mci(mci))
         expected = {VmState.RUNNING: "Running", VmState.STOPPED: "Suspended", VmState.TERMINATED: "Terminated"}
         books = await self.books()

@@ -19,7 +19,7 @@ HEADINGS = ("fault", "times injected", "actions run", "lost", "doubled", "stuck"
 
 @pytest.fixture(scope="session")
 async def places(tmp_path_factory: pytest.TempPathFactory, chaos: bool) -> AsyncIterator[list[World]]:
-    """Worlds for all the trouble: more of them when there is more of it."""
+    """The worlds in which stories run: more of them in the long run."""
     async with worlds(tmp_path_factory.mktemp("worlds"), WORLDS if chaos else 2) as made:
         yield made
 

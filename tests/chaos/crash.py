@@ -38,7 +38,7 @@ TELL = "!tell"  # behind a point: a file is written beside this one, and the pro
 
 
 class CrashPoints:
-    """At the point that the file names, such as `landings.land:after-commit`, the process is gone, as if by kill -9.
+    """Ends the process, as by kill -9, at the point that the file names, such as `landings.land:after-commit`.
 
     Several lines are reached one after the other, and the last one kills: so what many actions pass can be met in one.
     While the file says only `trace`, the points that are reached are written beside it.
@@ -66,7 +66,7 @@ class CrashPoints:
             os.kill(os.getpid(), signal.SIGSTOP if armed.endswith(STOP) else signal.SIGKILL)
 
     def watch(self, database: Database) -> None:
-        """Each of its transactions has a point just before and just after its commit."""
+        """Adds a point just before and just after the commit of each transaction."""
         run_here = database.run_here
 
         def watched(work: Callable[[sa.Connection], T]) -> T:
@@ -85,7 +85,7 @@ class CrashPoints:
         setattr(database, "run_here", watched)  # noqa: B010  a method, as far as mypy knows
 
     def at_once(self, works: Mapping[tuple[str, str], InlineWork]) -> dict[tuple[str, str], InlineWork]:
-        """The same works, which tell of their start and their end."""
+        """Adds points at the start and the end of work in the activity of begin."""
         return {which: self._told(at_once_name(*which), work) for which, work in works.items()}
 
     def _told(self, name: str, work: InlineWork) -> InlineWork:
@@ -99,7 +99,7 @@ class CrashPoints:
 
 
 def at_once_name(kind: str, action: str) -> str:
-    """What points of such work begin with."""
+    """The prefix of the points of such work."""
     return f"at_once {kind} {action}"
 
 
@@ -115,7 +115,7 @@ class CrashingService(Service):
 
 
 class Crashing(Interceptor):
-    """Tells of activities: their start, their heartbeats, their end."""
+    """Adds points at the start, the heartbeats and the end of every activity."""
 
     def __init__(self, points: CrashPoints) -> None:
         self._points = points

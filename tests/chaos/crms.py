@@ -31,7 +31,7 @@ SHORT = dict.fromkeys(("create", "update", "delete", "answer", "cleanup"), 2.0)
 
 @dataclass
 class Crm:
-    """One of them, at work."""
+    """A running CRM."""
 
     cloudlet: str
     agent: Agent
@@ -48,7 +48,7 @@ class Crm:
 
 @dataclass
 class Crms:
-    """All of a world, by cloudlet and version."""
+    """The CRMs of a world, by cloudlet and version."""
 
     home: Path
     running: dict[tuple[str, str], Crm] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Crms:
             await found.end()
 
     async def leave(self, client: Client, prefix: str) -> None:
-        """All at or below a path say goodbye, and their links end: nothing of them is left to meet a later fault."""
+        """Disconnect all CRMs at or below a path, and end their links, so that no later fault meets them."""
         mine = [key for key in self.running if key[0].startswith(prefix)]
         for key in mine:
             await self.end(*key)
@@ -84,7 +84,7 @@ class Crms:
         self._on(cloudlet).set_faults(faults)
 
     def ledger(self, path: str) -> list[str]:
-        """What was really done to an instance, in order."""
+        """What the CRM really did to an instance, in order."""
         platform = Platform(platform_file(self.home, ":".join(path.split(":")[:4])))
         try:
             return platform.ledger(path)
@@ -96,7 +96,7 @@ class Crms:
 
 
 class Garbled(ControllerClient):
-    """Answers that are lost, late, doubled or out of order, while that is wanted."""
+    """Loses, delays, doubles and reorders answers while that is switched on."""
 
     def __init__(self, crms: Crms, client: Client, cloudlet: str, token: Token) -> None:
         super().__init__(client, cloudlet, token)
@@ -120,7 +120,7 @@ class Garbled(ControllerClient):
 
 
 class InThisProcess(Handover):
-    """An upgrade whose next CRM is not a process of its own."""
+    """Upgrades to a CRM in this process."""
 
     def __init__(
         self, crms: Crms, client: Client, cloudlet: str, platform: Platform, version: str, after: str = ""

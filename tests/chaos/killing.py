@@ -40,7 +40,7 @@ class Death:
 
 @dataclass
 class Score:
-    """What became of many stories with one kind of fault in them."""
+    """Counts the results of stories with one kind of fault."""
 
     fault: str
     injected: int = 0
@@ -73,7 +73,7 @@ async def told(place: World, story: Story) -> AsyncIterator[str]:
 
 
 async def points_of(place: World, story: Story) -> list[str]:
-    """The points that the story passes when nothing goes wrong, in order; some more than once."""
+    """The points that an undisturbed story passes, in order; some more than once."""
     score = Score("nothing")
     async with told(place, story) as path:
         async with place.traced() as points:
@@ -84,7 +84,7 @@ async def points_of(place: World, story: Story) -> list[str]:
 
 
 async def die(place: World, death: Death, score: Score) -> bool:
-    """Kill the worker at the point, start another one, and see what became of the story. False: nobody came there."""
+    """Kill the worker at the point, start another, and judge the story. False: the point was not reached."""
     story, label = death.story, str(death)
     async with told(place, story) as path:
         place.arm(*filter(None, (death.after, death.point)))
@@ -126,7 +126,7 @@ async def see_the_end(
 async def judge(
     place: World, story: Story, path: str, outcome: Outcome, score: Score, label: str, ends: Sequence[str] = ()
 ) -> None:
-    """Hold the end of the story against what must be true then. `ends`: results as good as the story's own."""
+    """Compare the end of the story with what is expected. `ends`: results that are accepted besides the story's own."""
     as_told = outcome.result == story.result
     if not as_told and outcome.result not in ends:
         score.lost.append(f"{label}: {outcome.result} instead of {story.result}: {outcome.message} {outcome.troubles}")
@@ -155,7 +155,7 @@ async def worlds(folder: Path, number: int) -> AsyncIterator[list[World]]:
 
 
 def time_for(share: float) -> float:
-    """When such a share of the long run's time is over, counted from now."""
+    """The time at which this share of the long run is over, counted from now."""
     return monotonic() + 60 * MINUTES * share
 
 
@@ -166,7 +166,7 @@ async def in_worlds(
     score: Score,
     until: float = inf,
 ) -> None:
-    """Each once, in several worlds at once, as long as there is time. One that cannot even be told is lost."""
+    """Run each once, in several worlds at once, until the time is over. One that cannot be run counts as lost."""
     todo = iter(list(each))
 
     async def live(place: World) -> None:
@@ -183,7 +183,7 @@ async def in_worlds(
 
 
 async def kill_at(places: list[World], deaths: Iterable[Death], score: Score, until: float = inf) -> list[Death]:
-    """Every one of these deaths, in several worlds at once, as long as there is time. Returns those not reached."""
+    """Run these deaths in several worlds at once, until the time is over. Returns those that were not reached."""
     missed = []
 
     async def one(place: World, death: Death) -> None:
@@ -197,5 +197,5 @@ async def kill_at(places: list[World], deaths: Iterable[Death], score: Score, un
 
 
 def seed() -> int:
-    """The seed of this run; RATCHET_SEED repeats another one."""
-    return int(os.environ.get("RATCHET_SEED", random.SystemRandom().randrange(10**6)))
+    """The seed of this run; RATCHET_CHAOS_SEED repeats another one."""
+    return int(os.environ.get("RATCHET_CHAOS_SEED", random.SystemRandom().randrange(10**6)))

@@ -36,7 +36,7 @@ COUNTERS = ("calls", "changed", "changed_at", "seq", "at", "number")
 
 @dataclass(frozen=True)
 class Lapse:
-    """How a worker is lost, and comes back."""
+    """A way to lose a worker and to bring it back."""
 
     mark: str  # behind a crash point: what happens there
     happened: Callable[[], bool]
@@ -64,7 +64,7 @@ async def frozen(place: World) -> AsyncIterator[Lapse]:
 
 @asynccontextmanager
 async def cut_off(place: World) -> AsyncIterator[Lapse]:
-    """It hears nothing from Temporal, nor Temporal from it; the clouds and the inventory it reaches."""
+    """Cut the worker off from Temporal; it still reaches the clouds and the inventory."""
     await place.kill_worker()
     reached = place.crash_file.with_suffix(".reached")
     reached.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ def _is_stopped(worker: Child) -> bool:
 
 
 async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, score: Score) -> bool:
-    """False: the story did not come to the point."""
+    """Overtake the worker at a point of the story. False: the story did not reach the point."""
     label = f"{score.fault}: {story} at {point}"
     async with lapsing(place) as lapse, told(place, story) as path:
         place.arm(point + lapse.mark)
@@ -116,7 +116,7 @@ async def overtaken(place: World, story: Story, point: str, lapsing: Lapsing, sc
 
 
 def _is_locked(place: World) -> bool:
-    """Another thread of the worker may have been in a transaction: then nobody can go on, and that is SQLite's way."""
+    """Whether another thread of the worker holds a transaction: SQLite then blocks everybody."""
     for file in ("inventory.db", "cloud.db"):
         other = sqlite3.connect(place.home / file, isolation_level=None, timeout=2)
         try:
@@ -140,7 +140,7 @@ async def _happens(lapse: Lapse, acting: asyncio.Task[Any]) -> bool:
 
 
 async def _once_more(place: World, story: Story, path: str) -> None:
-    """All of it goes, and is made anew: what the first worker was about belongs to later actions now."""
+    """Remove everything and create it again, so that the objects belong to later actions."""
     async with asyncio.timeout(2 * PATIENCE):
         await everything_goes(place, story, path)
         for step in (*story.after, *story.before):
@@ -149,7 +149,7 @@ async def _once_more(place: World, story: Story, path: str) -> None:
 
 
 def _everything(place: World, path: str) -> set[tuple[str, ...]]:
-    """What the inventory and the world outside have under the story's own name.
+    """Everything in the inventory and at the providers under the story's own name.
 
     Without what only counts, and without the lines that keep what was ignored.
     """

@@ -35,7 +35,7 @@ class Shifted(datetime):
 
 
 def shift() -> int:
-    """Returns how many modules have another clock now."""
+    """Replace the clock in every module of ours. Returns in how many."""
     time.time = lambda: _time() + ahead()
     mine = [module for name, module in list(sys.modules.items()) if name.split(".")[0] in OURS]
     asking = [module for module in mine if getattr(module, "datetime", None) is datetime]

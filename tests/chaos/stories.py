@@ -39,11 +39,11 @@ class Story:
         return self.root.format(ns=ns)
 
     def object(self, path: str) -> str:
-        """Whose story it is, by its root."""
+        """The object of the story's action, from its root."""
         return self.on.format(ns=_ns(path)) or path
 
     def paths(self, path: str) -> list[str]:
-        """Everything that the story is about, by its root."""
+        """The paths of all objects of the story, from its root."""
         return [path, *(each.format(ns=_ns(path)) for each in self.beside)]
 
     def __str__(self) -> str:

@@ -63,7 +63,7 @@ def is_read(point: str) -> bool:
 
 
 async def test_a_story_passes_through_every_activity(places: list[World], stack: Service) -> None:
-    """Many at once, in one world: none is forgotten when an activity is added."""
+    """All stories at once, in one world: a new activity without a story is found."""
     place, room = places[0], asyncio.Semaphore(AT_ONCE)
     stories = [story for story in STORIES if str(story) in COVERING]
     assert len(stories) == len(COVERING)
@@ -82,7 +82,7 @@ async def test_a_story_passes_through_every_activity(places: list[World], stack:
 
 
 async def test_a_dead_worker_is_noticed_in_seconds(places: list[World]) -> None:
-    """By what Temporal was told about every workflow and every activity of the stories so far."""
+    """Checked by the timeouts of every workflow and activity in the histories so far."""
     slow = set()
     async for history in places[0].client.list_workflows("TaskQueue = 'actions'").map_histories():
         for event in history.events:
@@ -116,7 +116,7 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
     chance.shuffle(deaths)
     missed = await kill_at(places, deaths, score, time_for(SHARE) if chaos else inf)
     score.fault = f"worker killed at a step, of {len(deaths)} that the stories pass"
-    told = f"RATCHET_SEED={number} repeats this run"
+    told = f"RATCHET_CHAOS_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
     assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {[*map(str, missed)]}; {told}"
 
@@ -143,7 +143,7 @@ async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(
 
     await in_worlds(places, AT_ONCE_IN, follow, score)
     missed = await kill_at(places, deaths, score)
-    told = f"RATCHET_SEED={number} repeats this run"
+    told = f"RATCHET_CHAOS_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
     assert not missed, f"not reached: {[*map(str, missed)]}; {told}"
 

@@ -68,13 +68,13 @@ ABOUT = {"capacity": ("create", "scale-out"), "lie": REMOVING, "unknown-status":
 def chosen(
     chance: random.Random, few: int, all_of_them: bool, families: Collection[str] = ALL, names: Collection[str] = ()
 ) -> list[Story]:
-    """In no order: the long run goes on with them as long as there is time."""
+    """In random order: the long run continues until its time is over."""
     some = [story for story in PLAIN if story.family in families and (not names or story.name in names)]
     return chance.sample(some, len(some) if all_of_them else few)
 
 
 def assert_clean(score: Score, number: int) -> None:
-    told = [f"RATCHET_SEED={number} repeats this run", *score.lost, *score.doubled, *score.stuck]
+    told = [f"RATCHET_CHAOS_SEED={number} repeats this run", *score.lost, *score.doubled, *score.stuck]
     assert score.clean, "\n".join(told)
 
 

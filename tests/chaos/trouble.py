@@ -31,7 +31,7 @@ GONE = ("None", "DESTROYED", "DECOMMISSIONED", "TERMINATED")
 async def tell(
     place: World, story: Story, score: Score, trouble: Trouble, chance: random.Random, ends: Sequence[str] = ()
 ) -> None:
-    """One story, with trouble somewhere in its middle. `ends`: results that are as good as the story's own."""
+    """Run one story with a fault in its middle. `ends`: results that are accepted besides the story's own."""
     async with told(place, story) as path:
         acting = asyncio.create_task(story.act(place, path))
         await asyncio.sleep(chance.uniform(0, 0.3))  # anywhere in the action: chance is the point
@@ -51,7 +51,7 @@ async def worker_killed(place: World, chance: random.Random) -> None:
 
 
 async def store_locked(place: World, chance: random.Random) -> None:
-    """Somebody else holds the inventory's file for longer than a transaction waits."""
+    """Another process locks the inventory for longer than a transaction waits."""
     other = sqlite3.connect(place.home / "inventory.db", isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
@@ -61,7 +61,7 @@ async def store_locked(place: World, chance: random.Random) -> None:
 
 
 async def disk_full(place: World, chance: random.Random) -> None:
-    """No file of the worker can grow any more, or even be written to, for a while."""
+    """The worker cannot write to any file for a while."""
     assert place.worker
     before = resource.prlimit(place.worker.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(place.worker.pid, resource.RLIMIT_FSIZE, (1, before[1]))
@@ -81,7 +81,7 @@ async def clock_jumps(place: World, chance: random.Random) -> None:
 
 @asynccontextmanager
 async def weather(place: World, **fault: Any) -> AsyncIterator[None]:
-    """Everybody outside has this fault meanwhile."""
+    """All providers have this fault meanwhile."""
     await place.fault(message=STORM, **fault)
     try:
         yield
@@ -104,7 +104,7 @@ async def beset(
     fault: dict[str, Any],
     ends: Sequence[str] = (),
 ) -> None:
-    """A fault that meets so many calls of a story, whenever they come."""
+    """A fault for this many calls of a story, at any time."""
     async with told(place, story) as path:
         async with weather(place, **fault):
             outcome = asyncio.create_task(story.act(place, path))
@@ -119,7 +119,7 @@ async def beset(
 
 
 async def stop(place: World, workflow: str, how: str, chance: random.Random, acting: asyncio.Task[Outcome]) -> bool:
-    """Somewhere in its course. False: it had ended."""
+    """Stop the workflow at a random moment. False: it had ended."""
     while not acting.done() and not await place.is_running(workflow):
         await asyncio.sleep(0.01)
     await asyncio.sleep(chance.uniform(0, 0.3))
@@ -131,7 +131,7 @@ async def stop(place: World, workflow: str, how: str, chance: random.Random, act
 
 
 async def cancelled(place: World, story: Story, score: Score, chance: random.Random) -> None:
-    """Cancelled somewhere: it ends stable, and says the truth about each thing."""
+    """Cancel at a random moment: the action ends stable, with the true status of each object."""
     label = f"cancel of {story}"
     async with told(place, story) as path:
         acting = asyncio.create_task(story.act(place, path))
@@ -147,7 +147,7 @@ async def cancelled(place: World, story: Story, score: Score, chance: random.Ran
 
 
 async def terminated(place: World, story: Story, score: Score, chance: random.Random) -> None:
-    """Terminated somewhere: the next request, or a sweep before it, brings everything back, and all can go its way."""
+    """Terminate at a random moment: the next request or a sweep restores everything, and all can be removed."""
     label = f"termination of {story}"
     async with told(place, story) as path:
         acting = asyncio.create_task(story.act(place, path))
@@ -172,14 +172,14 @@ async def terminated(place: World, story: Story, score: Score, chance: random.Ra
 
 
 async def _nothing_unknown(place: World, story: Story, path: str) -> None:
-    """Later sweeps remove what was made outside and left no record, where it can be so."""
+    """Later sweeps remove what was created without a record, in families where that can happen."""
     while any(UNKNOWN in each.what for each in await place.verify(*story.paths(path))):
         await place.asking.heal(Sweep(limits={ANY: 0}, grace=GRACE))
         await asyncio.sleep(0.2)
 
 
 async def _however(acting: asyncio.Task[Outcome], path: str) -> Outcome:
-    """The end of a story that was stopped; who asked may also hear that it was stopped before it was let in."""
+    """The end of a stopped story; the caller may also learn that it was stopped before it was admitted."""
     try:
         return await asyncio.wait_for(acting, PATIENCE)
     except TimeoutError:
@@ -189,7 +189,7 @@ async def _however(acting: asyncio.Task[Outcome], path: str) -> Outcome:
 
 
 async def everything_goes(place: World, story: Story, path: str) -> None:
-    """By normal requests, as a user makes them, until it is gone. What is not there, or needs none of it, refuses."""
+    """Remove everything by normal requests. Objects that are gone, or need no request, refuse it."""
     while True:
         for each, action, spec in story.ending:
             await _ask_until_free(place, each.format(ns=path.split(":")[1]), action, spec)
@@ -214,7 +214,7 @@ async def _ask_until_free(place: World, path: str, action: str, spec: dict[str, 
 
 
 async def _at_rest(place: World, story: Story, path: str, score: Score, label: str, outside: bool = True) -> None:
-    """`outside`: with what there really is. Healing alone does not ask about that: it tells."""
+    """Check the promises at rest. `outside`: also against the providers, which healing alone only reports."""
     found = await place.verify(*story.paths(path))
     for finding in (each for each in found if outside or each.invariant not in ("I3", "I7")):
         wrong = score.stuck if finding.invariant == "I2" else score.lost

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Wire:
-    """A TCP port that leads to a server. Cut, it takes connections and data, and passes nothing on, either way."""
+    """A TCP proxy in front of a server. When cut, it accepts connections and data, and passes nothing on."""
 
     def __init__(self, server: str) -> None:
         self._server = server

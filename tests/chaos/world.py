@@ -40,7 +40,7 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass
 class World:
-    """Stories are told in namespaces of their own, so that one world serves many of them."""
+    """Stories run in namespaces of their own, so that one world serves many."""
 
     home: Path
     server: embedded.EmbeddedServer
@@ -63,12 +63,12 @@ class World:
         return f"w{next(self._numbers)}"
 
     async def ask(self, path: str, action: str, **more: Any) -> Ticket:
-        """Until there is an answer: under the same ID it is the same request, however often it is asked."""
+        """Send a request until it is answered; with the same ID, a repeated request is the same request."""
         request = Request(path=path, action=action, requested_by="chaos", request_id=uuid4().hex, **more)
         return await answered(self.asking, request)
 
     async def end(self, ticket: Ticket) -> Outcome:
-        """The outcome of what was asked for, however long the worker is away in between."""
+        """The outcome of a request, however long the worker is down in between."""
         return await ended(self.asking, ticket)
 
     async def do(self, path: str, action: str, **more: Any) -> Outcome:
@@ -86,7 +86,7 @@ class World:
         return await self.end(ticket)
 
     async def see(self, path: str) -> ObjectView:
-        """An object; while no worker is there, this waits for one."""
+        """Read an object; waits for a worker if none runs."""
         return await self._patiently(wire.READ_OBJECT, path, ObjectView)
 
     async def history(self, path: str) -> list[HistoryLine]:
@@ -118,12 +118,12 @@ class World:
             await self.cloud.add_fault(Fault(**fault))
 
     async def fault_free(self, path: str) -> None:
-        """No more faults of this story."""
+        """Remove the faults of this story."""
         mine = re.compile(rf"\b{path.split(':')[1]}\b")
         await self._without(lambda fault: bool(mine.search(fault.vm) or mine.search(fault.region)))
 
     async def calm(self, message: str) -> None:
-        """No more faults that say this."""
+        """Remove the faults with this message."""
         await self._without(lambda fault: fault.message == message)
 
     async def _without(self, over: Callable[[Fault], bool]) -> None:
@@ -143,16 +143,16 @@ class World:
         return self.home / "crash"
 
     def arm(self, *points: str) -> None:
-        """The worker dies when it next reaches this point; of several, the last one after all the others."""
+        """Let the worker die when it next reaches this point; of several, at the last one."""
         self.crash_file.write_text("\n".join(points))
 
     def set_clock(self, ahead: float) -> None:
-        """The worker's clock is so many seconds ahead."""
+        """Set the worker's clock this many seconds ahead."""
         (self.home / "clock").write_text(str(ahead))
 
     @asynccontextmanager
     async def traced(self) -> AsyncIterator[list[str]]:
-        """The points that are reached meanwhile, in order."""
+        """Collects the points that are reached meanwhile, in order."""
         trace = self.crash_file.with_suffix(".trace")
         trace.unlink(missing_ok=True)
         self.arm(TRACE)
@@ -198,7 +198,7 @@ class World:
 
 @asynccontextmanager
 async def forkserver(known: ForkServer | None = None) -> AsyncIterator[ForkServer]:
-    """Where workers come from: nobody who is killed at every step can load everything anew each time."""
+    """Forks workers from a process that has loaded everything, because loading takes too long for so many kills."""
     opened = known or await ForkServer.open()
     try:
         yield opened

@@ -15,7 +15,7 @@ Respond = Callable[..., Any]
 
 @dataclass
 class Call:
-    """One call as it arrives."""
+    """One request as it arrives."""
 
     operation: str
     region: str
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass
 class Answer:
-    """What an application says before its body."""
+    """The status and headers of a response."""
 
     status: str = "200 OK"
     headers: list[tuple[str, str]] = field(default_factory=lambda: [("Content-Type", "text/xml")])

@@ -88,7 +88,7 @@ class FaultyEc2:
         return self._lost(environ, respond) if lose else answer.send(respond, body)
 
     def add_fault(self, fault: Fault) -> None:
-        """One more rule, after the others."""
+        """Add a fault rule after the others."""
         with self._lock:
             self.faults.append(fault)
 
@@ -97,7 +97,7 @@ class FaultyEc2:
             self.faults, self.settle_seconds, self.lag_seconds, self.said = [], 0.0, 0.0, ""
 
     def instances(self, owner: str) -> list[Any]:
-        """The truth: every instance of an owner, whatever its state."""
+        """Every instance of an owner, whatever its state, as moto has it."""
         with self._lock:
             self._settle()
             return [each for each in self._all() if _tags(each).get("ratchet:owner") == owner]
@@ -106,18 +106,18 @@ class FaultyEc2:
         return self.calls[f"{operation} {instance}"]
 
     def settle(self) -> None:
-        """What is on its way arrives."""
+        """Complete every transition that is under way."""
         with self._lock:
             self._settling = [(0.0, *each[1:]) for each in self._settling]
             self._settle()
 
     def hide(self, instance: str, seconds: float) -> None:
-        """Reads do not see an instance for a while."""
+        """Hide an instance from reads for a while."""
         with self._lock:
             self._born[instance], self.lag_seconds = time.monotonic(), seconds
 
     def end(self, instance: str, reason: str) -> None:
-        """EC2 itself gives an instance up."""
+        """End an instance as EC2 itself would."""
         with self._lock:
             [found] = [each for each in self._all() if each.id == instance]
             self._settling = [other for other in self._settling if other[1] is not found]
@@ -130,7 +130,7 @@ class FaultyEc2:
         return [group for book in books for groups in book.groups.values() for group in groups.values()]
 
     def shared(self, owner: str) -> Counter[str]:
-        """What there is of an owner's besides instances, by what it is for."""
+        """Counts an owner's shared resources, by their kind."""
         with self._lock:
             books = self.backends[ACCOUNT].values()
             things = [
@@ -159,7 +159,7 @@ class FaultyEc2:
         return body
 
     def _idempotent(self, call: Call, environ: Environ, answer: Answer) -> Iterable[bytes]:
-        """The same token again gives the same answer; with other words, or after the VM is gone, an error of EC2's."""
+        """A repeated token gives the same answer; with other parameters, or after the VM is gone, EC2's error."""
         token = f"{call.region} {call.fields['ClientToken']}"
         if token not in self._used:
             known = {each.id for each in self._all()}
@@ -178,7 +178,7 @@ class FaultyEc2:
         return body
 
     def _refusal(self, call: Call) -> tuple[str, str] | None:
-        """What moto would do and EC2 would not."""
+        """EC2's refusal of calls that moto would accept."""
         if int(call.fields.get("MaxResults", 0)) > MOST_RESULTS.get(call.operation, 1_000):
             return "InvalidParameterValue", "MaxResults is too large"
         if not call.operation.startswith("Describe"):
@@ -207,7 +207,7 @@ class FaultyEc2:
         return None
 
     def _slow_down(self, call: Call, changed: list[Any] | None = None) -> None:
-        """Put what was changed back to its passing state, for a while."""
+        """Put changed instances back into their transitional state for a while."""
         if call.operation not in PASSING:
             return
         for each in changed or self._named(call):
@@ -243,7 +243,7 @@ class FaultyEc2:
         self.backends[ACCOUNT][call.region].reservations.update(hidden)
 
     def _struck(self, call: Call) -> list[Fault]:
-        """The rules that this call meets, used once; after one that settles it there is no other."""
+        """The fault rules that apply to this call, counted; none follows one that decides the call."""
         with self._lock:
             met: list[Fault] = []
             for rule in list(self.faults):

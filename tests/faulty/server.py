@@ -23,14 +23,14 @@ PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKHEUgKxhTuEhVQb8+W6mYJ6/sCJ0r
 
 @dataclass(frozen=True)
 class Moto:
-    """A running server: what it can be told, and how to reach it."""
+    """A running moto server: its faults, and connections to it."""
 
     ec2: FaultyEc2
     url: str
     regions: dict[str, dict[str, Any]]  # options by region: an image, and a network that is there
 
     def document(self, region: str, owner: str, **options: Any) -> dict[str, Any]:
-        """A connection to it, as a file would have it."""
+        """A connection to it, as in a connections file."""
         usual = {
             "endpoint_url": self.url,
             "owner": owner,
@@ -47,11 +47,11 @@ class Moto:
         return {"provider": "aws", "region": region, "credentials": credentials, "options": usual | options}
 
     def connection(self, region: str, owner: str, **options: Any) -> AwsConnection:
-        """One that prepares what VMs share."""
+        """A connection that makes its own network."""
         return AwsConnection.model_validate(self.document(region, owner, **options))
 
     def furnished(self, region: str, owner: str, **options: Any) -> AwsConnection:
-        """One that uses a network which is there: quicker."""
+        """A connection that uses an existing network, which is quicker."""
         return self.connection(region, owner, **(self.regions[region] | options))
 
 
@@ -93,4 +93,4 @@ def _serving() -> Iterator[tuple[FaultyEc2, str]]:
 
 class _Silent(WSGIRequestHandler):
     def log(self, *_: Any) -> None:
-        """A line for every call is too much."""
+        """Log nothing."""
