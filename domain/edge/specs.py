@@ -22,7 +22,7 @@ def _public_key(text: str) -> str:
 
 
 PublicKey = Annotated[str, StringConstraints(max_length=100), AfterValidator(_public_key)]
-_KEY = Field("", description="The public half of its CRM's token; with one, nobody is heard without proof.")
+_KEY = Field("", description="The public key of its CRM's token; with one, unsigned messages are ignored.")
 
 MAX_NODES = 10
 DAY = 86_400.0
@@ -61,7 +61,7 @@ class CrmPatience(Model):
     cap: float = Field(7_200, gt=0, le=7 * DAY)
 
 
-_OVERRIDE = Field(Override.NONE, description="For this request only: how far to go without the CRM.")
+_OVERRIDE = Field(Override.NONE, description="How far this one request goes without the CRM.")
 
 
 class CloudletSpec(Model):

@@ -14,7 +14,7 @@ KINDS: tuple[Kind, ...] = (
         table=LEASE,
         scope=("project", "lease"),
         verbs=(
-            Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI from when to when.", LeaseSpec),
+            Verb("create", names.CREATE_LEASE, "Reserve hosts, instances or an MCI for a period.", LeaseSpec),
             Verb("update", names.UPDATE_LEASE, "Change the name, the dates or the sizes of a lease.", LeaseChange),
             Verb(
                 "start",
@@ -25,11 +25,11 @@ KINDS: tuple[Kind, ...] = (
                 programs=_BY_CLOCK,
             ),
             Verb("end", names.END_LEASE, "End a lease now, before its time.", EventFiring, programs=_BY_CLOCK),
-            Verb("delete", names.DELETE_LEASE, "Release everything and forget the lease.", preempts=True),
+            Verb("delete", names.DELETE_LEASE, "Release all that a lease holds, and delete it.", preempts=True),
         ),
         help="Leases of hosts, instances and MCIs.",
     ),
-    Kind(table=RESERVATION, scope=("project", "lease", "reservation"), verbs=(), help="What a lease holds."),
+    Kind(table=RESERVATION, scope=("project", "lease", "reservation"), verbs=(), help="Reservations of a lease."),
     Kind(
         table=EVENT,
         scope=("project", "lease", "event"),
@@ -43,17 +43,17 @@ KINDS: tuple[Kind, ...] = (
                 programs=_BY_CLOCK,
             ),
         ),
-        help="Parts of a lease: when something happens.",
+        help="Events of a lease: its start, the announcement of its end, its end.",
     ),
     Kind(
         table=HOST,
         scope=("pool", "host"),
         verbs=(
             Verb("add", names.CHANGE_HOST, "Add a host to a pool.", HostSpec),
-            Verb("fail", names.CHANGE_HOST, "A host has failed: its leases get others where there are any."),
-            Verb("recover", names.CHANGE_HOST, "A host is back: leases that miss one may get it."),
-            Verb("remove", names.CHANGE_HOST, "Take a host that nobody has booked out of its pool."),
+            Verb("fail", names.CHANGE_HOST, "Mark a host as failed; its leases get other hosts where there are any."),
+            Verb("recover", names.CHANGE_HOST, "Mark a host as working again; leases that miss one may get it."),
+            Verb("remove", names.CHANGE_HOST, "Remove a host from its pool; refused while a lease has booked it."),
         ),
-        help="Hosts that leases take from.",
+        help="Hosts of a pool, which leases book.",
     ),
 )

@@ -28,7 +28,7 @@ class _Number(Model):
     """A number of units: at least `min`, and up to `max` if there are as many."""
 
     min: int = Field(ge=1, le=MAX_UNITS)
-    max: int = Field(0, ge=0, le=MAX_UNITS, description="as many as min if it is not given")
+    max: int = Field(0, ge=0, le=MAX_UNITS, description="the upper number; by default the same as min")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -78,12 +78,12 @@ ReservationSpec = Annotated[PhysicalHosts | Instances | MciLease, Field(discrimi
 class LeaseSpec(Model):
     """The spec of `lease create`."""
 
-    name: LeaseText = Field("", description="what people call it; may change later")
+    name: LeaseText = Field("", description="a display name, which may change later")
     start: When = Field("now", description="now, +2h, 2026-12-01 09:00 (UTC) or ISO 8601")
-    end: When = Field(description="as the start; +2h counts from now")
+    end: When = Field(description="like the start; +2h counts from now")
     before_end: When = Field("", description="when to announce the end; an hour before it if not given")
     pool: Name = Field("main", description="the pool of hosts to take from")
-    hosts: int = Field(0, ge=0, le=MAX_UNITS, description="short for one reservation of so many physical hosts")
+    hosts: int = Field(0, ge=0, le=MAX_UNITS, description="shorthand for one reservation of so many physical hosts")
     reservations: list[ReservationSpec] = Field(default=[], max_length=MAX_RESERVATIONS)
 
     @model_validator(mode="after")
@@ -103,7 +103,7 @@ class LeaseSpec(Model):
 class Resize(_Number):
     """A new size for one reservation, in `lease update`."""
 
-    id: Name = Field("", description="which one: r1; may be left out if there is only one")
+    id: Name = Field("", description="the reservation, such as r1; optional if there is only one")
 
 
 class LeaseChange(Model):
@@ -135,7 +135,7 @@ class LeaseChange(Model):
 class EventFiring(Model):
     """Identifies one firing of an event by its due date, so that a moved event is not fired by its old one."""
 
-    due: When = Field("", description="for the clock: when the event was due")
+    due: When = Field("", description="set by the clock: when the event was due")
 
 
 class HostSpec(Model):

@@ -31,19 +31,19 @@ BUSY = "Cannot execute action at this time"  # the source document's wording
 
 _BY_BIN, _BY_NODE = (Program.RECYCLE_BIN,), ("node",)
 _BIN = (
-    Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.Delete),
-    Verb("restore", OPERATE, "Back from the recycle bin."),
-    Verb("destroy", OPERATE, "For good.", specs.Destroy, programs=_BY_BIN),
+    Verb("delete", OPERATE, "Move it to the recycle bin, until its retention is over.", specs.Delete),
+    Verb("restore", OPERATE, "Restore it from the recycle bin."),
+    Verb("destroy", OPERATE, "Destroy it for good.", specs.Destroy, programs=_BY_BIN),
 )
 _BIN_WITH_CONTENTS = (
-    Verb("delete", OPERATE, "Into the recycle bin, until its retention is over.", specs.DeleteAll),
-    Verb("restore", OPERATE, "Back from the recycle bin; what was in it stays there."),
-    Verb("destroy", OPERATE, "For good.", specs.DestroyAll, programs=_BY_BIN),
+    Verb("delete", OPERATE, "Move it to the recycle bin, until its retention is over.", specs.DeleteAll),
+    Verb("restore", OPERATE, "Restore it from the recycle bin, without its contents."),
+    Verb("destroy", OPERATE, "Destroy it for good.", specs.DestroyAll, programs=_BY_BIN),
 )
-_DEPLOY = Verb("deploy", OPERATE, "Make real what is only modelled.")
+_DEPLOY = Verb("deploy", OPERATE, "Create the real object of a record.")
 _ABLE = (
-    Verb("disable", OPERATE, "Out of use, until enabled."),
-    Verb("enable", OPERATE, "Into use again."),
+    Verb("disable", OPERATE, "Disable it, until it is enabled again."),
+    Verb("enable", OPERATE, "Enable it again."),
 )
 
 _DISCARD = Verb(
@@ -59,7 +59,7 @@ KINDS: tuple[Kind, ...] = (
         table=ACCOUNT,
         scope=("account",),
         verbs=(
-            Verb("create", OPERATE, "A new account.", specs.NewAccount),
+            Verb("create", OPERATE, "Create an account.", specs.NewAccount),
             Verb("disable", OPERATE, "Stop its machines and pause its cloudspaces."),
             Verb("enable", OPERATE, "Resume its cloudspaces; machines stay stopped."),
             *_BIN_WITH_CONTENTS,
@@ -71,36 +71,36 @@ KINDS: tuple[Kind, ...] = (
         table=CLOUDSPACE,
         scope=("account", "cloudspace"),
         verbs=(
-            Verb("create", OPERATE, "A new cloudspace: a network with its firewall.", specs.NewCloudspace),
+            Verb("create", OPERATE, "Create a cloudspace: a network with its firewall.", specs.NewCloudspace),
             _DEPLOY,
             *_ABLE,
             Verb("pause", OPERATE, "Stop the virtual firewall."),
             Verb("resume", OPERATE, "Start the virtual firewall."),
             Verb("reset", OPERATE, "Restart the virtual firewall."),
             _BIN_WITH_CONTENTS[0],
-            Verb("restore", OPERATE, "Back from the recycle bin, with the machines and disks that went there with it."),
+            Verb("restore", OPERATE, "Restore it from the recycle bin, with the machines and disks deleted with it."),
             _BIN_WITH_CONTENTS[-1],
         ),
         busy=BUSY,
-        help="Cloudspaces, in which machines live.",
+        help="Cloudspaces, which contain machines.",
     ),
     Kind(
         table=MACHINE,
         scope=("account", "cloudspace", "machine"),
         place="node",
         verbs=(
-            Verb("create", OPERATE, "A new machine, running.", specs.NewMachine),
+            Verb("create", OPERATE, "Create a machine and start it.", specs.NewMachine),
             _DEPLOY,
             Verb("start", OPERATE, "Start a halted machine.", programs=_BY_NODE),
-            Verb("pause", OPERATE, "Hold it, in memory."),
-            Verb("resume", OPERATE, "Go on after a pause."),
+            Verb("pause", OPERATE, "Pause it; its memory stays."),
+            Verb("resume", OPERATE, "Resume a paused machine."),
             Verb("stop", OPERATE, "Shut it down.", programs=_BY_NODE),
             Verb("reboot", OPERATE, "Shut it down and start it."),
             Verb("reset", OPERATE, "Switch it off and on."),
-            Verb("add-disk", OPERATE, "Make a new disk and attach it.", specs.AddDisk),
-            Verb("attach-disk", OPERATE, "Attach a disk that is there.", specs.DiskChoice),
+            Verb("add-disk", OPERATE, "Create a disk and attach it.", specs.AddDisk),
+            Verb("attach-disk", OPERATE, "Attach an existing disk.", specs.DiskChoice),
             Verb("detach-disk", OPERATE, "Detach a disk.", specs.DiskChoice),
-            Verb("migrate", OPERATE, "Move it to another node; no status shows it.", specs.Migrate, programs=_BY_NODE),
+            Verb("migrate", OPERATE, "Migrate it to another node, hidden.", specs.Migrate, programs=_BY_NODE),
             *_BIN,
         ),
         busy=BUSY,
@@ -111,9 +111,9 @@ KINDS: tuple[Kind, ...] = (
         scope=("account", "disk"),
         place="machine",
         verbs=(
-            Verb("create", OPERATE, "A new disk, detached.", specs.NewDisk),
+            Verb("create", OPERATE, "Create a detached disk.", specs.NewDisk),
             _DEPLOY,
-            Verb("assign", OPERATE, "Make real what is only modelled, attached to a machine.", specs.MachineChoice),
+            Verb("assign", OPERATE, "Create the real object of a record, attached to a machine.", specs.MachineChoice),
             Verb("attach", OPERATE, "Attach it to a machine.", specs.MachineChoice),
             Verb("detach", OPERATE, "Detach it from its machine."),
             *_BIN,
@@ -125,7 +125,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=IMAGE,
         scope=("image",),
-        verbs=(Verb("create", OPERATE, "A new image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN),
+        verbs=(Verb("create", OPERATE, "Create an image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN),
         busy=BUSY,
         help="Images that machines start from.",
     ),
@@ -133,10 +133,10 @@ KINDS: tuple[Kind, ...] = (
         table=NODE,
         scope=("node",),
         verbs=(
-            Verb("create", OPERATE, "Take a node into use.", specs.NewNode),
-            Verb("maintain", NODE_WORK, "Put it in maintenance; its machines move, or stop.", specs.Maintain),
-            Verb("enable", NODE_WORK, "Into use again; machines that were stopped for it start."),
-            Verb("decommission", NODE_WORK, "Out of use for good; its machines move."),
+            Verb("create", OPERATE, "Create a node.", specs.NewNode),
+            Verb("maintain", NODE_WORK, "Put it in maintenance; its machines are moved or stopped.", specs.Maintain),
+            Verb("enable", NODE_WORK, "Enable it again, and start machines that were stopped for maintenance."),
+            Verb("decommission", NODE_WORK, "Decommission it; its machines move to other nodes."),
             _DISCARD,
         ),
         busy=BUSY,

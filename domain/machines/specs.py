@@ -41,7 +41,7 @@ class NewAccount(NewObjectSpec):
 class DeployableSpec(NewObjectSpec):
     """Base of the specs of objects that can exist as a record only, until they are deployed."""
 
-    virtual: bool = Field(False, description="Only keep the record; deploy makes it real.")
+    virtual: bool = Field(False, description="Store the record only; deploy creates the real object.")
 
 
 class NewCloudspace(DeployableSpec):
@@ -53,7 +53,7 @@ class NewMachine(DeployableSpec):
 
     image: Name = Field(description="The image that it starts from.")
     memory: int = Field(MACHINE_MEMORY, ge=1, le=4096, description="GiB of its node's memory.")
-    node: Name | None = Field(None, description="Where it should run; else where there is most room.")
+    node: Name | None = Field(None, description="The node to run on; by default the one with most free memory.")
 
 
 class NewDisk(DeployableSpec):
@@ -83,25 +83,25 @@ class Delete(Model):
 class DeleteAll(Delete):
     """The spec of `delete` of an object with contents; with `cascade`, they go along."""
 
-    cascade: bool = Field(False, description="With everything that lives in it.")
+    cascade: bool = Field(False, description="Together with its contents.")
 
 
 class Destroy(Model):
     """The spec of `destroy`; with `bin`, only if the object is still in the recycle bin by that deletion."""
 
-    bin: int | None = Field(None, description="Only if it is in the recycle bin under this number.")
+    bin: int | None = Field(None, description="Only the recycle bin's entry with this number.")
 
 
 class DestroyAll(Destroy):
     """The spec of `destroy` of an object with contents; with `cascade`, they go along."""
 
-    cascade: bool = Field(False, description="With everything that lives in it.")
+    cascade: bool = Field(False, description="Together with its contents.")
 
 
 class Migrate(Model):
     """The spec of `machine migrate`: the node, or by default the one with the most room."""
 
-    node: Name | None = Field(None, description="Where to; else where there is most room.")
+    node: Name | None = Field(None, description="The target node; by default the one with most free memory.")
 
 
 class DiskChoice(Model):
@@ -125,4 +125,4 @@ class MachineChoice(Model):
 class Maintain(Model):
     """The spec of `node maintain`: whether its machines are moved or stopped."""
 
-    mode: Literal["move", "stop"] = Field("move", description="Move its machines, or stop them.")
+    mode: Literal["move", "stop"] = Field("move", description="Whether its machines are moved or stopped.")

@@ -33,10 +33,10 @@ __all__ = [
 
 # fmt: off
 _CONTROL = (
-    Verb("suspend",   CONTROL_VMS, "Stop VMs without giving them up."),
+    Verb("suspend",   CONTROL_VMS, "Stop VMs; resume starts them again."),
     Verb("resume",    CONTROL_VMS, "Start suspended VMs again."),
     Verb("reboot",    CONTROL_VMS, "Restart running VMs."),
-    Verb("terminate", CONTROL_VMS, "End VMs for good."),
+    Verb("terminate", CONTROL_VMS, "Terminate VMs; this cannot be undone."),
 )
 
 KINDS = (
@@ -63,7 +63,7 @@ KINDS = (
         verbs=(
             Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", StraySpec,
                  programs=(Program.SELF_HEALING,)),
-            Verb("adopt",  ADOPT_ORPHAN,  "Give a VM that no record knows to the record of its path.", StraySpec),
+            Verb("adopt",  ADOPT_ORPHAN,  "Adopt a VM without a record into the record of its path.", StraySpec),
         ),
         help="VMs in a cloud that no record knows.",
         apart=True,

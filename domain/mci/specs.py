@@ -19,7 +19,7 @@ from domain.wire import SIMULATED, placement
 
 MciName = Annotated[str, validator(check_name), Field(json_schema_extra={"maxLength": MAX_NAME})]
 MciText = Annotated[str, Field(min_length=1, max_length=200)]
-Labels = Annotated[dict[MciText, MciText], Field(max_length=50, description="Words to find it by.")]
+Labels = Annotated[dict[MciText, MciText], Field(max_length=50, description="Labels to find it by.")]
 FailurePolicy = Literal["continue", "rollback", "refine"]
 
 
@@ -32,7 +32,7 @@ class SubGroup(Model):
     csp: MciName | None = Field(None, description="The cloud.")
     region: MciName | None = Field(None, description="The cloud's region.")
     provider: MciName | None = Field(
-        None, description="Who makes the VMs there. Filled in by the workers; else checked."
+        None, description="The provider of that region; filled in by the workers, or checked if given."
     )
     specId: MciText = Field("small", description="The size of each VM, in the cloud's words.")
     imageId: MciText = Field("ubuntu-24.04", description="What runs on each VM, in the cloud's words.")
@@ -58,7 +58,7 @@ class MciSpec(Model):
     description: str = Field("", max_length=500)
     label: Labels = {}
     option: Literal["", "hold"] = Field("", description="hold: wait for `continue` or `withdraw` before any VM.")
-    policyOnPartialFailure: FailurePolicy = Field("continue", description="What to do when some VMs cannot be made.")
+    policyOnPartialFailure: FailurePolicy = Field("continue", description="What to do when some VMs cannot be created.")
     subGroups: list[SubGroup] = Field(min_length=1, max_length=MAX_SUBGROUPS)
 
     @model_validator(mode="after")
@@ -103,14 +103,14 @@ class Scale(Model):
     """The spec of `mci scale-out` and `mci scale-in`."""
 
     subGroup: MciName = Field(description="The subgroup to change.")
-    count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs more, or fewer.")
+    count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs to add or remove.")
 
 
 class StraySpec(Model):
     """The spec of `orphan remove` and `orphan adopt`."""
 
     place: str = Field(
-        "", max_length=200, description="Where it is, as `starter orphans list` says; else all are asked."
+        "", max_length=200, description="Its place, as in `starter orphans list`; by default every place is searched."
     )
 
 

@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = (
         table=SYSTEM,
         scope=("system",),
         verbs=(
-            Verb("create", CREATE_SYSTEM, "Make a system, with no services yet.", SystemSpec),
+            Verb("create", CREATE_SYSTEM, "Create a system, with no services yet.", SystemSpec),
             _DEPLOY,
             Verb(
                 "teardown",
@@ -53,6 +53,6 @@ KINDS: tuple[Kind, ...] = (
         aggregate=derive,
         counts="part",
     ),
-    Kind(table=DEPLOY, scope=("system", "deploy"), verbs=(), help="What deploys have done."),
-    Kind(table=TEARDOWN, scope=("system", "teardown"), verbs=(), help="What teardowns have done."),
+    Kind(table=DEPLOY, scope=("system", "deploy"), verbs=(), help="Records of deploys."),
+    Kind(table=TEARDOWN, scope=("system", "teardown"), verbs=(), help="Records of teardowns."),
 )

@@ -91,17 +91,17 @@ class Node(Model):
     """A system, if it has parts; a service, if it has a command or an image."""
 
     name: Name | None = None
-    jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="what a system can do besides its services")
+    jobs: list[Job] = Field(default=[], max_length=MAX_JOBS, description="tasks of a system that run and end")
     parts: list[Part] | None = Field(None, max_length=MAX_PARTS)
     command: CommandWords | None = None
     image: Image | None = None
     directory: DefinitionText | None = None
     instances: int = Field(1, ge=0, le=MAX_INSTANCES)
     environment: dict[Variable, DefinitionText] = Field(default={}, max_length=100)
-    port: int | None = Field(None, ge=1_024, le=65_535, description="where the service answers on the loopback")
+    port: int | None = Field(None, ge=1_024, le=65_535, description="the service's port on the loopback")
     health: Health | None = None
     resources: Resources = Resources()
-    after: list[Name] = Field(default=[], max_length=50, description="parts beside it that are stable before it starts")
+    after: list[Name] = Field(default=[], max_length=50, description="siblings that must be stable before it starts")
     maxUnavailable: int = Field(0, ge=0, le=MAX_INSTANCES)
     maxSurge: int = Field(1, ge=0, le=MAX_INSTANCES)
     stopSeconds: float = Field(10.0, ge=0, le=600)
@@ -161,7 +161,7 @@ class DeploySpec(Model):
 
     definition: Node
     deadline: float = Field(300.0, gt=0, le=86_400, description="Seconds until all services must be stable.")
-    rollback: bool = Field(False, description="If it fails, put the former definition back.")
+    rollback: bool = Field(False, description="Restore the former definition if the deploy fails.")
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:

@@ -22,7 +22,7 @@ SystemName = Annotated[str, Parameter(help="The system's name, or its path.")]
 TreePath = Annotated[str, Parameter(help="Where in the system: / or /a/b/c.")]
 Deadline = Annotated[str, Parameter(help="How long its services may take to be stable, such as 90s or 5m.")]
 Rollback = Annotated[
-    bool, Parameter(name="--rollback-on-failure", negative="", help="If it fails, put the former definition back.")
+    bool, Parameter(name="--rollback-on-failure", negative="", help="Restore the former definition if it fails.")
 ]
 
 
