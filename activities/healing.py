@@ -15,6 +15,7 @@ from activities.companions import Companions, Missing
 from activities.heartbeat import heartbeat
 from activities.leftovers import FindLeftovers, LeftoverCleaner
 from activities.measuring import count
+from activities.reads import reads_store
 from activities.retention import Retention
 from activities.runs import RunState, state_of
 from domain import metrics
@@ -103,6 +104,7 @@ class HealActivities:
         )
         return await self._inventory.save_report(report)
 
+    @reads_store
     @activity.defn
     async def read_reports(self, query: ReportQuery) -> HealReports:
         """Returns the reports of earlier sweeps, newest first."""

@@ -6,9 +6,9 @@ inventory and the workflows use one word for all families.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -16,8 +16,10 @@ from temporalio.exceptions import ApplicationError
 from activities import refusals
 from domain import registry
 from domain.errors import Refused, StoreUnavailable
+from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
+    ActionView,
     Admission,
     Claim,
     Grant,
@@ -36,7 +38,19 @@ from domain.ports import Inventory
 from domain.statetable import NONE
 
 T = TypeVar("T")
+Read = TypeVar("Read", bound=Callable[..., Any])
 Examiner = Callable[[Request], Awaitable[Request]]  # returns the request as it would be carried out, or raises Refused
+
+
+def reads_store(read: Read) -> Read:
+    """Mark an activity that needs nothing but the store: whoever has the store can answer it without a worker."""
+    read.reads_store = True  # type: ignore[attr-defined]
+    return read
+
+
+def store_reads(activities: Iterable[Callable[..., Any]]) -> dict[str, Callable[..., Awaitable[Any]]]:
+    """The activities marked with `reads_store`, by their names."""
+    return {each.__name__: each for each in activities if getattr(each, "reads_store", False)}
 
 
 class ReadActivities:
@@ -56,28 +70,59 @@ class ReadActivities:
         self._dry_run_checks = dry_run_checks or {}
         self._serves = serves  # the real places that this worker reaches
 
+    @reads_store
     @activity.defn
     async def read_object(self, query: Query) -> ObjectView:
         return _worded(await refusal_as_answer(self._inventory.get(query.path)))
 
+    @reads_store
     @activity.defn
     async def read_tree(self, query: Query) -> TreeView:
         return await refusal_as_answer(self._inventory.tree(query.path, query.limit))
 
+    @reads_store
     @activity.defn
     async def read_outcome(self, query: Query) -> Outcome:
         return await refusal_as_answer(self._inventory.outcome(query.run))
 
+    @reads_store
+    @activity.defn
+    async def read_action(self, query: Query) -> ActionView:
+        return await refusal_as_answer(self._inventory.action_of_run(query.run))
+
+    @reads_store
+    @activity.defn
+    async def read_events(self, query: EventQuery) -> EventPage:
+        """The events after a position, in an order in which none is missed."""
+        events = await refusal_as_answer(self._events(query))
+        return EventPage(events=events, cursor=events[-1].id if events else query.after)
+
+    async def _events(self, query: EventQuery) -> list[Event]:
+        found = await self._inventory.events_after(parse_cursor(query.after), query.limit)
+        return [
+            event.model_copy(update={"line": _worded_line(registry.kind_at(event.line.path), event.line)})
+            for event in found
+        ]
+
+    @reads_store
+    @activity.defn
+    async def read_newest_event(self, query: EventQuery) -> EventPage:
+        """The position after the newest event."""
+        return EventPage(cursor=str(await refusal_as_answer(self._inventory.newest_event())))
+
+    @reads_store
     @activity.defn
     async def read_objects(self, query: Query) -> ObjectsView:
         found = await refusal_as_answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
         return ObjectsView(objects=[_worded(view) for view in found])
 
+    @reads_store
     @activity.defn
     async def read_history(self, query: Query) -> HistoryView:
         lines = await refusal_as_answer(self._inventory.history(query.path, query.limit))
         return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
 
+    @reads_store
     @activity.defn
     async def read_locks(self, query: Query) -> LocksView:
         holds = await refusal_as_answer(self._inventory.holds(query.path))
@@ -97,6 +142,7 @@ class ReadActivities:
         run = f"check-{activity.info().activity_id}"
         return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))
 
+    @reads_store
     @activity.defn
     async def read_store(self, query: Query) -> StoreView:
         """Returns the store's identity and schema version."""

@@ -9,10 +9,12 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from domain.errors import ProviderError, Superseded
+from domain.events import Event, EventCursor
 from domain.healing import HealReport, Leftover, Pruned, Suspect
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
 from domain.model import (
+    ActionView,
     Admission,
     Chunk,
     Claim,
@@ -120,6 +122,12 @@ class Inventory(Protocol):
     async def outcome(self, run: str) -> Outcome:
         """Returns the outcome of a run's action; refuses as not found if it has not ended or never began."""
         ...
+
+    async def action_of_run(self, run: str) -> ActionView: ...
+
+    async def newest_event(self) -> EventCursor: ...
+
+    async def events_after(self, cursor: EventCursor, limit: int) -> list[Event]: ...
 
     async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
 

@@ -13,7 +13,7 @@ from domain.model import Claim
 from store.clock import now
 from store.hooks import HooksByKind
 from store.recovery import abandon
-from store.schema import actions, locks, store_identity
+from store.schema import actions, history, locks, store_identity
 
 RESTORED = "the store was restored from a backup while it ran; back to what it was, the cloud was not asked"
 
@@ -56,5 +56,7 @@ def mark_restored(connection: sa.Connection, hooks: HooksByKind) -> tuple[Identi
     opened = connection.execute(left.order_by(actions.c.epoch)).all()
     for path, action, run in opened:
         abandon(connection, hooks, registry.owner_of(path, action), run, at, RESTORED)
+    # Transactions of the server that the backup came from mean nothing here, and must not come after those to be.
+    connection.execute(sa.update(history).values(xid=0))
     connection.execute(sa.delete(locks))  # all holders belong to the old incarnation
     return after, len(opened)

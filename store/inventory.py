@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from domain.model import Admission, Claim
-from store import audit, begin, finish, healing, land, queries, recovery, retention, steps
+from store import audit, begin, events, finish, healing, land, queries, recovery, retention, steps
 from store.engine import Database
 from store.hooks import HooksByKind
 from store.transaction import HookedStore, snapshot, transaction, with_hooks
@@ -41,11 +41,14 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     save_report = transaction(healing.keep_report)
     reports = transaction(healing.read_reports)
 
-    get = transaction(queries.get)
-    tree = transaction(queries.tree)
-    outcome = transaction(queries.outcome)
-    list_objects = transaction(queries.list_objects)
-    history = transaction(queries.read_history)
-    holds = transaction(queries.holds)
+    get = snapshot(queries.get)
+    tree = snapshot(queries.tree)
+    outcome = snapshot(queries.outcome)
+    action_of_run = snapshot(queries.action_of_run)
+    newest_event = snapshot(events.newest_event)
+    events_after = snapshot(events.events_after)
+    list_objects = snapshot(queries.list_objects)
+    history = snapshot(queries.read_history)
+    holds = snapshot(queries.holds)
     kept = snapshot(audit.check_kept)
     begun_since = transaction(audit.begun_since)

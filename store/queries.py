@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
 from domain import registry
 from domain.errors import Category, Refused
 from domain.locks import HeldLock, Mode
-from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
+from domain.model import ActionView, HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
 from domain.paths import check_path
 from domain.statetable import NONE
 from store.schema import actions, history, locks, objects
@@ -127,16 +128,25 @@ def list_objects(
 
 def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
     """Returns the latest history lines of an object, oldest first."""
-    told = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
-    query = (
-        sa.select(history, actions.c.path.label("workflow"), *told)
-        .outerjoin(actions, actions.c.epoch == history.c.epoch)
-        .where(history.c.path == check_path(path))
-        .order_by(history.c.seq.desc())
-        .limit(min(limit, MAX_LINES))
-    )
-    rows = connection.execute(query).mappings().all()
+    query = history_lines().where(history.c.path == check_path(path)).order_by(history.c.seq.desc())
+    rows = connection.execute(query.limit(min(limit, MAX_LINES))).mappings().all()
     return [HistoryLine(**{name: row[name] or "" for name in HistoryLine.model_fields}) for row in reversed(rows)]
+
+
+def history_lines() -> sa.Select[Any]:
+    """Select history lines together with who requested their actions."""
+    asked = [actions.c[name] for name in ("requested_by", "reason", "request_id", "run")]
+    joined = sa.outerjoin(history, actions, actions.c.epoch == history.c.epoch)
+    return sa.select(history, actions.c.path.label("workflow"), *asked).select_from(joined)
+
+
+def action_of_run(connection: sa.Connection, run: str) -> ActionView:
+    """The action that a run carries out, with its outcome once it has ended."""
+    query = sa.select(*(actions.c[name] for name in ActionView.model_fields)).where(actions.c.run == run)
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise Refused(Category.NOT_FOUND, f"there is no action of run {run[:100]}")
+    return ActionView(**row)
 
 
 def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:

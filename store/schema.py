@@ -135,8 +135,12 @@ history = sa.Table(
     sa.Column("epoch", Number, nullable=False),
     sa.Column("message", sa.String, nullable=False, default=""),
     sa.Column("effect", sa.String, nullable=False, server_default="applied"),  # `LineEffect`
+    # The transaction that wrote the line: PostgreSQL hands out `seq` before a commit, so `seq` alone is no order to
+    # follow (`events.py`). SQLite has one writer at a time: always 0 there.
+    sa.Column("xid", sa.BigInteger, nullable=False, server_default=sa.FetchedValue()),
     sa.Index("history_of_path", "path", "seq"),
     sa.Index("history_of_epoch", "epoch"),
+    sa.Index("history_in_order", "xid", "seq"),
     sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
 )
 

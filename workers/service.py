@@ -27,7 +27,7 @@ from activities.healing import HealActivities
 from activities.inventory import ActionWrites
 from activities.measuring import MeasuredCloud
 from activities.permits import Permits
-from activities.reads import ReadActivities
+from activities.reads import ReadActivities, store_reads
 from activities.retention import Archive, Retention
 from activities.simulation import FaultActivities
 from activities.verify import VerifyActivities
@@ -233,6 +233,10 @@ class Service:
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
         eviction = EvictActivities(self.client, self._allowed)
         return activities_of(simulation, writes, eviction, healing, verifying, reading)
+
+    def store_reads(self) -> Mapping[str, Callable[..., Any]]:
+        """The reads that need nothing but the store, by their names: a gateway answers them without a worker."""
+        return store_reads([*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())])
 
     def activity_names(self) -> list[str]:
         """Returns the names of all activities that this process offers."""

@@ -14,7 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from activities.fence import Fence, OrderRight, boot_time
 from activities.heartbeat import heartbeat
 from activities.launching import launch
-from activities.reads import refusal_as_answer
+from activities.reads import reads_store, refusal_as_answer
 from domain import wire
 from domain.errors import ProviderError, Rejected, one_line
 from domain.kinds import Program
@@ -241,15 +241,19 @@ class LeaseReading:
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
 
+    @reads_store
     @activity.defn
     async def read_lease(self, query: Query) -> LeaseView:
         return await refusal_as_answer(self._reads.lease(query.path))
 
+    @reads_store
     @activity.defn
     async def read_leases(self, query: Query) -> LeasesView:
         return LeasesView(leases=await refusal_as_answer(self._reads.leases(query.path, query.after, query.limit)))
 
+    @reads_store
     @activity.defn
     async def read_calendar(self, query: CalendarQuery) -> CalendarView:
-        now = activity.info().scheduled_time.astimezone(UTC)  # the server's clock
+        # Temporal's clock where a worker answers; a gateway that reads the store itself has only its own.
+        now = activity.info().scheduled_time.astimezone(UTC) if activity.in_activity() else datetime.now(UTC)
         return await refusal_as_answer(self._reads.calendar(query, now))

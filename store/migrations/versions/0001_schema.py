@@ -81,13 +81,17 @@ def _actions() -> None:
 
 
 def _history() -> None:
+    on_postgres = op.get_bind().dialect.name == "postgresql"
+    transaction = sa.text("pg_current_xact_id()::text::bigint" if on_postgres else "0")
     _table(
         "history",
         _key("seq", number, autoincrement=True),
         *(_column("path", path_text), _column("at", moment)),
         *map(_column, ("actor", "action", "source", "to")),
         *(_column("epoch", number), _column("message"), _column("effect", server_default="applied")),
+        _column("xid", sa.BigInteger, server_default=transaction),
     )
+    _index("history_in_order", "history", "xid", "seq")
     _index("history_of_path", "history", "path", "seq")
     _index("history_of_epoch", "history", "epoch")
     _index("history_unborn", "history", "path", where="\"to\" = 'None' AND effect = 'abandoned'")

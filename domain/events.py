@@ -1,0 +1,58 @@
+"""History lines as a stream of events, and the position of a reader in it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from domain.errors import Category, Refused
+from domain.model import HistoryLine, Model
+
+READ_EVENTS = "read_events"
+READ_NEWEST_EVENT = "read_newest_event"
+
+_CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})", re.ASCII)
+_LARGEST = 2**63 - 1
+
+
+class EventCursor(NamedTuple):
+    """The position of a line: its transaction, then its number. As text it is the event's ID."""
+
+    xid: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.xid}.{self.seq}"
+
+
+BEGINNING = EventCursor(0, 0)
+
+
+def parse_cursor(text: str) -> EventCursor:
+    """Parse an event's ID; `0` is the position before the first event."""
+    if text == "0":
+        return BEGINNING
+    if not (found := _CURSOR.fullmatch(text)) or max(map(int, found.groups())) > _LARGEST:
+        raise Refused(Category.INVALID, f"{text[:50]!r} is no event ID", "pass the ID of an event, or 0 for all events")
+    return EventCursor(*map(int, found.groups()))
+
+
+class Event(Model):
+    """One history line, and its position."""
+
+    id: str
+    line: HistoryLine
+
+
+class EventQuery(Model):
+    """The events after a position, at most `limit`."""
+
+    after: str = "0"
+    limit: int = 500
+
+
+class EventPage(Model):
+    """The next events, and the position after them."""
+
+    events: list[Event] = []
+    cursor: str

@@ -1,0 +1,73 @@
+"""The ASGI application: routes, error answers, limits on what comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+
+from client.connect_errors import translated
+from domain.wire import ACTIONS_QUEUE
+from gateway import native, openapi, page, problems
+from gateway.context import Gateway, Ratchet, gateway_of
+from gateway.limits import RequestLimits
+
+DESCRIPTION = (
+    "Durable lifecycle actions on infrastructure. An action is requested once, survives crashes, and ends with an "
+    "outcome; an object has one action at a time."
+)
+
+
+class TranslatedRoute(APIRoute):
+    """A route in which errors of Temporal become ours."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_translated(request: Request) -> Response:
+            with translated(gateway_of(request).ratchet.client.namespace):
+                return await handle(request)
+
+        return handle_translated
+
+
+def build(gateway: Gateway) -> FastAPI:
+    """Build the application of one gateway."""
+    app = FastAPI(
+        title="Ratchet",
+        version=version("ratchet"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+    )
+    app.state.gateway = gateway
+    app.router.route_class = TranslatedRoute
+    problems.install(app)
+    _add_probes(app)
+    app.include_router(native.router)
+    app.openapi = lambda: openapi.describe(app)  # type: ignore[method-assign]
+    app.add_middleware(RequestLimits, hosts=gateway.hosts)
+    return app
+
+
+def _add_probes(app: FastAPI) -> None:
+    @app.get("/healthz", tags=["probes"])
+    async def check_health() -> dict[str, str]:
+        """The gateway answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["probes"], responses=openapi.PROBLEMS)
+    async def check_readiness(ratchet: Ratchet) -> dict[str, str]:
+        """The gateway reaches Temporal, and a worker serves actions."""
+        await ratchet.someone_polls(ACTIONS_QUEUE)
+        return {"status": "ready"}
+
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def show_docs() -> HTMLResponse:
+        return HTMLResponse(page.render(app.openapi()), headers={"Content-Security-Policy": page.POLICY})

@@ -1,0 +1,125 @@
+"""Errors as RFC 9457 problems: what happened, why, and what to do next."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from client.errors import TooMuch, Unreachable
+from domain.errors import Category, Refused, StoreUnavailable, one_line
+from domain.model import Holder, Refusal
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 2
+
+STATUS = {
+    Category.CONFLICT: HTTPStatus.CONFLICT,
+    Category.NOT_ALLOWED: HTTPStatus.CONFLICT,
+    Category.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Category.INVALID: HTTPStatus.UNPROCESSABLE_ENTITY,
+    Category.QUOTA: HTTPStatus.FORBIDDEN,
+}
+
+
+class FieldError(BaseModel):
+    """One wrong field of a request."""
+
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """The body of every error."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str = ""
+    holders: list[Holder] = []
+    errors: list[FieldError] = []
+
+
+class Unauthorized(Exception):
+    """The caller did not prove who it is."""
+
+
+def answer(
+    status: HTTPStatus,
+    kind: str,
+    detail: str,
+    hint: str = "",
+    holders: list[Holder] | None = None,
+    errors: list[FieldError] | None = None,
+) -> JSONResponse:
+    """The response for one problem."""
+    body = Problem(
+        type=f"urn:ratchet:{kind}",
+        title=status.phrase,
+        status=status,
+        detail=detail,
+        hint=hint,
+        holders=holders or [],
+        errors=errors or [],
+    )
+    headers = {"Retry-After": str(RETRY_SECONDS)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return JSONResponse(body.model_dump(mode="json"), status, headers, MEDIA_TYPE)
+
+
+def refusal_answer(refusal: Refusal) -> JSONResponse:
+    """The response for a request that was refused."""
+    return answer(
+        STATUS[refusal.category], refusal.category.value, refusal.message, refusal.hint, holders=refusal.holders
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the app with a problem."""
+
+    @app.exception_handler(Refused)
+    async def _refused(_request: Request, error: Refused) -> JSONResponse:
+        return refusal_answer(Refusal.of(error))
+
+    @app.exception_handler(TooMuch)
+    async def _too_much(_request: Request, error: TooMuch) -> JSONResponse:
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "too-much", str(error), "pass a smaller limit, or a prefix")
+
+    @app.exception_handler(Unreachable)
+    async def _unreachable(_request: Request, error: Unreachable) -> JSONResponse:
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "unreachable", f"{error.what}: {error}", error.hint)
+
+    @app.exception_handler(StoreUnavailable)
+    async def _store(_request: Request, error: StoreUnavailable) -> JSONResponse:
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "store-unavailable", str(error), "try again")
+
+    @app.exception_handler(Unauthorized)
+    async def _unauthorized(_request: Request, error: Unauthorized) -> JSONResponse:
+        response = answer(
+            HTTPStatus.UNAUTHORIZED, "unauthorized", str(error), "send: Authorization: Bearer TOKEN; see: starter token"
+        )
+        response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [_field_error(each) for each in error.errors()]
+        detail = "; ".join(f"{each.field}: {each.message}" for each in errors[:5])
+        return answer(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", one_line(detail), "see /docs", errors=errors[:50])
+
+    @app.exception_handler(HTTPException)
+    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        status = HTTPStatus(error.status_code)
+        response = answer(status, status.phrase.lower().replace(" ", "-"), str(error.detail), "see /docs")
+        response.headers.update(error.headers or {})
+        return response
+
+
+def _field_error(error: dict[str, Any]) -> FieldError:
+    place, *names = error["loc"]
+    return FieldError(field=".".join(map(str, names)) or str(place), message=one_line(error["msg"]))

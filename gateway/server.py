@@ -1,0 +1,95 @@
+"""Serves the application with uvicorn, until its block ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from domain.errors import Category, Refused
+
+HEADER_SECONDS = 10.0
+MAX_HEADERS = 64 * 1024
+GRACE_SECONDS = 3  # for requests that wait, when the gateway stops
+
+
+class DeadlineProtocol(H11Protocol):
+    """HTTP whose headers must arrive in time: uvicorn itself would wait for ever."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._expect_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        """Start the deadline when headers begin, stop it when they are complete."""
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and self._deadline is None:
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+        elif not waits and self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+class QuietServer(uvicorn.Server):
+    """A server within a larger program, which handles the signals itself."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, host: str, port: int) -> AsyncIterator[str]:
+    """Serve the app while the block lasts; yields its URL. Refused if the port cannot be had. Port 0: any free one."""
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise Refused(
+            Category.INVALID,
+            f"the gateway cannot listen on {host} port {port}: {error.strerror or error}",
+            "choose another with --port, or RATCHET_GATEWAY_PORT",
+        ) from error
+    options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
+    config = uvicorn.Config(
+        app,
+        http=DeadlineProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **options,
+    )
+    server = QuietServer(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        name = f"[{host}]" if ":" in host else host
+        yield f"http://{name}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()

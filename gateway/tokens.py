@@ -1,0 +1,94 @@
+"""Tokens that callers prove themselves with: a file of names and hashes, read again when it changes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from client.documents import Unreadable, read
+from domain.errors import Category, Refused
+from domain.fields import describe_errors
+from gateway.problems import Unauthorized
+
+PREFIX = "ratchet_"
+HINT = "mend RATCHET_GATEWAY_TOKENS; `starter token NAME` prints a line for it"
+
+
+class Token(BaseModel):
+    """Who has a token, and until when. The token itself is nowhere: only its hash."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    hash: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+    expires: datetime | None = None
+
+
+class TokenList(BaseModel):
+    """The file's content."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: list[Token] = Field(max_length=10_000)
+
+
+def new_token() -> str:
+    """A new random token."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_token(token: str) -> str:
+    """The hash that the file has. Plain SHA-256 suffices: a token is random and cannot be guessed from a list."""
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+class TokenFile:
+    """The tokens of a file. Refused if it is wrong, or readable by others."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._tokens: dict[str, Token] = {}
+        self._version: tuple[int, int] | None = None
+        self._load()
+
+    def authenticate(self, authorization: str | None) -> str:
+        """The name of whoever has the token of an Authorization header; Unauthorized if nobody does."""
+        self._load()
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthorized("this gateway wants a token")
+        found = self._tokens.get(hash_token(token.strip()))
+        if found is None or not hmac.compare_digest(found.hash, hash_token(token.strip())):
+            raise Unauthorized("the token is not known")
+        if found.expires and found.expires <= datetime.now(UTC):
+            raise Unauthorized(f"the token of {found.name} expired")
+        return found.name
+
+    def _load(self) -> None:
+        """Read the file again if it changed. While it is wrong, the tokens that were read before stay."""
+        try:
+            seen = self._file.stat()
+        except OSError as error:
+            raise _wrong(self._file, f"cannot be read: {error.strerror}") from error
+        if (version := (seen.st_mtime_ns, seen.st_ino)) == self._version:
+            return
+        if seen.st_mode & 0o077:
+            raise _wrong(self._file, "can be read or changed by others: chmod 600")
+        try:
+            found = TokenList.model_validate(read(self._file) or {"tokens": []})
+        except Unreadable as error:
+            raise _wrong(self._file, str(error)) from error
+        except ValidationError as error:
+            raise _wrong(self._file, f"is not valid: {describe_errors(error, 'file')}") from error
+        self._tokens = {token.hash: token for token in found.tokens}
+        self._version = version
+
+
+def _wrong(file: Path, why: str) -> Refused:
+    return Refused(Category.INVALID, f"the token file {file} {why}", HINT)
