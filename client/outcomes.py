@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, TerminatedEr
 from activities.refusals import refusal_in
 from domain import registry, wire
 from domain.errors import Category
-from domain.model import Outcome, Refusal, Request, Result
+from domain.model import Holder, Outcome, Refusal, Request, Result
 
 _ACTION = SearchAttributeKey.for_keyword("Action")
 
@@ -26,10 +26,12 @@ def conflict(request: Request, running: WorkflowExecutionDescription | None) -> 
     take_over = "; or take over: add --force" if forced and not request.force else ""
     since = f" since {running.start_time:%Y-%m-%d %H:%M:%SZ}" if running else ""
     action = action_of(running) if running else "an action"
+    holders = [Holder(owner=path, action=action, run=running.run_id, since=running.start_time)] if running else []
     return Refusal(
         category=Category.CONFLICT,
         message=f"409 Conflict: other action currently happening on {path}: {action}{since}",
         hint=f"{registry.busy(path)}wait for it: starter wait {path}{take_over}",
+        holders=holders,
     )
 
 

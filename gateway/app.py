@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from importlib.metadata import version
-from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
-from fastapi.routing import APIRoute
 
-from client.connect_errors import translated
 from domain.wire import ACTIONS_QUEUE
 from gateway import native, openapi, page, problems
-from gateway.context import Gateway, Ratchet, gateway_of
+from gateway.context import Gateway, Ratchet, TranslatedRoute
 from gateway.limits import RequestLimits
 
 DESCRIPTION = (
     "Durable lifecycle actions on infrastructure. An action is requested once, survives crashes, and ends with an "
     "outcome; an object has one action at a time."
 )
-
-
-class TranslatedRoute(APIRoute):
-    """A route in which errors of Temporal become ours."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_translated(request: Request) -> Response:
-            with translated(gateway_of(request).ratchet.client.namespace):
-                return await handle(request)
-
-        return handle_translated
 
 
 def build(gateway: Gateway) -> FastAPI:

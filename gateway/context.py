@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from client.actions import ActionClient
+from client.connect_errors import translated
 from gateway.events import STORE_SECONDS, WORKER_SECONDS, EventFeed
 from gateway.reads import GatewayClient
 from gateway.tokens import TokenFile
@@ -34,6 +37,19 @@ def gateway_of(request: Request) -> Gateway:
     """The gateway that serves a request."""
     gateway: Gateway = request.app.state.gateway
     return gateway
+
+
+class TranslatedRoute(APIRoute):
+    """A route in which errors of Temporal become ours."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_translated(request: Request) -> Response:
+            with translated(gateway_of(request).ratchet.client.namespace):
+                return await handle(request)
+
+        return handle_translated
 
 
 def authenticate(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -15,10 +16,6 @@ from gateway.problems import answer
 MAX_BODY = 256 * 1024
 BODY_SECONDS = 10.0
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class TooLarge(Exception):
-    """The body is larger than MAX_BODY."""
 
 
 class RequestLimits:
@@ -52,44 +49,52 @@ class RequestLimits:
         await refused(scope, receive, send)
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        """Pass the request on with a body of bounded size and time. What broke a bound is answered by us.
 
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
+        Whoever reads the body turns errors into answers of its own, which are dropped.
+        """
+        body = BoundedBody(receive)
 
+        async def send_unless_refused(message: Message) -> None:
+            if body.refusal is None:
+                await send(message)
+
+        with suppress(BodyRefused):
+            await self._app(scope, body.receive, send_unless_refused)
+        if body.refusal:
+            await body.refusal(scope, receive, send)
+
+
+class BodyRefused(Exception):
+    """The body is too large or too slow."""
+
+
+class BoundedBody:
+    """Receives a body within its size and time; what comes after it, such as a disconnect, may take any time."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._size = 0
+        self._complete = False
+        self._deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+        self.refusal: JSONResponse | None = None
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
         try:
-            await self._app(scope, _bounded(receive), watched)
-        except TooLarge:
-            if started:
-                raise
-            await _too_large()(scope, receive, send)
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
         except TimeoutError:
-            if started:
-                raise
-            slow = answer(HTTPStatus.REQUEST_TIMEOUT, "slow-body", f"the body took more than {BODY_SECONDS:g} s")
-            await slow(scope, receive, send)
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Receive a body within its size and time; what comes after it, such as a disconnect, may take any time."""
-    size, complete = 0, False
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
-
-    async def bounded() -> Message:
-        nonlocal size, complete
-        if complete:
-            return await receive()
-        async with asyncio.timeout_at(deadline):
-            message = await receive()
-        size += len(message.get("body", b""))
-        if size > MAX_BODY:
-            raise TooLarge
-        complete = not message.get("more_body", False)
+            why = f"the body took more than {BODY_SECONDS:g} s"
+            self.refusal = answer(HTTPStatus.REQUEST_TIMEOUT, "slow-body", why)
+            raise BodyRefused from None
+        self._size += len(message.get("body", b""))
+        if self._size > MAX_BODY:
+            self.refusal = _too_large()
+            raise BodyRefused
+        self._complete = not message.get("more_body", False)
         return message
-
-    return bounded
 
 
 def _too_large() -> JSONResponse:

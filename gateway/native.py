@@ -9,8 +9,9 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from client.launching import within
 from domain import registry, wire
@@ -32,7 +33,7 @@ from domain.model import (
 from domain.model import Query as StoreQuery
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of
-from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, authenticate, gateway_of
+from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, TranslatedRoute, authenticate, gateway_of
 from gateway.openapi import PROBLEMS
 from gateway.problems import answer, refusal_answer
 
@@ -41,7 +42,7 @@ MAX_WAIT = 60.0
 HEARTBEAT = 15.0  # seconds between comments in a silent stream: proxies cut off what says nothing
 PAGES = 40  # read at most for one answer when a status is asked for
 
-router = APIRouter(prefix="/v1", dependencies=[Depends(authenticate)], responses=PROBLEMS)
+router = APIRouter(prefix="/v1", dependencies=[Depends(authenticate)], responses=PROBLEMS, route_class=TranslatedRoute)
 ObjectPath = Annotated[str, Path(description="The object's path.", examples=["ns:default:mci:web"], max_length=500)]
 RunId = Annotated[str, Path(description="The run that `Location` names.", max_length=100)]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
@@ -196,16 +197,11 @@ async def request_action(
     ] = "",
 ) -> Response:
     """Request an action. Waits for its outcome: 200 with it, or 202 with the `Location` of its run."""
-    given = body or ActionBody()
-    request = ActionRequest(
-        path=path,
-        action=action,
-        force=given.force,
-        spec=given.spec,
-        requested_by=caller,
-        reason=given.reason,
-        request_id=idempotency_key,
-    )
+    given = (body or ActionBody()).model_dump()
+    try:
+        request = ActionRequest(path=path, action=action, requested_by=caller, request_id=idempotency_key, **given)
+    except ValidationError as error:
+        raise RequestValidationError([{**each, "loc": ("path", *each["loc"])} for each in error.errors()]) from error
     if dry_run:
         return _admission_answer(await ratchet.check(request))
     ticket = await ratchet.ask(request)

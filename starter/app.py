@@ -21,6 +21,7 @@ from starter import (
     doctor,
     explain,
     faults,
+    gateway,
     heal,
     reads,
     screen,
@@ -250,7 +251,7 @@ _COMMANDS = {
     LOOKING: (get, history, locks, states, schema, explain.explain, screen.tui, verify.verify),
     STEERING: (check, wait, cancel),
     RUNNING: (
-        *(demo, stack.up, stack.worker, connections.connections),
+        *(demo, stack.up, stack.worker, gateway.gateway, gateway.token, connections.connections),
         *(doctor.doctor, stack.setup, stack.migrate, codec.codec),
     ),
 }

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from domain import wire
 from starter import terminal
 from starter.errors import Exit
+from starter.gateway import gateway_settings, usual_port
 from starter.session import session
 
 if TYPE_CHECKING:
@@ -33,14 +34,19 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
     Example: starter up
     """
     from client.signals import stopped
+    from gateway.process import beside_worker
     from workers import logs, process
 
-    settings = worker_settings()
+    settings = gateway_settings()
     logs.configure("warning", "console", traces=False)
-    async with process.stack(settings, port, ui_port) as running:
+    async with (
+        process.stack(settings, port, ui_port) as running,
+        beside_worker(running.service, settings, running.ui, usual_port(settings)) as api,
+    ):
         stop = stopped()
         terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")
         terminal.story(f"  Temporal  {running.address}\n  Web UI    {running.ui}\n  HTTP API  {running.http}")
+        terminal.story(f"  Gateway   {api}/docs")
         terminal.story(f"  try       {terminal.command('starter mci create default/web -f examples/mci-demo.yaml')}")
         terminal.story("  stop      Ctrl-C here; what runs goes on at the next start")
         await stop.wait()

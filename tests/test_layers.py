@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workflows": {"domain", "activities"},
     "client": {"domain", "activities"},
     "workers": {"domain", "store", "providers", "activities", "workflows", "client"},
-    "starter": {"domain", "activities", "workflows", "client", "workers"},
+    "gateway": {"domain", "store", "activities", "client", "workers"},
+    "starter": {"domain", "activities", "workflows", "client", "workers", "gateway"},
 }
 # The only modules of the CLI that reach into workers: they run some, or say what one that starts here would meet.
 RUNS_WORKERS = {

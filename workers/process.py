@@ -38,6 +38,7 @@ class Stack:
     address: str
     ui: str
     http: str
+    service: Service
 
 
 async def work(settings: Settings, queues: Sequence[str] = (), make: Make = Service) -> None:
@@ -68,7 +69,7 @@ async def stack(settings: Settings, port: int = 0, ui_port: int = 0) -> AsyncIte
                 server.address, plugins=_plugins(settings), runtime=telemetry.runtime(settings)
             )
             async with _service(client, settings) as service, service.serve():
-                yield Stack(client, server.address, server.ui, server.http)
+                yield Stack(client, server.address, server.ui, server.http, service)
         finally:
             await server.stop()
 

@@ -1,0 +1,83 @@
+"""A gateway process: connected to Temporal, reading the store itself where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from client.identity import known_store
+from client.session import connect
+from domain.errors import Category, Refused
+from gateway.app import build
+from gateway.context import Gateway
+from gateway.limits import LOOPBACK
+from gateway.reads import GatewayClient
+from gateway.server import serving
+from gateway.settings import GatewaySettings
+from gateway.tokens import TokenFile
+from store.identity import identity
+from store.migrate import newest, version
+from workers.service import Service
+from workers.settings import redacted
+
+
+@asynccontextmanager
+async def beside_worker(service: Service, settings: GatewaySettings, ui: str, port: int) -> AsyncIterator[str]:
+    """Serve in a worker's process while the block lasts; yields the URL."""
+    async with _serving(GatewayClient(service.client, service.store_reads(), ui), settings, port) as url:
+        yield url
+
+
+@asynccontextmanager
+async def alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
+    """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
+    async with connect(settings, "gateway") as ratchet:
+        if not _has_store(settings):
+            async with _serving(GatewayClient(ratchet.client, ui=ratchet.ui), settings, settings.gateway_port) as url:
+                yield url, "a worker"
+            return
+        service = Service(ratchet.client, settings)
+        try:
+            await _check_store(service)
+            client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui)
+            async with _serving(client, settings, settings.gateway_port) as url:
+                yield url, redacted(settings.store())
+        finally:
+            await service.close()
+
+
+@asynccontextmanager
+async def _serving(ratchet: GatewayClient, settings: GatewaySettings, port: int) -> AsyncIterator[str]:
+    if settings.gateway_host not in LOOPBACK and settings.gateway_tokens is None:
+        raise Refused(
+            Category.INVALID,
+            f"the gateway would answer anybody who reaches {settings.gateway_host}",
+            "set RATCHET_GATEWAY_TOKENS, or RATCHET_GATEWAY_HOST=127.0.0.1",
+        )
+    tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
+    hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
+    async with serving(build(Gateway(ratchet, tokens, hosts)), settings.gateway_host, port) as url:
+        yield url
+
+
+def _has_store(settings: GatewaySettings) -> bool:
+    return bool(settings.store_url) or (settings.home / "inventory.db").exists()
+
+
+async def _check_store(service: Service) -> None:
+    """Refuse a store of another schema, or one that the workers do not use: its answers would be wrong."""
+    found = await asyncio.to_thread(version, service.database)
+    if found != newest():
+        raise Refused(
+            Category.INVALID,
+            f"the store is at schema {found or 'none'}, this gateway knows {newest()}",
+            "starter migrate, or use the gateway of the workers' version",
+        )
+    own, used = (await service.database.run(identity)).id, await known_store(service.client)
+    if used not in (None, own):
+        raise Refused(
+            Category.INVALID,
+            f"the workers use the store {used}, but {redacted(service.settings.store())} is the store {own}",
+            "set RATCHET_STORE_URL as on the workers",
+        )

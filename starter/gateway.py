@@ -1,0 +1,78 @@
+"""`starter gateway`, `starter token`: the HTTP API, and the tokens of its callers."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from domain.errors import Category, Refused
+from starter import terminal
+from starter.errors import Exit
+
+if TYPE_CHECKING:
+    from gateway.settings import GatewaySettings
+
+GatewayPort = Annotated[int, Parameter(help="The port to listen on; 0 is any free one.")]
+TokenName = Annotated[str, Parameter(help="Who will have the token: it is written into every record.")]
+
+
+async def gateway(*, port: GatewayPort | None = None) -> Exit:
+    """Serve the HTTP API until SIGTERM or SIGINT. `starter up` serves it too.
+
+    Example: starter gateway --port 9000
+    """
+    from client.signals import stopped
+    from gateway.process import alone
+
+    settings = gateway_settings()
+    if port is not None:
+        settings = settings.model_copy(update={"gateway_port": port})
+    async with alone(settings) as (url, reads):
+        stop = stopped()
+        terminal.story(f"Gateway   {url}/docs")
+        terminal.story(f"  reads     are answered by {reads}")
+        if settings.gateway_tokens is None:
+            terminal.story("  callers   are not proven: anybody on this machine may ask; see: starter token --help")
+        await stop.wait()
+    return Exit.DONE
+
+
+async def token(name: TokenName, /) -> Exit:
+    """Make a token for the HTTP API. It is printed once; the file gets its hash.
+
+    Example: starter token ci
+    """
+    installed()
+    from gateway.tokens import Token, hash_token, new_token
+
+    made = new_token()
+    line = Token(name=name, hash=hash_token(made))
+    terminal.out(made)
+    terminal.story("This is the only time that the token is shown. Callers send it as: Authorization: Bearer TOKEN")
+    terminal.story("Put this line below `tokens:` in the file that RATCHET_GATEWAY_TOKENS names, with mode 600:")
+    terminal.story(f"  - {{name: {line.name}, hash: {line.hash}}}")
+    return Exit.DONE
+
+
+def gateway_settings() -> GatewaySettings:
+    """Read the gateway's settings from the environment, or raise Refused."""
+    installed()
+    from client.settings import load
+    from gateway.settings import GatewaySettings
+
+    return load(GatewaySettings)
+
+
+def installed() -> None:
+    """Raise Refused if the packages of the gateway are not installed."""
+    if not (find_spec("fastapi") and find_spec("uvicorn")):
+        raise Refused(Category.INVALID, "the gateway's packages are not installed", "install the extra `gateway`")
+
+
+def usual_port(settings: GatewaySettings) -> int:
+    """The port of the settings if it is free, else any free one, as for the other servers of `starter up`."""
+    from providers.sockets import listens
+
+    return 0 if listens(settings.gateway_port) else settings.gateway_port

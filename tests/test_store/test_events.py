@@ -1,0 +1,83 @@
+"""The order of events: whoever follows them misses none, however many write at once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from domain.errors import Category, Refused
+from domain.events import BEGINNING, EventCursor, parse_cursor
+from store.events import events_after, newest_event
+from store.history import history_line
+from store.schema import history
+from tests.test_store.driver import NOON, StoreDriver
+
+WRITERS, LINES = 8, 40
+
+
+def write_line(connection: sa.Connection, path: str) -> None:
+    connection.execute(sa.insert(history), [history_line(path, NOON, "User", "create", "None", "Running", 1)])
+
+
+def paths_after(driver: StoreDriver, cursor: EventCursor) -> list[str]:
+    return [event.line.path for event in driver.database.read_here(lambda one: events_after(one, cursor, 1_000))]
+
+
+def test_a_line_that_commits_late_is_not_missed(driver: StoreDriver) -> None:
+    """On PostgreSQL the first line has the lower number and commits second: it must not be read past."""
+    if driver.database.sqlite:
+        pytest.skip("SQLite has one writer at a time")
+    late = driver.database.engine.connect()
+    late.begin()
+    write_line(late, "ns:a:mci:late")
+    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:early"))
+    assert paths_after(driver, BEGINNING) == [], "the early line is not shown while an older transaction is open"
+    late.commit()
+    late.close()
+    assert sorted(paths_after(driver, BEGINNING)) == ["ns:a:mci:early", "ns:a:mci:late"]
+
+
+def test_readers_beside_racing_writers_see_each_line_once(driver: StoreDriver) -> None:
+    def write(writer: int) -> None:
+        for number in range(LINES):
+            driver.database.run_here(lambda connection, n=number: write_line(connection, f"ns:a:mci:w{writer}-{n}"))  # type: ignore[misc]
+
+    seen: list[str] = []
+    cursor = BEGINNING
+    with ThreadPoolExecutor(WRITERS) as threads:
+        works = [threads.submit(write, writer) for writer in range(WRITERS)]
+        while True:
+            over = all(work.done() for work in works)
+            page = driver.database.read_here(lambda one, at=cursor: events_after(one, at, 7))  # type: ignore[misc]
+            seen += [event.line.path for event in page]
+            cursor = parse_cursor(page[-1].id) if page else cursor
+            if over and not page:
+                break
+    assert len(seen) == WRITERS * LINES
+    assert len(set(seen)) == WRITERS * LINES
+
+
+def test_a_position_is_the_one_after_which_nothing_was_written(driver: StoreDriver) -> None:
+    assert driver.database.read_here(newest_event) == BEGINNING
+    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    newest = driver.database.read_here(newest_event)
+    assert newest > BEGINNING
+    assert paths_after(driver, newest) == []
+    assert paths_after(driver, BEGINNING) == ["ns:a:mci:web"]
+
+
+def test_a_position_whose_line_is_gone_is_refused(driver: StoreDriver) -> None:
+    driver.database.run_here(lambda connection: write_line(connection, "ns:a:mci:web"))
+    newest = driver.database.read_here(newest_event)
+    driver.database.run_here(lambda connection: connection.execute(sa.delete(history)))
+    with pytest.raises(Refused, match="there is no event") as refused:
+        paths_after(driver, newest)
+    assert refused.value.category is Category.NOT_FOUND
+
+
+@pytest.mark.parametrize("text", ["", "1", "x.1", "1.", "1.2.3", "-1.2", f"{2**63}.1", "1e3.1"])
+def test_what_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="no event ID"):
+        parse_cursor(text)
