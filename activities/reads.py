@@ -19,7 +19,6 @@ from domain.errors import Refused, StoreUnavailable
 from domain.events import Event, EventPage, EventQuery, parse_cursor
 from domain.locks import LocksView, LockView
 from domain.model import (
-    ActionView,
     Admission,
     Claim,
     Grant,
@@ -35,6 +34,7 @@ from domain.model import (
     TreeView,
 )
 from domain.ports import Inventory
+from domain.runs import ActionView
 from domain.statetable import NONE
 
 T = TypeVar("T")

@@ -28,6 +28,7 @@ from domain.errors import Refused
 from domain.mci import VM, MciSpec, SubGroup
 from domain.model import Request
 from domain.statetable import NONE, Actor, Ruling, StateTable
+from gateway.settings import GatewaySettings
 from starter import spec
 from starter.actions import Options
 from starter.app import build
@@ -35,7 +36,6 @@ from starter.errors import OF_CATEGORY, Exit
 from store.schema import metadata
 from tests.test_layers import MAY_IMPORT
 from workers import embedded
-from workers.settings import Settings
 from workflows import action, admission, calls
 
 T = TypeVar("T")
@@ -62,10 +62,10 @@ def layers() -> str:
 
 def settings() -> str:
     """Every RATCHET_* variable."""
-    usual = Settings.model_construct()
+    usual = GatewaySettings.model_construct()
     derived = {"store_url": usual.store(), "cloud_url": usual.cloud()}
     lines = []
-    for name in Settings.model_fields:
+    for name in GatewaySettings.model_fields:
         value = derived.get(name, str(getattr(usual, name)))
         lines.append((f"`RATCHET_{name.upper()}`", f"`{value}`" if value else "-", _said(words.SETTINGS, name)))
     return _table(("variable", "default", "what it is"), lines)

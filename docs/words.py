@@ -34,6 +34,10 @@ SETTINGS = {
     "simulated_journal": "for tests: a file in which the simulated clouds log the begin and end of calls",
     "simulated_latency": "seconds that a call to a simulated cloud takes, on average",
     "simulated_jitter": "how far that varies: 0.5 is plus or minus half of it",
+    "gateway_host": "address on which the gateway listens, see docs/gateway.md; other than loopback only with tokens",
+    "gateway_port": "the gateway's port; 0: any free one",
+    "gateway_tokens": "a YAML file of the gateway's callers and their tokens' hashes; empty: callers are not proven",
+    "gateway_hosts": "JSON list: names in the `Host` header that the gateway answers for, besides its own",
 }
 
 EXITS = {

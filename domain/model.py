@@ -361,21 +361,6 @@ class Query(Model):
     limit: int = Field(default=100, ge=1, le=5_000)
 
 
-class ActionView(Model):
-    """One action as readers see it. `outcome` and `ended_at` are empty while it runs."""
-
-    run: str
-    path: str
-    action: str
-    force: bool = False
-    requested_by: str = ""
-    reason: str = ""
-    request_id: str = ""
-    began_at: datetime
-    ended_at: datetime | None = None
-    outcome: Outcome | None = None
-
-
 class ObjectsView(Model):
     """A page of objects."""
 

@@ -14,7 +14,6 @@ from domain.healing import HealReport, Leftover, Pruned, Suspect
 from domain.invariants import AuditSnapshot
 from domain.locks import HeldLock
 from domain.model import (
-    ActionView,
     Admission,
     Chunk,
     Claim,
@@ -32,6 +31,7 @@ from domain.model import (
     Target,
     TreeView,
 )
+from domain.runs import ActionView
 
 T = TypeVar("T")
 

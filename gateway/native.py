@@ -20,7 +20,6 @@ from domain.events import EventCursor, parse_cursor
 from domain.kinds import Kind
 from domain.locks import LocksView
 from domain.model import (
-    ActionView,
     Admission,
     HistoryView,
     Model,
@@ -33,6 +32,7 @@ from domain.model import (
 from domain.model import Query as StoreQuery
 from domain.model import Request as ActionRequest
 from domain.paths import kind_of
+from domain.runs import ActionView
 from gateway.context import MAX_STREAMS, Caller, Gateway, Ratchet, TranslatedRoute, authenticate, gateway_of
 from gateway.openapi import PROBLEMS
 from gateway.problems import answer, refusal_answer

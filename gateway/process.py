@@ -23,9 +23,10 @@ from workers.settings import redacted
 
 
 @asynccontextmanager
-async def beside_worker(service: Service, settings: GatewaySettings, ui: str, port: int) -> AsyncIterator[str]:
-    """Serve in a worker's process while the block lasts; yields the URL."""
-    async with _serving(GatewayClient(service.client, service.store_reads(), ui), settings, port) as url:
+async def beside_worker(service: Service, settings: GatewaySettings, ui: str) -> AsyncIterator[str]:
+    """Serve in a worker's process while the block lasts, on another port if its own is taken; yields the URL."""
+    client = GatewayClient(service.client, service.store_reads(), ui)
+    async with _serving(client, settings, or_any_port=True) as url:
         yield url
 
 
@@ -34,21 +35,21 @@ async def alone(settings: GatewaySettings) -> AsyncIterator[tuple[str, str]]:
     """Serve in a process of its own while the block lasts; yields the URL, and where reads are answered."""
     async with connect(settings, "gateway") as ratchet:
         if not _has_store(settings):
-            async with _serving(GatewayClient(ratchet.client, ui=ratchet.ui), settings, settings.gateway_port) as url:
+            async with _serving(GatewayClient(ratchet.client, ui=ratchet.ui), settings) as url:
                 yield url, "a worker"
             return
         service = Service(ratchet.client, settings)
         try:
             await _check_store(service)
             client = GatewayClient(ratchet.client, service.store_reads(), ratchet.ui)
-            async with _serving(client, settings, settings.gateway_port) as url:
+            async with _serving(client, settings) as url:
                 yield url, redacted(settings.store())
         finally:
             await service.close()
 
 
 @asynccontextmanager
-async def _serving(ratchet: GatewayClient, settings: GatewaySettings, port: int) -> AsyncIterator[str]:
+async def _serving(ratchet: GatewayClient, settings: GatewaySettings, or_any_port: bool = False) -> AsyncIterator[str]:
     if settings.gateway_host not in LOOPBACK and settings.gateway_tokens is None:
         raise Refused(
             Category.INVALID,
@@ -57,7 +58,8 @@ async def _serving(ratchet: GatewayClient, settings: GatewaySettings, port: int)
         )
     tokens = TokenFile(settings.gateway_tokens) if settings.gateway_tokens else None
     hosts = frozenset({*settings.gateway_hosts, settings.gateway_host})
-    async with serving(build(Gateway(ratchet, tokens, hosts)), settings.gateway_host, port) as url:
+    app = build(Gateway(ratchet, tokens, hosts))
+    async with serving(app, settings.gateway_host, settings.gateway_port, or_any_port) as url:
         yield url
 
 

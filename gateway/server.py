@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -61,16 +62,9 @@ class QuietServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, host: str, port: int) -> AsyncIterator[str]:
+async def serving(app: FastAPI, host: str, port: int, or_any_port: bool = False) -> AsyncIterator[str]:
     """Serve the app while the block lasts; yields its URL. Refused if the port cannot be had. Port 0: any free one."""
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise Refused(
-            Category.INVALID,
-            f"the gateway cannot listen on {host} port {port}: {error.strerror or error}",
-            "choose another with --port, or RATCHET_GATEWAY_PORT",
-        ) from error
+    listener = _listen(host, port, or_any_port)
     options: dict[str, Any] = {"h11_max_incomplete_event_size": MAX_HEADERS, "timeout_keep_alive": 30}
     config = uvicorn.Config(
         app,
@@ -93,3 +87,17 @@ async def serving(app: FastAPI, host: str, port: int) -> AsyncIterator[str]:
         server.should_exit = True
         await task
         listener.close()
+
+
+def _listen(host: str, port: int, or_any_port: bool) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        if or_any_port and error.errno == errno.EADDRINUSE:
+            return socket.create_server((host, 0), family=family)
+        raise Refused(
+            Category.INVALID,
+            f"the gateway cannot listen on {host} port {port}: {error.strerror or error}",
+            "choose another with --port, or RATCHET_GATEWAY_PORT",
+        ) from error

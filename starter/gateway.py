@@ -69,10 +69,3 @@ def installed() -> None:
     """Raise Refused if the packages of the gateway are not installed."""
     if not (find_spec("fastapi") and find_spec("uvicorn")):
         raise Refused(Category.INVALID, "the gateway's packages are not installed", "install the extra `gateway`")
-
-
-def usual_port(settings: GatewaySettings) -> int:
-    """The port of the settings if it is free, else any free one, as for the other servers of `starter up`."""
-    from providers.sockets import listens
-
-    return 0 if listens(settings.gateway_port) else settings.gateway_port

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from domain import wire
 from starter import terminal
 from starter.errors import Exit
-from starter.gateway import gateway_settings, usual_port
+from starter.gateway import gateway_settings
 from starter.session import session
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def up(*, port: ServerPort = 0, ui_port: ServerPort = 0) -> Exit:
     logs.configure("warning", "console", traces=False)
     async with (
         process.stack(settings, port, ui_port) as running,
-        beside_worker(running.service, settings, running.ui, usual_port(settings)) as api,
+        beside_worker(running.service, settings, running.ui) as api,
     ):
         stop = stopped()
         terminal.story(f"Ratchet is up. Its data is in {settings.home}/", "bold green")

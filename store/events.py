@@ -22,7 +22,7 @@ _POSITION = sa.tuple_(history.c.xid, history.c.seq)
 
 def newest_event(connection: sa.Connection) -> EventCursor:
     """The position of the newest line that can be read."""
-    query = _ended(connection, sa.select(history.c.xid, history.c.seq))
+    query = _ended(connection, sa.select(history.c.xid, history.c.seq).where(history.c.xid >= 0))
     row = connection.execute(query.order_by(history.c.xid.desc(), history.c.seq.desc()).limit(1)).one_or_none()
     return EventCursor(*row) if row else BEGINNING
 

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Category, Refused
 from domain.locks import HeldLock, Mode
-from domain.model import ActionView, HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
+from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TargetFailure, TreeView
 from domain.paths import check_path
+from domain.runs import ActionView
 from domain.statetable import NONE
 from store.schema import actions, history, locks, objects
 
