@@ -50,6 +50,10 @@ class Unauthorized(Exception):
     """The caller did not prove who it is."""
 
 
+class TokensUnusable(Exception):
+    """Nobody can prove who they are, because the file of tokens is wrong."""
+
+
 def answer(
     status: HTTPStatus,
     kind: str,
@@ -105,6 +109,10 @@ def install(app: FastAPI) -> None:
         )
         response.headers["WWW-Authenticate"] = "Bearer"
         return response
+
+    @app.exception_handler(TokensUnusable)
+    async def _unusable(_request: Request, error: TokensUnusable) -> JSONResponse:
+        return answer(HTTPStatus.SERVICE_UNAVAILABLE, "tokens-unusable", str(error), "the gateway's log says why")
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,9 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from client.documents import Unreadable, read
 from domain.errors import Category, Refused
 from domain.fields import describe_errors
-from gateway.problems import Unauthorized
+from gateway.problems import TokensUnusable, Unauthorized
 
 PREFIX = "ratchet_"
+_log = logging.getLogger("ratchet.gateway")
 HINT = "mend RATCHET_GATEWAY_TOKENS; `starter token NAME` prints a line for it"
 
 
@@ -59,7 +61,11 @@ class TokenFile:
 
     def authenticate(self, authorization: str | None) -> str:
         """The name of whoever has the token of an Authorization header; Unauthorized if nobody does."""
-        self._load()
+        try:
+            self._load()
+        except Refused as error:  # nobody may in: a token that was taken back must not work for longer
+            _log.error("%s; %s", error.message, error.hint)
+            raise TokensUnusable("the gateway's token file cannot be used") from error
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthorized("this gateway wants a token")
@@ -71,7 +77,7 @@ class TokenFile:
         return found.name
 
     def _load(self) -> None:
-        """Read the file again if it changed. While it is wrong, the tokens that were read before stay."""
+        """Read the file again if it changed."""
         try:
             seen = self._file.stat()
         except OSError as error:

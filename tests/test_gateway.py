@@ -276,6 +276,9 @@ async def test_a_token_decides_who_asks(stack: Service, tmp_path: Path, web: str
         assert lines[0]["requested_by"] == "ci"
         file.write_text("tokens: []\n")
         assert (await http.get("/v1/kinds", headers=right)).status_code == 401
+        file.write_text("tokens: [{name: ci}]\n")
+        broken = await http.get("/v1/kinds", headers=right)
+        assert (broken.status_code, broken.json()["detail"]) == (503, "the gateway's token file cannot be used")
     file.chmod(0o644)
     with pytest.raises(Exception, match="chmod 600"):
         TokenFile(file)
