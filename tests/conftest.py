@@ -15,6 +15,7 @@ from temporalio.client import Client
 from client.actions import ActionClient
 from tests.faulty import PREFIX, Moto, running
 from tests.stack import ActionStack, fresh_database, opened
+from tests.test_platform.forkserver import ForkServer
 from tests.tiers import is_fast
 from tests.user import User
 from workers import embedded
@@ -55,16 +56,24 @@ def chaos(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-async def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ActionStack]:
-    async with opened(tmp_path_factory.mktemp("ratchet")) as found:
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Do the stacks run workflows in the sandbox, and replay what they did? The fast tests leave both to others."""
+    return bool(request.config.getoption("--all"))
+
+
+@pytest.fixture(scope="session")
+async def on_sqlite(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> AsyncIterator[ActionStack]:
+    async with opened(tmp_path_factory.mktemp("ratchet"), thorough) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
-async def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> AsyncIterator[ActionStack]:
+async def on_postgres(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: str, thorough: bool
+) -> AsyncIterator[ActionStack]:
     """With a Temporal server of its own: queues have one name everywhere."""
     url = fresh_database(postgres_url)
-    async with opened(tmp_path_factory.mktemp("ratchet"), store_url=url, cloud_url=url) as found:
+    async with opened(tmp_path_factory.mktemp("ratchet"), thorough, store_url=url, cloud_url=url) as found:
         yield found
 
 
@@ -131,6 +140,14 @@ async def user(asking: ActionClient, stack: Service, ns: str) -> AsyncIterator[U
 def ns() -> str:
     """A namespace that no other test uses."""
     return f"t{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+async def forkserver() -> AsyncIterator[ForkServer]:
+    """Where processes come from that need not load the program."""
+    opened = await ForkServer.open()
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True)
 class ActionStack:
-    """One server, one stack. Workflows run in the sandbox, where a forbidden call is an error."""
+    """One server, one stack."""
 
     home: Path
     server: embedded.EmbeddedServer
@@ -43,21 +43,27 @@ def family_of(service: Service, kind: type[F]) -> F:
 
 
 @asynccontextmanager
-async def opened(home: Path, **settings: str) -> AsyncIterator[ActionStack]:
-    server = await embedded.start(home)
-    client = await connect_temporal(home, plugin(sandbox=True))
+async def opened(home: Path, thorough: bool = True, **settings: str) -> AsyncIterator[ActionStack]:
+    """A stack that ends when the block does. A thorough one runs workflows in the sandbox and replays what they did."""
     quick: dict[str, Any] = {"simulated_latency": 0, "simulated_jitter": 0, "call_timeout": 2, "patience": 5}
     # A sweep of the schedule would heal what a test is about to look at, which it broke on purpose. The schedule itself
     # is tried in tests/test_healing.py, with an interval of its own and by a trigger; sweeps beside actions, in chaos.
     quick["heal_interval"] = 86_400
-    stack = Service(client, Settings.model_validate({"home": home, "sandbox": True, **quick, **settings}))
-    stack.prepare()
-    async with stack.serve():
-        yield ActionStack(home, server, client, stack)
-    await stack.close()
-    await _everything_replays(client)
-    await server.stop()
-    await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
+    server = await embedded.start(home)
+    try:
+        client = await connect_temporal(home, plugin(sandbox=thorough))
+        stack = Service(client, Settings.model_validate({"home": home, "sandbox": thorough, **quick, **settings}))
+        try:
+            stack.prepare()
+            async with stack.serve():
+                yield ActionStack(home, server, client, stack)
+        finally:
+            await stack.close()
+        if thorough:
+            await _everything_replays(client)
+    finally:
+        await server.stop()
+        await asyncio.sleep(0.2)  # the SDK's threads end a moment later; leaving at once can abort the interpreter
 
 
 async def _everything_replays(client: Client) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from providers.simulated import SimulatedCloud
 from store.engine import Database
 from store.inventory import SqlInventory
 from tests.patience import PATIENCE
+from tests.test_platform.forkserver import Child, ForkServer
 from tests.user import spec
 from workers import embedded
 from workers.families import FAMILIES, hooks_of
@@ -42,6 +42,7 @@ class Site:
     client: Client
     inventory: SqlInventory
     cloud: SimulatedCloud
+    forkserver: ForkServer
 
     async def do(self, action: str) -> Result:
         asking = ActionClient(self.client)
@@ -66,12 +67,13 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, forkserver: ForkServer) -> AsyncIterator[Site]:
     server = await embedded.start(tmp_path)
     settings = Settings(home=tmp_path)
     database, clouds = Database(settings.store()), Database(settings.cloud())
     client = await connect_temporal(tmp_path, plugin())
-    found = Site(tmp_path, server, client, SqlInventory(database, hooks_of(FAMILIES)), SimulatedCloud("aws", clouds))
+    inventory, cloud = SqlInventory(database, hooks_of(FAMILIES)), SimulatedCloud("aws", clouds)
+    found = Site(tmp_path, server, client, inventory, cloud, forkserver)
     yield found
     database.close()
     clouds.close()
@@ -79,7 +81,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(site: Site) -> AsyncIterator[Child]:
     """A real worker process; killed with -9 at the end, if not before."""
     environment = os.environ | {
         "RATCHET_HOME": str(site.home),
@@ -88,7 +90,7 @@ async def worker(site: Site) -> AsyncIterator[asyncio.subprocess.Process]:
         "RATCHET_SIMULATED_JITTER": "1",
         "RATCHET_LOG_LEVEL": "error",
     }
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "workers", env=environment)
+    process = await site.forkserver.start([], environment, site.home / "worker.log", "workers.__main__")
     asking = ActionClient(site.client)
     async with asyncio.timeout(PATIENCE):  # a busy machine takes its time to start a process
         while not await asking.pollers(ACTIONS_QUEUE):

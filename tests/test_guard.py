@@ -11,6 +11,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailed
 from temporalio.exceptions import ApplicationError
 
 from domain.wire import ACTIONS_QUEUE, ADMIT, PASSED, PREEMPT
+from tests.patience import PATIENCE
 from tests.user import User
 from workers.families import WORKFLOWS
 from workers.service import Service
@@ -43,7 +44,7 @@ async def test_a_workflow_that_is_started_with_too_much_or_too_little_fails_inst
     definition = workflow._Definition.must_from_class(kind)
     name, heard = str(definition.name), next(iter(definition.signals), PASSED)
     with pytest.raises(WorkflowFailureError) as caught:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await client.execute_workflow(
                 name,
                 args=args,

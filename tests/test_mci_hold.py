@@ -131,7 +131,7 @@ async def test_the_words_work_over_plain_http_with_one_json_object(user: User, s
         headers={"Content-Type": "application/json"},
         method="POST",
     )
-    answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=10)
+    answer = await asyncio.to_thread(urllib.request.urlopen, request, timeout=PATIENCE)
     assert answer.status == 200
     assert (await end(user, ticket)).result is Result.SUCCEEDED
 

@@ -12,7 +12,7 @@ from tests.tiers import FAST, ROOT, SLOW, is_fast
 FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 # Each family's actions, the store, pure rules, and a kill.
 PARTS = (
-    "test_mci_life",
+    "test_mci_prepare",
     "test_machines/test_life",
     "test_leases/test_lives",
     "test_edge/test_instances",

@@ -39,9 +39,10 @@ class Moto:
             "public_key": PUBLIC_KEY,
             "launches_per_second": 1_000,
             "poll_seconds": 0.02,
-            "wait_seconds": 5,
+            "wait_seconds": 60,
             "lag_seconds": 0.5,
-            "read_seconds": 5,
+            "read_seconds": 60,
+            "connect_seconds": 60,
         }
         credentials = {"from": "environment", "prefix": PREFIX}
         return {"provider": "aws", "region": region, "credentials": credentials, "options": usual | options}

@@ -186,7 +186,7 @@ def endpoint() -> Iterator[CodecServer]:
 
 
 def asked(port: int, path: str, body: bytes, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("POST", path, body, headers)
         answer = connection.getresponse()

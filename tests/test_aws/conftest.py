@@ -61,7 +61,7 @@ async def aws_stack(moto: Moto, tmp_path_factory: pytest.TempPathFactory) -> Asy
     file.write_text(yaml.safe_dump({"connections": places}))
     server = await embedded.start(home)
     client = await connect_temporal(home, plugin(sandbox=True))
-    settings = Settings(home=home, connections=file, simulated_latency=0, call_timeout=10, patience=30, sandbox=True)
+    settings = Settings(home=home, connections=file, simulated_latency=0, call_timeout=120, patience=180, sandbox=True)
     service = Service(client, settings)
     service.prepare()
     async with service.serve():

@@ -165,7 +165,7 @@ async def test_a_home_that_began_simulated_goes_on_with_real_places_beside_and_n
 
     @asynccontextmanager
     async def worker(connections: Path | None) -> AsyncIterator[User]:
-        settings = Settings(home=tmp_path, connections=connections, simulated_latency=0, call_timeout=10, patience=30)
+        settings = Settings(home=tmp_path, connections=connections, simulated_latency=0, call_timeout=120, patience=180)
         service = Service(client, settings)
         service.prepare()
         async with service.serve():

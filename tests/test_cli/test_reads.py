@@ -15,6 +15,7 @@ from domain.paths import expand
 from starter import terminal
 from starter.errors import Exit
 from starter.output import Sheet, aligned, fitting
+from tests.patience import PATIENCE
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds
 
 
@@ -217,7 +218,7 @@ async def test_explain_tells_what_a_running_action_waits_for(
 async def test_explain_says_what_an_mci_that_holds_waits_for(cli: Cli, ns: str) -> None:
     created = await cli(f"mci create {ns}/held --no-wait -f", str(EXAMPLES / "mci-hold.yaml"))
     assert created.code == Exit.DONE, created.err
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while "is Prepared" not in (told := (await cli(f"explain {ns}/held")).out):
             await asyncio.sleep(0.1)
     assert f"go on: starter mci continue {ns}/held; give up: starter mci withdraw {ns}/held" in told

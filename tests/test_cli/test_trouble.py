@@ -16,13 +16,14 @@ from client.actions import ActionClient
 from domain.paths import expand
 from starter.errors import Exit
 from store import engine
+from tests.patience import PATIENCE
 from tests.test_cli.shell import Cli, Clouds, assert_told, under_way
 
 
 async def test_without_a_server_every_command_says_how_to_start_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     for words in ("mci suspend default/web", "get default/web", "demo", "setup", "worker"):
-        ran = await asyncio.wait_for(cli(words), 5)
+        ran = await asyncio.wait_for(cli(words), PATIENCE)
         assert_told(ran, Exit.UNREACHABLE, "no Temporal server at 127.0.0.1:1: connection refused")
         assert "starter up" in ran.err
 

@@ -17,13 +17,6 @@ from workers import embedded
 from workers.plugin import plugin
 
 
-@pytest.fixture(scope="session")
-async def forkserver() -> AsyncIterator[ForkServer]:
-    opened = await ForkServer.open()
-    yield opened
-    await opened.close()
-
-
 @asynccontextmanager
 async def opened(home: Path, postgres_url: str, forkserver: ForkServer) -> AsyncIterator[Site]:
     """A site that ends, with all its workers, when the block does."""

@@ -20,6 +20,7 @@ from domain.edge.messages import DEMAND, LOOP
 from domain.model import Request, Result
 from domain.wire import companion
 from store.inventory import SqlInventory
+from tests.patience import PATIENCE
 from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
 from tests.test_platform.site import ROOT, Site
@@ -146,14 +147,14 @@ async def test_a_signal_that_nobody_can_decrypt_is_ignored_and_told_and_stops_no
     stranger = await connect_temporal(site.home, plugin(payloads=converter(Settings(home=site.home, keys_file=theirs))))
     loop, inventory = companion(path, LOOP), SqlInventory(site.database, hooks_of(FAMILIES))
     await stranger.get_workflow_handle(loop).signal(DEMAND, {"cloudlet": "berlin", "clients": 9})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not (ignored := [line.message for line in await inventory.history(path, 9) if line.actor == "Demand"]):
             await asyncio.sleep(0.05)
     assert "encrypted with the key 'new', which RATCHET_KEYS_FILE does not have" in ignored[0]
     handle = site.client.get_workflow_handle(loop)
     assert (await handle.query("memory"))["clients"] == {}
     await handle.signal(DEMAND, {"cloudlet": "berlin", "clients": 7})
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while (await handle.query("memory"))["clients"] != {"berlin": 7}:
             await asyncio.sleep(0.05)
 

@@ -17,6 +17,7 @@ import pytest
 from domain import metrics
 from domain.model import Request
 from providers.sockets import free_port
+from tests.patience import PATIENCE
 from tests.test_platform.collector import Seen, collecting
 from tests.test_platform.conftest import opened
 from tests.test_platform.forkserver import ForkServer
@@ -70,7 +71,7 @@ async def story(site: Site) -> None:
 
 
 def fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 

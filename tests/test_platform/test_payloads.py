@@ -25,6 +25,7 @@ from domain import wire
 from domain.errors import Refused
 from domain.limits import MAX_PAYLOAD_BYTES
 from store.schema import objects
+from tests.patience import PATIENCE
 from tests.user import User
 from workers.settings import Settings
 
@@ -155,7 +156,7 @@ def post(url: str, body: bytes, **headers: str) -> tuple[int, str, str]:
     """Status, body, and who may read it."""
     request = urllib.request.Request(url, body, headers, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode(), answer.headers.get("access-control-allow-origin", "")
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), error.headers.get("access-control-allow-origin", "")

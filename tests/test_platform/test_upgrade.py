@@ -67,7 +67,7 @@ async def test_actions_in_flight_end_on_the_old_build_and_new_ones_begin_on_the_
             async with site.worker(RATCHET_BUILD="v1"):
                 old.process.send_signal(signal.SIGTERM)
                 await old.process.wait()
-                outcome = await asyncio.wait_for(site.asking.outcome(in_flight.path, in_flight.run), 30)
+                outcome = await asyncio.wait_for(site.asking.outcome(in_flight.path, in_flight.run), PATIENCE)
             assert outcome.result is Result.SUCCEEDED
             assert await steps(site, in_flight.path, in_flight.run) == ("v1", False)
             assert (await site.do("ns:default:mci:old", "resume")).result is Result.SUCCEEDED

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from store import audit
 from store.schema import actions, history, objects
+from tests.patience import PATIENCE
 from tests.test_store.driver import FRONT_1, NS, WEB, StoreDriver, group
 
 
@@ -48,8 +49,8 @@ async def test_actions_begin_and_end_in_the_middle_of_a_verify_which_does_not_se
     await driver.make(WEB, group(size=5))
     lines = len(await driver.told(WEB)) + sum([len(await driver.told(f"{WEB}:vm:front-{n}")) for n in range(1, 6)])
     reading = asyncio.ensure_future(driver.inventory.kept(""))
-    await asyncio.to_thread(slow.reached.wait, 20)
-    async with asyncio.timeout(5):  # nobody holds a lock that a writer needs
+    await asyncio.to_thread(slow.reached.wait, PATIENCE)
+    async with asyncio.timeout(PATIENCE):  # nobody holds a lock that a writer needs
         await driver.act(WEB, "suspend", "Suspended")
         await driver.make(f"{NS}:mci:other")
     slow.go_on.set()

@@ -16,10 +16,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from domain.errors import Category, Refused
+from store import engine
 from store import migrate as migrations
 from store.engine import Database
 from store.migrate import migrate, newest, version
 from store.schema import PathText, metadata
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLES = set(metadata.tables)  # the families' too: the inventory imports them
@@ -128,7 +130,8 @@ def test_a_migration_that_fails_leaves_nothing_behind(database: Database) -> Non
     assert migrate(database) == ("", newest())
 
 
-def test_eight_threads_migrating_at_once_are_safe(empty_url: str) -> None:
+def test_eight_threads_migrating_at_once_are_safe(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", PATIENCE)  # seven wait for the one that was first
     gate = Barrier(8)
 
     def one(_number: int) -> tuple[str, str]:
@@ -145,9 +148,8 @@ def test_eight_threads_migrating_at_once_are_safe(empty_url: str) -> None:
 
 
 def test_two_processes_migrating_at_once_are_safe(empty_url: str, database: Database) -> None:
-    program = (
-        "import sys; from store.engine import Database; from store.migrate import migrate; d = Database(sys.argv[1]);"
-    )
+    program = "import sys; from store import engine; from store.migrate import migrate;"
+    program += f"engine.BUSY_SECONDS = {PATIENCE}; d = engine.Database(sys.argv[1]);"  # one waits for the other
     program += "print('ready', flush=True); sys.stdin.readline(); print(*migrate(d)); d.close()"
     started = [
         subprocess.Popen(
@@ -166,7 +168,7 @@ def test_two_processes_migrating_at_once_are_safe(empty_url: str, database: Data
         assert process.stdin
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=30)[0].split() for process in started]
+    answers = [process.communicate(timeout=PATIENCE)[0].split() for process in started]
     assert [process.returncode for process in started] == [0, 0]
     assert sorted(answers) == [[newest()], [newest(), newest()]]
     assert version(database) == newest()
