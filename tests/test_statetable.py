@@ -69,15 +69,11 @@ ROWS = [(table, row) for table in TABLES for row in table.rows]
 
 @cache
 def parts() -> tuple[list[Question], list[Question], list[Question]]:
-    """All that can be asked: what a row names, what only force opens, and what is refused."""
-    everything = [question for table in TABLES for question in questions(table)]
-    unnamed = [question for question in everything if not named(*question)]
-    forced = [question for question in unnamed if forcible(*question)]
-    return (
-        [question for question in everything if named(*question)],
-        forced,
-        [question for question in unnamed if not forcible(*question)],
-    )
+    """All questions: what a row names, what only force opens, what is refused."""
+    found: tuple[list[Question], list[Question], list[Question]] = ([], [], [])
+    for question in (each for table in TABLES for each in questions(table)):
+        found[0 if named(*question) else 1 if forcible(*question) else 2].append(question)
+    return found
 
 
 def test_the_three_parts_of_the_complement_are_worth_testing() -> None:
@@ -106,12 +102,8 @@ def test_a_row_for_force_is_closed_without_it(table: StateTable, row: Row) -> No
 @every_case("table", TABLES, ids=label)
 def test_what_no_row_names_is_refused_and_says_why(table: StateTable) -> None:
     asked = [question[1:] for question in parts()[2] if question[0] is table]
-    wrong = {
-        question: verdict
-        for question in asked
-        if (verdict := table.judge(*question)) != Verdict(Ruling.REFUSED, None, refusal(table, *question[:3]))
-    }
-    assert wrong == {}
+    told = {question: Verdict(Ruling.REFUSED, None, refusal(table, *question[:3])) for question in asked}
+    assert {question: table.judge(*question) for question in asked} == told
 
 
 def refusal(table: StateTable, status: str, action: str, actor: str) -> str:
