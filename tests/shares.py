@@ -1,9 +1,10 @@
-"""How the suite is shared out among processes: by files, the longest first, and those that kill processes in a row."""
+"""How the suite is shared out among processes: by files, the longest first; some files stay together."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,25 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # What each of these starts takes the whole machine for a moment; together they would only wait for each other.
 HEAVY = ("tests/chaos/", "tests/test_platform/", "tests/test_load.py", "test_crashes.py")
+ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("durations.json")
 USUAL = 5  # seconds of a file that nobody has measured
-FIRST = 10_000  # as if the heavy ones took that long: they are one share, and the longest
+LONGEST = ("heavy", "postgres")  # shares of several files, which come first
 
 
-def is_heavy(name: str) -> bool:
-    """Does this test, of this file, start and kill processes of its own?"""
-    file = name.partition("::")[0]
-    return any(part in file for part in HEAVY)
+@cache
+def share_of(file: str) -> str:
+    """Files that start and kill processes take turns; those with actions on PostgreSQL share one stack on it."""
+    if any(part in file for part in HEAVY):
+        return "heavy"
+    return "postgres" if ".stores(" in (ROOT / file).read_text() else file
 
 
 class Shares(LoadFileScheduling):  # type: ignore[misc]
-    """A file stays whole, for its tests share fixtures; the heavy ones are one share."""
+    """A file stays whole, for its tests share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "heavy" if is_heavy(nodeid) else str(super()._split_scope(nodeid))
+        return share_of(nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -48,15 +52,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that nobody begins with a long one when the others are done."""
     known = json.loads(RECORD.read_text())
 
-    def seconds(item: pytest.Item) -> float:
+    def place(item: pytest.Item) -> tuple[int, float]:
         file = item.nodeid.partition("::")[0]
-        return FIRST if is_heavy(file) else float(known.get(file, USUAL))
+        share = share_of(file)
+        return LONGEST.index(share) if share in LONGEST else len(LONGEST), -float(known.get(file, USUAL))
 
-    items.sort(key=seconds, reverse=True)
+    items.sort(key=place)
 
 
 class Record:
-    """What every file took, and how many cases the tests asked that are tables."""
+    """What every file took."""
 
     def __init__(self, write: bool) -> None:
         self._write = write
