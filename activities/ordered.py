@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence
-from activities.pages import list_all
+from activities.orphans import REFUSED_BY_PROVIDER, LivingPage, ProviderListing, paged
 from activities.retry import ProviderRetry
 from domain.errors import ProviderError, one_line
 from domain.kinds import Kind
-from domain.model import BrokenPromise, Done, ObjectView
+from domain.model import Done, ObjectView
 from domain.ordered import (
     ABSENT,
     ORDER_OBJECT,
@@ -24,10 +24,9 @@ from domain.ordered import (
     OrderRules,
     OrderTask,
 )
+from domain.orphans import LivingThing, ThingKey, begun_at
 from domain.paths import kind_of
 from domain.ports import Inventory
-
-REFUSED_BY_PROVIDER = "RefusedByProvider"
 
 
 class OrderedActivities:
@@ -74,28 +73,33 @@ class OrderedActivities:
         return (await self._provider.describe(view.path)).state
 
 
-class OrderedAudit:
-    """Audits I3 and I7 for one family: compares records with the provider's objects."""
+class OrderedListing(ProviderListing):
+    """What exists at the provider of one family, each object known by its path."""
 
-    def __init__(
-        self, inventory: Inventory, provider: ObjectProvider, rules: OrderRules, kinds: Sequence[Kind]
-    ) -> None:
-        self._inventory = inventory
+    instead = "the provider keeps no spec to record: create it anew under its path, or remove it there"
+
+    def __init__(self, family: str, provider: ObjectProvider, rules: OrderRules, kinds: Sequence[Kind]) -> None:
+        self.family = family
+        self.kinds = [kind.name for kind in kinds]
         self._provider = provider
         self._rules = rules
-        self._kinds = kinds
+        self._stable = {kind.name: kind.table.stable for kind in kinds}
 
-    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """Returns violations at or below a path, and the number of objects that the provider has there."""
-        left = {facts.path: facts for facts in await self._provider.below(prefix)}
-        size, wrong = len(left), []
-        for kind in self._kinds:
-            async for view in list_all(self._inventory, kind.name, prefix):
-                facts = left.pop(view.path, ObjectFacts(view.path, ABSENT))
-                certain = view.status in kind.table.stable and view.status not in self._rules.uncertain
-                if certain and view.status != self._rules.status_from(facts):
-                    wrong.append(BrokenPromise("I7", view.path, f"is {view.status}, but outside it is {facts.state}"))
-        orphans = [
-            BrokenPromise("I3", path, f"is {facts.state} outside, but unknown here") for path, facts in left.items()
+    def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        return paged(self.family, partial(self._page, prefix), after)
+
+    def difference(self, thing: LivingThing, record: ObjectView) -> str:
+        wrong = self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts("", thing.state))
+        return f"is {record.status}, but outside it is {thing.state}" if wrong else ""
+
+    def must_live(self, record: ObjectView) -> bool:
+        return self._is_certain(record) and record.status != self._rules.status_from(ObjectFacts(record.path, ABSENT))
+
+    def _is_certain(self, record: ObjectView) -> bool:
+        return record.status in self._stable[record.kind] and record.status not in self._rules.uncertain
+
+    async def _page(self, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+        return [
+            LivingThing(facts.path, self.family, facts.path, facts.state, str(facts.epoch or ""), begun_at(facts.epoch))
+            for facts in await self._provider.living(prefix, after[1])
         ]
-        return orphans + wrong, size

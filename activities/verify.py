@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.busy import BusyPaths
 from activities.companions import Companions
 from activities.heartbeat import heartbeat
 from activities.runs import RunState, state_of
@@ -56,7 +56,7 @@ class VerifyActivities:
             *(finding for wrong, _ in books for finding in wrong),
             *late,
         ]
-        busy = _BusyPaths([*(each.path for each in alive), *begun])
+        busy = BusyPaths([*(each.path for each in alive), *begun])
         sure = [finding for finding in findings if not busy.about(finding.path)]
         looked_at = {"actions": kept.actions, "objects": kept.objects, "lines": kept.lines, "locks": len(kept.held)}
         looked_at["outside"] = sum(size for _, size in books)
@@ -88,21 +88,6 @@ class VerifyActivities:
         if not closed:
             return closed
         return closed & {each.run for each in await self._inventory.suspects(datetime.now(UTC))}
-
-
-class _BusyPaths:
-    """Paths of actions that are open, or have begun during the check; findings at, above or below them are unsure."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._paths = sorted(set(paths))
-        self._known = frozenset(self._paths)
-
-    def about(self, path: str) -> bool:
-        words = path.split(":")
-        if any(":".join(words[:end]) in self._known for end in range(1, len(words) + 1)):
-            return True
-        at = bisect(self._paths, f"{path}:")
-        return at < len(self._paths) and self._paths[at].startswith(f"{path}:")
 
 
 def _is_below(prefix: str, path: str) -> bool:

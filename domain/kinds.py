@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.model import NewObject
+from domain.orphans import OrphanSpec
 from domain.statetable import NONE, StateTable
+from domain.wire import REMOVE_ORPHAN
 
 
 class Program(StrEnum):
@@ -32,9 +34,14 @@ class Verb:
     spec: type[BaseModel] | None = None
     named: bool = False  # each run of it has its own name, found in the grant's details
     alone: bool = False  # it begins on the object only; its workflow picks the members later
-    hidden: bool = False  # requested by our own programs only; not offered to people
+    hidden: bool = False  # requested by our own programs, or by another command; not offered as a word of its own
     programs: tuple[str, ...] = ()  # programs, and kinds of objects, that may request it without a role
     preempts: bool = False  # it takes over from the action on the object and cancels those below, even without force
+
+
+def orphan_verb(text: str, programs: tuple[str, ...] = (), workflow: str = REMOVE_ORPHAN) -> Verb:
+    """The verb of the row that removes an orphan. `starter orphans remove` requests it, under its own name."""
+    return Verb("discard", workflow, text, OrphanSpec, hidden=True, programs=programs)
 
 
 @dataclass(frozen=True)

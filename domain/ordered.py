@@ -43,6 +43,7 @@ class ObjectFacts:
     path: str
     state: str
     info: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int = 0  # the highest that ordered anything, if the provider keeps it
 
 
 class ObjectProvider(Protocol):
@@ -56,8 +57,8 @@ class ObjectProvider(Protocol):
         """Returns an object's present facts; ABSENT if there is none."""
         ...
 
-    async def below(self, prefix: str) -> list[ObjectFacts]:
-        """Returns every object at or below a path."""
+    async def living(self, prefix: str, after: str) -> list[ObjectFacts]:
+        """A page of what is there at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 
 

@@ -131,12 +131,20 @@ class Inventory(Protocol):
 
     async def list_objects(self, kind: str, prefix: str, after: str, limit: int) -> list[ObjectView]: ...
 
+    async def records(self, paths: Sequence[str]) -> dict[str, ObjectView]:
+        """The objects at these paths, by path; those that exist."""
+        ...
+
     async def history(self, path: str, limit: int) -> list[HistoryLine]: ...
 
     async def holds(self, prefix: str) -> list[HeldLock]: ...
 
     async def kept(self, prefix: str) -> AuditSnapshot:
         """Checks the invariants that need the inventory only, at or below a path. Returns violations and open work."""
+        ...
+
+    async def last_epoch(self) -> int:
+        """The number of the last action that has begun; 0 if there was none."""
         ...
 
     async def begun_since(self, epoch: int) -> list[str]:
@@ -179,6 +187,8 @@ class VmFacts:
     cloud_id: str
     state: VmState
     address: str = ""
+    token: str = ""  # of the order that made it
+    created: datetime | None = None
 
 
 VmAnswer = VmFacts | ProviderError | Superseded

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
 from domain.fields import describe_errors
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Program, Verb
 from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
 from domain.wire import companion, object_of
@@ -56,6 +56,13 @@ def is_target(name: str) -> bool:
 
 
 @cache
+def is_swept(name: str) -> bool:
+    """May self-healing remove, at the provider, what creations of this kind left there without a record?"""
+    own = KINDS[name]
+    return bool(own.table.discard) and Program.SELF_HEALING in own.verb(own.table.discard).programs
+
+
+@cache
 def meets_hidden(name: str) -> bool:
     """Tells whether an object of this kind can meet a hidden action, on itself or on a relative."""
     root = KINDS[name].scope[0]
@@ -76,11 +83,12 @@ def owner_of(path: str, action: str) -> str:
 def takes_over(request: Request) -> bool:
     """Tells whether this request may end the actions on its object and below: with force, or if its verb preempts.
 
-    Not for a creation, as force never makes it act on an existing object. Nor for a hidden action.
+    Not for a creation, as force never makes it act on an existing object. Nor for a hidden action, nor for the removal
+    of an orphan: what an action may own is none.
     """
     own = kind_at(request.path)
     verb = own.verb(request.action)
-    harmless = own.table.creates(request.action) or request.action in own.table.hidden_actions
+    harmless = own.table.creates(request.action) or request.action in (*own.table.hidden_actions, own.table.discard)
     return (request.force or verb.preempts) and not harmless
 
 

@@ -23,6 +23,7 @@ from starter import (
     faults,
     gateway,
     heal,
+    orphans,
     reads,
     screen,
     stack,
@@ -81,8 +82,9 @@ def _build(typed: str) -> App:
             extension.extend(app)
     for name in registry.KINDS:
         completing.aim(app[name], name)
-    heal.app.group = (STEERING,)
-    app.command(heal.app)
+    for steering in (heal.app, orphans.app):
+        steering.group = (STEERING,)
+        app.command(steering)
     cloud = App(name="cloud", help="The simulated clouds.", group=RUNNING)
     cloud.command(faults.app)
     app.command(cloud)

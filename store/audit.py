@@ -52,6 +52,7 @@ _ACTIONS = sa.select(
 )
 _HISTORY = sa.select(*(history.c[name] for name in AuditLine._fields))
 _BEGINS = sa.select(pruned.c.path, *(pruned.c[name] for name in WalkPosition._fields))
+_LAST_EPOCH = sa.select(sa.func.max(actions.c.epoch))
 _LOCKS = sa.select(locks.c.path, locks.c.owner, locks.c.run)
 _EPOCHS = sa.select(actions.c.epoch).where(actions.c.epoch.in_(sa.bindparam("these", expanding=True)))
 _OBJECT, _ACTION, _PRUNED, _LINE = range(4)
@@ -60,7 +61,7 @@ _OBJECT, _ACTION, _PRUNED, _LINE = range(4)
 def check_kept(connection: sa.Connection, prefix: str) -> AuditSnapshot:
     """Checks invariants I4, I5, I11 and most of I1, which need the store only; other checks also ask Temporal."""
     found, reader, check = AuditSnapshot(), _SnapshotReader(connection, prefix), _AuditCheck()
-    found.last = connection.execute(sa.select(sa.func.max(actions.c.epoch))).scalar() or 0
+    found.last = last_epoch(connection)
     found.open = [_action_facts(row) for row in connection.execute(_ACTIONS.where(actions.c.ended_at.is_(None)))]
     found.held = [(row.path, row.owner, row.run) for row in reader.rows(_LOCKS, "path", "owner")]
     rows: Iterable[TaggedRow] = merge(
@@ -74,6 +75,11 @@ def check_kept(connection: sa.Connection, prefix: str) -> AuditSnapshot:
         check.take(path, about, found)
         reader.rest()
     return found
+
+
+def last_epoch(connection: sa.Connection) -> int:
+    """The number of the last action that has begun; 0 if there was none."""
+    return int(connection.execute(_LAST_EPOCH).scalar() or 0)
 
 
 def begun_since(connection: sa.Connection, epoch: int) -> list[str]:

@@ -279,8 +279,7 @@ def _unless_gone(kind: registry.Kind, request: Request, found: FoundRow | None) 
     """Treats an object in a vacant status as absent if the action may create a new one under its path."""
     if found is None or found["status"] not in kind.table.vacant:
         return found
-    row = kind.table.judge(NONE, request.action).row
-    return None if row and row.then != NONE else found
+    return None if kind.table.judge(NONE, request.action).row else found
 
 
 def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:

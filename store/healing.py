@@ -136,7 +136,7 @@ def leftovers(connection: sa.Connection) -> list[Leftover]:
     return [
         Leftover(path=row["path"], action=row["action"], since=row["at"])
         for row in connection.execute(_NEVER_CREATED).mappings()
-        if registry.kind(kind_of(row["path"])).table.discard and row["outcome"]["result"] != Result.SUCCEEDED
+        if registry.is_swept(kind_of(row["path"])) and row["outcome"]["result"] != Result.SUCCEEDED
     ]
 
 

@@ -32,6 +32,10 @@ class GrantExtras:
     moves: Sequence[Move] = ()  # moves of parts in the same transaction; each needs a row
 
 
+# Decides whether an action may begin, and adds to its grant; or raises Refused.
+AdmitHook = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], GrantExtras]
+
+
 @dataclass(frozen=True)
 class Hooks:
     """One kind's hooks: `locks` and `admit` run inside begin, `moved` after each step, `ended` inside finish.
@@ -40,10 +44,8 @@ class Hooks:
     """
 
     locks: Callable[[sa.Connection, Request, MaybeRow], Sequence[str]] | None = None  # more paths to hold X on
-    admit: Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow, Row], GrantExtras] | None = (
-        None  # or raises Refused
-    )
-    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused to roll the step back
+    admit: AdmitHook | None = None
+    moved: Callable[[sa.Connection, Step], None] | None = None  # raises Refused: the step is taken back
     ended: Callable[[sa.Connection, Grant, Outcome, datetime], None] | None = None
     gone: Callable[[sa.Connection, Mapping[str, Any], datetime], None] | None = None
 

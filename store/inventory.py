@@ -42,6 +42,7 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     reports = transaction(healing.read_reports)
 
     get = snapshot(queries.get)
+    records = snapshot(queries.records)
     tree = snapshot(queries.tree)
     outcome = snapshot(queries.outcome)
     action_of_run = snapshot(queries.action_of_run)
@@ -51,4 +52,5 @@ class SqlInventory(HookedStore, SqlWaitQueue):
     history = snapshot(queries.read_history)
     holds = snapshot(queries.holds)
     kept = snapshot(audit.check_kept)
+    last_epoch = transaction(audit.last_epoch)
     begun_since = transaction(audit.begun_since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -52,6 +52,15 @@ def get(connection: sa.Connection, path: str, members: bool = False) -> ObjectVi
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
     view = _views(connection, [row])[0]
     return view.model_copy(update={"members": _members(connection, path)}) if members else view
+
+
+_THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expanding=True)))
+
+
+def records(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
+    """The objects at these paths, by path; those that exist."""
+    rows = connection.execute(_THESE, {"paths": list(paths)}).mappings()
+    return {view.path: view for view in _views(connection, rows)}
 
 
 _PLACES = (

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from activities.orphans import OrphanActivities
 from client.actions import ActionClient
 from domain import wire
 from domain.faults import Fault, FaultKind
@@ -50,9 +51,10 @@ class Life:
         return {name: info[name] for name in ("size", "server") if name in info}
 
     async def wrong(self) -> list[Any]:
-        """What the family's audit finds."""
-        (audit,) = self.family.audits()
-        return list((await audit(DATA))[0])
+        """What a comparison of the records with the provider finds."""
+        context = self.family.context
+        compared = OrphanActivities(context.inventory, self.family.listings(), context.fence)
+        return list((await compared.audit(DATA))[0])
 
 
 async def live(life: Life) -> None:

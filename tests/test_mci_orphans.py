@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from activities.mci.unanswered import LateVmSearch
 from activities.mci.vms import token_of
 from domain.healing import HealEntry, HealFinding, Sweep
-from domain.mci.messages import READ_ORPHANS, Orphan, OrphanQuery, Orphans, Survey
+from domain.mci.messages import Survey
 from domain.model import Outcome, Query, Result, Verification
+from domain.orphans import Orphan, OrphanQuery, Orphans
 from domain.ports import VmFacts, VmOrder
-from domain.wire import VERIFY, placement
+from domain.wire import READ_ORPHANS, VERIFY, placement
 from starter.mci import steering
 from store.mci.inventory import SqlMciStore
 from store.schema import objects
@@ -45,14 +46,14 @@ async def test_vms_of_an_mci_that_is_gone_are_found_in_places_without_a_record(u
     gone = f"ns:{user.ns}:mci:gone"
     made = [await late(user, f"{gone}:vm:g-{n}", f"{gone} {n}", csp) for n in range(3) for csp in ("aws", "gcp")]
     found = await orphans(user, gone)
-    assert {(each.path, each.cloud_id) for each in found} == {(vm.path, vm.cloud_id) for vm in made}
+    assert {(each.path, each.id) for each in found} == {(vm.path, vm.cloud_id) for vm in made}
     assert {each.record for each in found} == {"none"}
-    assert {each.place for each in found} == {placement(csp, user.region()) for csp in ("aws", "gcp")}
+    assert {each.provider for each in found} == {placement(csp, user.region()) for csp in ("aws", "gcp")}
     assert await orphans(user, gone, limit=1) == found, "in pages of any size"
     cloud = user.service.simulated["aws"]
     for vm in made[::2]:
         await cloud.perform("terminate", user.region(), [VmOrder(vm.path, f"end {vm.cloud_id}", vm.cloud_id, epoch=2)])
-    assert {each.place for each in await orphans(user, gone)} == {placement("gcp", user.region())}
+    assert {each.provider for each in await orphans(user, gone)} == {placement("gcp", user.region())}
 
 
 async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(user: User) -> None:
@@ -64,17 +65,17 @@ async def test_a_second_vm_of_a_record_is_an_orphan_and_the_records_own_is_none(
     )
     (found,) = await orphans(user, path)
     own = (await user.service.inventory.get(f"{path}:vm:aws-1")).info["cloud_id"]
-    assert (found.cloud_id, found.record) == (double.cloud_id, f"Running as {own}")
+    assert (found.id, found.record) == (double.cloud_id, f"Running as {own}")
 
 
 async def removed(user: User, orphan: Orphan) -> Outcome:
-    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
-    return await user.do(path, "remove", spec={"place": orphan.place})
+    path = f"{orphan.path}:orphan:{orphan.id}"
+    return await user.do(path, "remove", spec={"place": orphan.provider})
 
 
 async def adopted(user: User, orphan: Orphan) -> Outcome:
-    path = f"{orphan.path}:orphan:{orphan.cloud_id}"
-    return await user.do(path, "adopt", spec={"place": orphan.place})
+    path = f"{orphan.path}:orphan:{orphan.id}"
+    return await user.do(path, "adopt", spec={"place": orphan.provider})
 
 
 async def states(user: User, path: str) -> list[str]:
@@ -101,11 +102,12 @@ async def test_a_create_that_is_carried_out_after_cancel_and_delete_is_found_and
     vm, token = await given_up(user)
     made = await late(user, vm, token)
     (found,) = await orphans(user, user.mci("late"))
-    assert (found.path, found.cloud_id, found.record) == (vm, made.cloud_id, "none")
+    assert (found.path, found.id, found.record) == (vm, made.cloud_id, "none")
     assert (await removed(user, found)).result is Result.SUCCEEDED
     assert await orphans(user, user.mci("late")) == []
     assert await states(user, vm) == ["terminated"]
     assert [line.to for line in await user.history(f"{vm}:orphan:{made.cloud_id}")] == ["Removing", "None"]
+    assert (await removed(user, found)).message == "there is no such VM any more"
 
 
 async def swept(user: User, dry_run: bool = False) -> list[HealEntry]:
@@ -233,7 +235,7 @@ async def test_a_failed_record_adopts_a_vm_that_carries_its_path(user: User) -> 
     vm = user.vm("aws-2")
     made = await late(user, vm, f"{vm} of another life")
     (found,) = await orphans(user, user.mci())
-    assert (found.cloud_id, found.record) == (made.cloud_id, "Failed")
+    assert (found.id, found.record) == (made.cloud_id, "Failed")
     outcome = await adopted(user, found)
     assert (outcome.result, outcome.message) == (Result.SUCCEEDED, f"{vm} is Running: its VM is {made.cloud_id}")
     record = await user.see(vm)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from activities.edge.crm import CrmAudit, EdgeActivities, Letters
+from activities.edge.crm import EdgeActivities, Letters
+from activities.edge.listing import CrmListing
+from activities.orphans import ProviderListing
 from activities.pages import list_all
-from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
 from domain.edge import KINDS, messages
 from domain.edge.ports import CrmTransport
@@ -56,9 +57,9 @@ class EdgeFamily(Family):
             CompanionRow(messages.CLOUDLET_LINK, "link", self._link_companions),
         ]
 
-    def audits(self) -> Sequence[Audit]:
-        """Compares instances with what the CRMs reported at their last connect."""
-        return [CrmAudit(self.context.inventory).audit]
+    def listings(self) -> Sequence[ProviderListing]:
+        """What the CRMs had when they last connected."""
+        return [CrmListing(self.context.inventory)]
 
     async def _policy_companions(self) -> AsyncIterator[Companion]:
         async for policy in list_all(self.context.inventory, "policy", ""):

@@ -12,6 +12,7 @@ from workers.machines import MachineFamily
 from workers.mci import MciFamily
 from workers.systems import SystemFamily
 from workflows.heal import Heal
+from workflows.orphans import RemoveOrphan
 from workflows.waitqueue import DrainQueue
 
 FAMILIES: tuple[type[Family], ...] = (
@@ -24,8 +25,11 @@ FAMILIES: tuple[type[Family], ...] = (
 
 
 def workflows_of(families: Sequence[type[Family]]) -> list[type]:
-    """Returns the kernel's workflows and those of these families."""
-    return [Heal, DrainQueue, *(workflow for family in families for workflow in (*family.workflows, *family.lasting))]
+    """The kernel's workflows and those of these families."""
+    return [
+        *(Heal, DrainQueue, RemoveOrphan),
+        *(workflow for family in families for workflow in (*family.workflows, *family.lasting)),
+    ]
 
 
 def hooks_of(families: Sequence[type[Family]]) -> HooksByKind:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from activities.healing import InspectObject
 from activities.leftovers import FindLeftovers
+from activities.orphans import ProviderListing
 from activities.reads import Examiner
 from activities.verify import Audit
 from domain.companions import CompanionRow
@@ -45,7 +46,11 @@ class Family(ABC):
         """Returns the activities by queue."""
 
     def audits(self) -> Sequence[Audit]:
-        """Returns the audits that `verify` runs: they compare records with providers."""
+        """What else `verify` checks: what no comparison of things with records shows."""
+        return ()
+
+    def listings(self) -> Sequence[ProviderListing]:
+        """What lives at the providers: `verify` compares records with it, and finds orphans."""
         return ()
 
     def companions(self) -> Sequence[CompanionRow]:

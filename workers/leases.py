@@ -10,6 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from activities.leases import EventActivities, HostHandover, LeaseReading
 from activities.leases.audit import LeaseAudit
+from activities.leases.listing import TenantListing
+from activities.orphans import ProviderListing
+from activities.retry import ProviderRetry
 from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
 from domain.leases import KINDS, names
@@ -88,6 +91,11 @@ class LeaseFamily(Family):
     def audits(self) -> Sequence[Audit]:
         """Compares leases with their bookings and with the host site."""
         return [LeaseAudit(self._reads, self.hosts).audit]
+
+    def listings(self) -> Sequence[ProviderListing]:
+        """Hosts in the hands of reservations."""
+        settings = self.context.settings
+        return [TenantListing(self.hosts, ProviderRetry(call=settings.call_timeout, total=settings.patience))]
 
     async def _clocks(self) -> AsyncIterator[Companion]:
         for pool, due in (await self._store.pools()).items():

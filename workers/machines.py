@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from activities.healing import InspectObject
 from activities.machines import PATIENCE, MachineActivities
-from activities.machines.audit import HypervisorAudit
 from activities.machines.bin import BinActivities
-from activities.verify import Audit
+from activities.machines.listing import HypervisorListing
+from activities.orphans import ProviderListing
 from domain.companions import Companion, CompanionRow
 from domain.machines import BIN, BIN_ROLE, KINDS, LOOK_AGAIN, QUEUE
 from domain.machines.messages import Bin
@@ -46,8 +46,8 @@ class MachineFamily(Family):
         self.hypervisor = SimulatedHypervisor(
             context.cloud_database, latency=settings.simulated_latency, jitter=settings.simulated_jitter
         )
-        patience = replace(PATIENCE, call=settings.call_timeout, total=settings.patience)
-        self._work = MachineActivities(context.inventory, self.hypervisor, context.fence, patience)
+        self._patience = replace(PATIENCE, call=settings.call_timeout, total=settings.patience)
+        self._work = MachineActivities(context.inventory, self.hypervisor, context.fence, self._patience)
         self._bin = SqlBin(context.database)
 
     def activities(self) -> ActivitiesByQueue:
@@ -66,9 +66,9 @@ class MachineFamily(Family):
         verbs = dict.fromkeys(verb for moves in MOVES.values() for verb in moves)
         return {NAME: (*verbs, "describe")}
 
-    def audits(self) -> Sequence[Audit]:
-        """Compares records with the hypervisor."""
-        return [HypervisorAudit(self.context.inventory, self.hypervisor).audit]
+    def listings(self) -> Sequence[ProviderListing]:
+        """What exists at the hypervisor."""
+        return [HypervisorListing(self.hypervisor, self._patience)]
 
     def companions(self) -> Sequence[CompanionRow]:
         """Declares a clock per tenant with entries in the recycle bin."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from activities.leftovers import FindLeftovers
-from activities.mci.audit import VmAudit
-from activities.mci.orphans import OrphanActivities
+from activities.mci.listing import VmListing
+from activities.mci.orphans import IdentifyActivities
 from activities.mci.places import PlaceActivities
 from activities.mci.records import RecordActivities
 from activities.mci.rehearsal import Rehearsal
 from activities.mci.survey import SurveyActivities
 from activities.mci.unanswered import LateVmSearch
 from activities.mci.vms import VmActivities
+from activities.orphans import ProviderListing
 from activities.pollers import Pollers
 from activities.reads import Examiner
 from activities.retry import ProviderRetry
-from activities.verify import Audit
 from domain.faults import APART
 from domain.mci import KINDS
 from domain.wire import ACTIONS_QUEUE, cloud_queue, placement
@@ -28,7 +28,7 @@ from store.mci.inventory import SqlMciStore
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
 from workflows.mci.creation import CreateMci
-from workflows.mci.orphans import AdoptOrphan, RemoveOrphan
+from workflows.mci.orphans import AdoptOrphan
 from workflows.mci.survey import SurveyVms
 from workflows.mci.vms import ControlVms, RemoveVms, ScaleGroup
 
@@ -38,7 +38,7 @@ class MciFamily(Family):
 
     name = "mci"
     kinds = KINDS
-    workflows = (CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, RemoveOrphan, AdoptOrphan)
+    workflows = (CreateMci, ControlVms, RemoveVms, ScaleGroup, SurveyVms, AdoptOrphan)
 
     @classmethod
     def hooks(cls) -> HooksByKind:
@@ -47,26 +47,24 @@ class MciFamily(Family):
     def __init__(self, context: WorkerContext) -> None:
         super().__init__(context)
         self._store = SqlMciStore(context.database)
+        self._patience = ProviderRetry(call=context.settings.call_timeout, total=context.settings.patience)
         pollers = Pollers(context.client, context.serving)
         self._records = RecordActivities(self._store, context.connections, context.settings.max_vms, pollers)
 
     def activities(self) -> ActivitiesByQueue:
         context = self.context
-        patience = ProviderRetry(call=context.settings.call_timeout, total=context.settings.patience)
-        reach = (context.clouds, context.permits, context.fence, patience)
+        reach = (context.clouds, context.permits, context.fence, self._patience)
         vms = VmActivities(context.inventory, self._store, *reach)
         places = PlaceActivities(self._store, *reach)
-        surveys = SurveyActivities(self._store, context.clouds, context.permits, patience)
-        orphans = OrphanActivities(context.inventory, *reach, self._places)
+        surveys = SurveyActivities(self._store, context.clouds, context.permits, self._patience)
+        orphans = IdentifyActivities(context.clouds, context.permits, self._patience)
         on_clouds: list[Callable[..., Any]] = [
             *(vms.operate_vms, vms.settle_vms, vms.forget_vms, surveys.survey_place),
-            *(places.validate_place, places.prepare_place, places.release_place, orphans.terminate_orphan),
-            orphans.identify_orphan,
+            *(places.validate_place, places.prepare_place, places.release_place, orphans.identify_orphan),
         ]
         records = self._records
         on_actions: list[Callable[..., Any]] = [
             *(records.examine_mci, records.enrol_vms, records.plan_survey, records.adopt_vm),
-            *(orphans.read_orphans, orphans.terminate_orphan),
         ]
         return {ACTIONS_QUEUE: on_actions, **{cloud_queue(csp): on_clouds for csp in context.connections.clouds()}}
 
@@ -85,13 +83,13 @@ class MciFamily(Family):
         real, verbs = self.context.connections, (*VERBS, *APART)
         return {csp: verbs for csp in self.context.simulated if csp not in real.filed or real.partly_simulated(csp)}
 
-    def audits(self) -> Sequence[Audit]:
-        """Compares VMs with the clouds, in every place that this worker reaches."""
-        return [VmAudit(self.context.inventory, self.context.clouds, self._places).audit]
+    def listings(self) -> Sequence[ProviderListing]:
+        """VMs, in every place that this worker reaches."""
+        return [VmListing(self.context.clouds, self.context.permits, self._patience, self._places)]
 
     async def _places(self) -> list[str]:
-        """Returns all places where VMs may be, with or without records."""
-        found = self.context.connections.places()
+        """Where VMs may be, whether or not we have a record of any there."""
+        found = self.context.connections.places() + await self._store.used_places()
         for csp, cloud in self.context.simulated.items():
             found += [placement(csp, region) for region in await cloud.regions()]
         return found

@@ -26,6 +26,7 @@ from activities.fence import Fence, acknowledged_heartbeats
 from activities.healing import HealActivities
 from activities.inventory import ActionWrites
 from activities.measuring import MeasuredCloud
+from activities.orphans import OrphanActivities
 from activities.permits import Permits
 from activities.reads import ReadActivities, store_reads
 from activities.retention import Archive, Retention
@@ -99,6 +100,8 @@ class Service:
         )
         self.inspection = ConnectionReading(ConnectionInspection(self.connections, self.real))
         self.families = [family(self.context) for family in families]
+        listings = [listing for family in self.families for listing in family.listings()]
+        self._orphans = OrphanActivities(self.inventory, listings, self.context.fence)
         self.queues = all_queues(self.connections, families)
         self._workflows = workflows_of(families)
         self._activities = self._family_activities()
@@ -174,7 +177,7 @@ class Service:
             deployment_config=self._deployment(),
             workflows=self._workflows if on_actions else [],
             activities=[
-                self.inspection.read_connections,
+                *(self.inspection.read_connections, self._orphans.remove_orphan),
                 *(self._kernel_activities() if on_actions else ()),
                 *self._activities.get(queue, ()),
             ],
@@ -227,20 +230,25 @@ class Service:
                 self.connections.places(),
             ),
         )
-        audits = [audit for family in self.families for audit in family.audits()]
+        audits = [self._orphans.audit, *(audit for family in self.families for audit in family.audits())]
         verifying = VerifyActivities(self.client, self.inventory, audits, self._companions)
         verbs = {name: some for family in self.families for name, some in family.fault_verbs().items()}
         simulation = FaultActivities(next(iter(self.simulated.values())), verbs)
         eviction = EvictActivities(self.client, self._allowed)
-        return activities_of(simulation, writes, eviction, healing, verifying, reading)
+        kernel = activities_of(simulation, writes, eviction, healing, verifying, reading)
+        return [*kernel, self._orphans.read_orphans]
 
     def store_reads(self) -> Mapping[str, Callable[..., Any]]:
         """The reads that need nothing but the store, by their names: a gateway answers them without a worker."""
         return store_reads([*self._kernel_activities(), *self._activities.get(ACTIONS_QUEUE, ())])
 
     def activity_names(self) -> list[str]:
-        """Returns the names of all activities that this process offers."""
-        offered = [*self._kernel_activities(), *(each for some in self._activities.values() for each in some)]
+        """Every activity that this process offers, on whatever queue."""
+        offered = [
+            *self._kernel_activities(),
+            self._orphans.remove_orphan,
+            *(each for some in self._activities.values() for each in some),
+        ]
         return sorted({str(activity._Definition.must_from_callable(each).name) for each in offered})
 
     async def _describe_store(self) -> StoreView:

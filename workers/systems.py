@@ -9,8 +9,9 @@ from typing import Any
 
 import structlog
 
-from activities.systems.backend import BackendActivities, BackendAudit, SystemWrites
-from activities.verify import Audit
+from activities.orphans import ProviderListing
+from activities.systems.backend import BackendActivities, BackendReading, SystemWrites
+from activities.systems.listing import ServiceListing
 from domain.errors import RatchetError
 from domain.model import WHEN_WRITTEN
 from domain.paths import ancestors
@@ -59,7 +60,6 @@ class SystemFamily(Family):
             )
             for runner in runners
         }
-        self._audit = BackendAudit(self.supervisors, self._store)
 
     def activities(self) -> ActivitiesByQueue:
         writes = SystemWrites(self._store)
@@ -68,7 +68,7 @@ class SystemFamily(Family):
                 writes.accept_deploy,
                 writes.accept_removal,
                 writes.revert_deploy,
-                self._audit.read_services,
+                BackendReading(self.supervisors).read_services,
             ]
         }
         for name, supervisor in self.supervisors.items():
@@ -79,9 +79,9 @@ class SystemFamily(Family):
             ]
         return found
 
-    def audits(self) -> Sequence[Audit]:
-        """Compares services with the backends."""
-        return [self._audit.audit]
+    def listings(self) -> Sequence[ProviderListing]:
+        """The services of every backend."""
+        return [ServiceListing(self.supervisors, self._store)]
 
     @asynccontextmanager
     async def serving(self, queues: Sequence[str]) -> AsyncIterator[None]:

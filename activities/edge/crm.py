@@ -14,7 +14,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.fence import Fence
 from activities.heartbeat import heartbeat
-from activities.pages import list_all
 from activities.signatures import why_unproven
 from domain.edge import messages as wire
 from domain.edge.facts import (
@@ -35,8 +34,6 @@ from domain.edge.messages import AllData, CrmAddress, CrmPost, CrmRequest, CrmVe
 from domain.edge.policies import PolicyFacts
 from domain.edge.ports import CheckProof, CrmTransport, EdgeInventory, ProveRight
 from domain.errors import ProviderError, Rejected, one_line
-from domain.model import BrokenPromise
-from domain.ports import Inventory
 
 
 class EdgeActivities:
@@ -175,28 +172,6 @@ async def _no_proof() -> None:
 
 def _noticed_here(_key: str) -> str:
     return ""
-
-
-class CrmAudit:
-    """Audit I3 for instances: compares records with what CRMs reported at their last connect."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-
-    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """Returns violations at or below a path, and the number of instances checked."""
-        findings, number = [], 0
-        async for cloudlet in list_all(self._inventory, "cloudlet", prefix):
-            strange = cloudlet.info.get("orphans", [])
-            findings += [
-                BrokenPromise("I3", cloudlet.path, f"has an instance that is unknown to us: {path}") for path in strange
-            ]
-        for kind in ("cluster", "app"):
-            async for view in list_all(self._inventory, kind, prefix):
-                number += 1
-                if view.info.get("missing"):
-                    findings.append(BrokenPromise("I3", view.path, f"is {view.status}, but its CRM does not have it"))
-        return findings, number
 
 
 def _all_data(to: CrmAddress, spec: dict[str, Any]) -> CrmRequest:

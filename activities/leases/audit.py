@@ -60,10 +60,9 @@ class LeaseAudit:
             BrokenPromise("I3", path, f"should hold {host}, and does not") for host, path in sorted(wanted - held)
         ]
         findings += [
-            BrokenPromise(
-                "I3", path, f"holds {host}, and should not" if path in known else f"is gone, but holds {host}"
-            )
+            BrokenPromise("I3", path, f"holds {host}, and should not")
             for host, path in sorted(held - wanted)
+            if path in known  # of what no record knows, the listing tells
         ]
         return findings, len(held)
 

@@ -60,12 +60,17 @@ class HypervisorCalls:
             raise error
         return await self._follow_path(facts, way, about)
 
-    async def discard(self, path: str, about: dict[str, Any]) -> HypervisorFacts:
-        """Removes an object that should not exist; an interrupted creation may have made it."""
-        facts = await self.describe(path)
-        if facts.state == ABSENT:  # ordered all the same: our epoch then blocks earlier orders on the wire
-            return await self.order(LAST[kind_of(path)], path, about, "drift")
-        return await self._follow_path(facts, way_back(kind_of(path), facts.state, ABSENT) or (), about)
+    async def remove(self, path: str, about: dict[str, Any]) -> str:
+        """Lead an object that should not exist to its end, from wherever it is. Returns what was done."""
+        found = await self.describe(path)
+        if found.state == ABSENT:
+            # Ordered all the same: an order of an earlier action that is on its way finds our epoch.
+            await self.order(LAST[kind_of(path)], path, about, "drift")
+            return "nothing was left at the hypervisor"
+        way = way_back(kind_of(path), found.state, ABSENT) or ()
+        if (await self._follow_path(found, way, {**about, "machine": found.machine})).state != ABSENT:
+            raise Rejected(f"{path} is {found.state} at the hypervisor, and no order leads away from there")
+        return f"was {found.state} at the hypervisor, and was removed"
 
     async def _follow_path(self, facts: HypervisorFacts, way: Sequence[str], about: dict[str, Any]) -> HypervisorFacts:
         for step in way:

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.machines.orders import HypervisorCalls
 from activities.pages import list_all
-from domain.errors import ProviderError, Refused, Rejected, UnknownOutcome, join_first, one_line
+from domain.errors import ProviderError, Refused, UnknownOutcome, join_first, one_line
 from domain.machines import orders as plan
 from domain.machines.messages import ObjectResult
 from domain.machines.orders import Others, Own
@@ -61,10 +61,9 @@ class ObjectRunner:
         """Runs the stages of the action's row, for the object and related objects; or just these verbs."""
         if self.view.spec.get("virtual") and self.grant.came_from == NONE:
             return ObjectResult(to=S.MODELED if self.kind == "disk" else S.VIRTUAL, message="only modelled")
-        if self.grant.then == NONE:
-            return await self._discard()
         if self.grant.came_from in (S.VIRTUAL, S.MODELED) and self.grant.then == S.DESTROYED:
-            return await self._discard()
+            # Nothing should be there; but a creation that was cut off, or failed, may have made it all the same.
+            return ObjectResult(message=await self.orders.remove(self.view.path, self._about(self.view)))
         came_from = self.view.status if self.grant.action == "migrate" else self.grant.came_from
         stages = plan.stages(self.kind, self.grant.action, came_from)
         for stage in stages if verbs is None else (Own(tuple(verbs)),):
@@ -73,16 +72,6 @@ class ObjectRunner:
             else:
                 await self._run_stage(stage)
         return self._conclude()
-
-    async def _discard(self) -> ObjectResult:
-        """Removes what an interrupted or failed creation may have left at the hypervisor."""
-        found = await self.orders.describe(self.view.path)
-        about = {**self._about(self.view), "machine": found.machine}
-        if (await self.orders.discard(self.view.path, about)).state != ABSENT:
-            raise Rejected(f"{self.view.path} is {found.state} at the hypervisor, and no order leads away from there")
-        if found.state == ABSENT:
-            return ObjectResult(message="nothing was left at the hypervisor")
-        return ObjectResult(message=f"was {found.state} at the hypervisor, and was removed")
 
     async def _order_self(self, verbs: Sequence[str]) -> None:
         """Gives orders for the object itself, and keeps the resulting facts for its info."""
@@ -193,7 +182,8 @@ class ObjectRunner:
 
     async def _order_related(self, party: _RelatedObject, to: str) -> HypervisorFacts | None:
         if party.came_from in (S.VIRTUAL, S.MODELED):
-            return await self.orders.discard(party.path, party.about)
+            await self.orders.remove(party.path, party.about)
+            return None
         if self.kind == "disk" and party.kind == "machine":
             return None  # an action on a disk only blocks its machine
         verbs = plan.verbs(party.kind, party.action, party.came_from)

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.fence import Fence, OrderRight
 from domain.errors import Rejected, join_first, one_line
-from domain.model import WHEN_WRITTEN, BrokenPromise, Move, Query, Step, Stepped
+from domain.model import WHEN_WRITTEN, Move, Query, Step, Stepped
 from domain.paths import short
 from domain.ports import Inventory
 from domain.systems.ports import (
@@ -206,27 +206,11 @@ class BackendActivities:
             raise ApplicationError("; ".join(stepped.refusals[:SHOWN]), type="Rejected", non_retryable=True)
 
 
-class BackendAudit:
-    """Audits I3 for services: compares records with what the backends run."""
+class BackendReading:
+    """What the backends run."""
 
-    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
         self._backends = backends
-        self._store = store
-
-    async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
-        """Returns violations at or below a path, and the number of services that run there."""
-        kept = {part.path: part for part in await self._store.services(prefix)}
-        run = {each.path for backend in self._backends.values() for each in await backend.facts(prefix)}
-        orphans = [
-            BrokenPromise("I3", path, "runs in its backend, but is unknown to us") for path in sorted(run - set(kept))
-        ]
-        ghosts = [
-            BrokenPromise("I3", path, f"is {part.status}, but its backend runs no such service")
-            for path, part in kept.items()
-            # A Failed service was never started. A leaving one is deleted at the next observation.
-            if path not in run and part.status != PartState.FAILED and not part.leaving
-        ]
-        return orphans + ghosts, len(run)
 
     @activity.defn
     async def read_services(self, query: Query) -> ServicesView:

@@ -18,7 +18,9 @@ from domain.edge.specs import (
     UpgradeSpec,
 )
 from domain.edge.tables import APP, CLOUDLET, CLUSTER, NOT_PRESENT, POLICY
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Verb, orphan_verb
+
+_DISCARD = orphan_verb("Let its CRM delete an instance that no record knows.", workflow=wire.CHANGE_INSTANCE)
 
 # fmt: off
 KINDS: tuple[Kind, ...] = (
@@ -37,6 +39,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of a cluster.", ClusterSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete a cluster.", DeleteClusterSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
+        _DISCARD,
     ), "Cluster instances on cloudlets.", absent=NOT_PRESENT),
     Kind(APP, ("org", "cloudlet", "cluster", "app"), (
         Verb("create",            wire.CHANGE_INSTANCE,   "Create an app in a cluster.", AppSpec,
@@ -44,6 +47,7 @@ KINDS: tuple[Kind, ...] = (
         Verb("update",            wire.CHANGE_INSTANCE,   "Change the given fields of an app.", AppSpec),
         Verb("delete",            wire.CHANGE_INSTANCE,   "Delete an app.", OverrideSpec),
         Verb("recreate",          wire.CHANGE_INSTANCE,   "Create again what its cloudlet has lost.", OverrideSpec),
+        _DISCARD,
     ), "App instances in clusters.", absent=NOT_PRESENT),
     Kind(POLICY, ("org", "policy"), (
         Verb("create",            wire.KEEP_POLICY,       "Create a policy that places an app, or sizes a cluster.",

@@ -59,6 +59,7 @@ def _instance(kind: str, label: str) -> StateTable:
         Row("delete",   S.READY,            S.DELETE_PREPARE,    NONE,    SAME),
         Row("recreate", S.READY,            S.CREATE_REQUESTED,  S.READY, S.CREATE_ERROR),  # missing on its cloudlet
         Row("delete",   S.CREATE_ERROR,     S.DELETE_PREPARE,    NONE,    SAME),  # cut off before its undo
+        Row("discard",  NONE,               S.DELETE_REQUESTED,  NONE,    NONE),  # an orphan on its cloudlet
 
         #   what        from                                     to                actor
         Row("response", S.CREATE_REQUESTED, None,                S.CREATING,       actor=CRM),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Program, Verb
+from domain.kinds import Kind, Program, Verb, orphan_verb
 from domain.leases import names
 from domain.leases.specs import EventFiring, HostSpec, LeaseChange, LeaseSpec
 from domain.leases.tables import EVENT, HOST, LEASE, RESERVATION
@@ -29,7 +29,12 @@ KINDS: tuple[Kind, ...] = (
         ),
         help="Leases of hosts, instances and MCIs.",
     ),
-    Kind(table=RESERVATION, scope=("project", "lease", "reservation"), verbs=(), help="Reservations of a lease."),
+    Kind(
+        table=RESERVATION,
+        scope=("project", "lease", "reservation"),
+        verbs=(orphan_verb("Take back the hosts of a reservation that no record knows."),),
+        help="Reservations of a lease.",
+    ),
     Kind(
         table=EVENT,
         scope=("project", "lease", "event"),

@@ -92,11 +92,34 @@ class Holding:
     returning: bool = False  # it may still hold more: report when it no longer does
 
 
+@dataclass(frozen=True, slots=True)
+class HostTenant:
+    """A host, or units of it, in the hands of a reservation."""
+
+    host: str
+    reservation: str
+    units: int
+    token: str
+    generation: int
+
+
 class Hosts(Protocol):
     """The provider that hands over hosts and instances to tenants."""
 
     async def hold(self, holding: Holding) -> None:
         """Makes the reservation hold exactly this. Repeatable; raises a ProviderError, or Superseded."""
+        ...
+
+
+class Tenants(Protocol):
+    """The provider's own record of who holds which host."""
+
+    async def take_back(self, reservation: str, generation: int) -> int:
+        """Take back whatever it holds, and refuse orders of an earlier generation. Returns how many hosts that was."""
+        ...
+
+    async def living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+        """A page of what is held at or below a path, or by anybody, by reservation and host, from after a pair on."""
         ...
 
 

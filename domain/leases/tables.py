@@ -58,6 +58,7 @@ class HostStatus(StrEnum):
 START, BEFORE_END, END = "start_lease", "before_end_lease", "end_lease"
 EVENTS = (START, BEFORE_END, END)
 
+RETURNING = "returning"  # of an orphan only, while its hosts are taken back
 L, R, E, H = LeaseStatus, ReservationStatus, EventStatus, HostStatus
 _OURS = Actor.CONTROLLER
 
@@ -88,6 +89,7 @@ RESERVATION = StateTable("reservation", "reservation", (
     Row("end",     R.ACTIVE,       None,  R.ERROR,   actor=_OURS),
     Row("end",     R.ERROR,        None,  R.DELETED, actor=_OURS),
     *(Row("delete", source,        None,  NONE,      actor=_OURS) for source in R),
+    Row("discard", NONE,           RETURNING, NONE,  NONE),                   # hosts that no record knows of
 ))
 
 EVENT = StateTable("event", "event", (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.kinds import Kind, Program, Verb
+from domain.kinds import Kind, Program, Verb, orphan_verb
 from domain.machines import specs
 from domain.machines.tables import (
     ACCOUNT,
@@ -46,13 +46,7 @@ _ABLE = (
     Verb("enable", OPERATE, "Enable it again."),
 )
 
-_DISCARD = Verb(
-    "discard",
-    OPERATE,
-    "For self-healing: remove outside what is not known here.",
-    hidden=True,
-    programs=(Program.SELF_HEALING,),
-)
+_DISCARD = orphan_verb("Remove at the hypervisor what no record knows.", (Program.SELF_HEALING,))
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -80,6 +74,7 @@ KINDS: tuple[Kind, ...] = (
             _BIN_WITH_CONTENTS[0],
             Verb("restore", OPERATE, "Restore it from the recycle bin, with the machines and disks deleted with it."),
             _BIN_WITH_CONTENTS[-1],
+            _DISCARD,
         ),
         busy=BUSY,
         help="Cloudspaces, which contain machines.",
@@ -102,6 +97,7 @@ KINDS: tuple[Kind, ...] = (
             Verb("detach-disk", OPERATE, "Detach a disk.", specs.DiskChoice),
             Verb("migrate", OPERATE, "Migrate it to another node, hidden.", specs.Migrate, programs=_BY_NODE),
             *_BIN,
+            _DISCARD,
         ),
         busy=BUSY,
         help="Virtual machines.",
@@ -125,7 +121,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=IMAGE,
         scope=("image",),
-        verbs=(Verb("create", OPERATE, "Create an image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN),
+        verbs=(Verb("create", OPERATE, "Create an image.", specs.NewImage), _DEPLOY, *_ABLE, *_BIN, _DISCARD),
         busy=BUSY,
         help="Images that machines start from.",
     ),

@@ -106,6 +106,7 @@ class HypervisorFacts:
     state: str
     node: str = ""
     machine: str = ""
+    epoch: int = 0  # the highest that ordered anything, if the hypervisor keeps it
 
 
 class Hypervisor(Protocol):
@@ -119,8 +120,8 @@ class Hypervisor(Protocol):
         """Returns the current state of an object; ABSENT if it does not exist."""
         ...
 
-    async def below(self, prefix: str) -> list[HypervisorFacts]:
-        """Returns every object that exists at or below a path; without a path, every object."""
+    async def living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+        """A page of what exists at or below a path, or anywhere, in the order of the paths, from after one on."""
         ...
 
     async def machines_on(self, node: str) -> list[HypervisorFacts]:

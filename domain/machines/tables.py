@@ -70,6 +70,9 @@ _DISK_ACTIONS = {
 }
 
 # fmt: off
+# Removes at the hypervisor what has no record, or a record that is gone for good.
+_DISCARD = row("discard", NONE, S.DESTROYING, NONE, NONE)
+
 # Requested of a destroyed object: a success that does nothing.
 _NOTHING_LEFT = tuple(row(action, S.DESTROYED, None, S.DESTROYED) for action in ("delete", "destroy"))
 
@@ -100,6 +103,7 @@ MACHINE = StateTable("machine", "machine", (
     row("restore",   S.DELETED,     S.RESTORING,      S.HALTED),                 # not in the document: needed
     *_modelled_only(S.VIRTUAL),
     *(row("migrate", source,        None,             SAME,         hidden=True) for source in _DEPLOYED_MACHINE),
+    _DISCARD,
 ), vacant=(S.DESTROYED,))
 
 CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
@@ -120,6 +124,7 @@ CLOUDSPACE = StateTable("cloudspace", "cloudspace", (
     *(row("destroy", source,        S.DESTROYING,     S.DESTROYED,  actor=GROUP)
       for source in (S.DEPLOYED, S.DISABLED, S.PAUSED)),
     *_modelled_only(S.VIRTUAL),
+    _DISCARD,
 ), vacant=(S.DESTROYED,))
 
 ACCOUNT = StateTable("account", "account", (
@@ -153,7 +158,7 @@ DISK = StateTable("disk", "disk", (
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.TOBEDELETED, S.DESTROYING,     S.DESTROYED),
     *_modelled_only(S.MODELED),
-    row("discard",   NONE,          S.DESTROYING,     NONE,         NONE),       # left by an action that was cut off
+    _DISCARD,
 ), vacant=(S.DESTROYED,))
 
 IMAGE = StateTable("image", "image", (
@@ -169,6 +174,7 @@ IMAGE = StateTable("image", "image", (
     row("destroy",   S.DISABLED,    S.DESTROYING,     S.DESTROYED),
     row("destroy",   S.DELETED,     S.DESTROYING,     S.DESTROYED),
     *_modelled_only(S.VIRTUAL),
+    _DISCARD,
 ), vacant=(S.DESTROYED,))
 
 NODE = StateTable("node", "node", (
@@ -178,7 +184,7 @@ NODE = StateTable("node", "node", (
     row("enable",       S.MAINTENANCE, S.ENABLING,               S.ENABLED),
     row("decommission", S.ENABLED,     S.DECOMMISSIONING,        S.DECOMMISSIONED),
     row("decommission", S.MAINTENANCE, S.DECOMMISSIONING,        S.DECOMMISSIONED),
-    row("discard",      NONE,          S.DECOMMISSIONING,        NONE,             NONE),  # left by a create, cut off
+    row("discard",      NONE,          S.DECOMMISSIONING,        NONE,             NONE),  # an orphan
 ), vacant=(S.DECOMMISSIONED,))
 # fmt: on
 

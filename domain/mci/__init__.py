@@ -6,11 +6,12 @@ An MCI's stored status is only its phase: the status that readers see is compute
 from __future__ import annotations
 
 from domain.kinds import Kind, Program, Verb
-from domain.mci.messages import ADOPT_ORPHAN, REMOVE_ORPHAN, SCALE_GROUP
-from domain.mci.specs import MciSpec, Scale, StraySpec, SubGroup
+from domain.mci.messages import ADOPT_ORPHAN, SCALE_GROUP
+from domain.mci.specs import MciSpec, Scale, SubGroup
 from domain.mci.status import EMPTY, aggregate, status_count
 from domain.mci.tables import MCI, OBSERVED, ORDERS, ORPHAN, REMOVING, TIE_ORDER, VM, WANTED, MciPhase, VmStatus
-from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_VMS
+from domain.orphans import OrphanSpec
+from domain.wire import CONTROL_VMS, CREATE_MCI, REMOVE_ORPHAN, REMOVE_VMS
 
 __all__ = [
     "EMPTY",
@@ -61,9 +62,9 @@ KINDS = (
         table=ORPHAN,
         scope=("ns", "mci", "vm", "orphan"),
         verbs=(
-            Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", StraySpec,
+            Verb("remove", REMOVE_ORPHAN, "Terminate a VM that no record knows.", OrphanSpec,
                  programs=(Program.SELF_HEALING,)),
-            Verb("adopt",  ADOPT_ORPHAN,  "Adopt a VM without a record into the record of its path.", StraySpec),
+            Verb("adopt",  ADOPT_ORPHAN,  "Adopt a VM without a record into the record of its path.", OrphanSpec),
         ),
         help="VMs in a cloud that no record knows.",
         apart=True,

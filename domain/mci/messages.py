@@ -25,8 +25,6 @@ WITHDRAW = "withdraw"
 
 # Activities that are called by name, and workflow types.
 VALIDATE_PLACE = "validate_place"
-READ_ORPHANS = "read_orphans"
-REMOVE_ORPHAN = "RemoveOrphan"
 ADOPT_ORPHAN = "AdoptOrphan"
 
 PROBLEMS_SHOWN = 5
@@ -214,37 +212,6 @@ class SurveyReport(Model):
             orphans=[*self.orphans, *other.orphans][:100],
             orphans_found=self.orphans_found + other.orphans_found,
         )
-
-
-class Orphan(Model):
-    """A VM in a cloud that carries one of our paths but is not the VM of that path's record; `record` says what is."""
-
-    path: str = ""
-    place: str = ""
-    cloud_id: str = ""
-    state: str = ""
-    record: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The sort key of orphans."""
-        return self.place, self.path, self.cloud_id
-
-
-class OrphanQuery(Model):
-    """Asks for a page of the orphans at or below a path, after a given one."""
-
-    path: str = ""
-    after: Orphan = Orphan()
-    limit: int = 500
-
-
-class Orphans(Model):
-    """A page of orphans. `after` is set if there may be more; `silent` are the places that did not answer."""
-
-    orphans: list[Orphan] = []
-    silent: list[str] = []
-    after: Orphan | None = None
 
 
 class UnansweredOrder(Model):

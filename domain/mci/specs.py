@@ -1,4 +1,4 @@
-"""The specs of the MCI actions: of an MCI, of a change of its size, and of orphan actions.
+"""The specs of the MCI actions: of an MCI, and of a change of its size.
 
 They come from users' files: the field names are the source system's.
 """
@@ -104,14 +104,6 @@ class Scale(Model):
 
     subGroup: MciName = Field(description="The subgroup to change.")
     count: int = Field(1, ge=1, le=MAX_VMS_PER_MCI, description="How many VMs to add or remove.")
-
-
-class StraySpec(Model):
-    """The spec of `orphan remove` and `orphan adopt`."""
-
-    place: str = Field(
-        "", max_length=200, description="Its place, as in `starter orphans list`; by default every place is searched."
-    )
 
 
 def _provided(group: SubGroup, provider: Callable[[str, str], str]) -> SubGroup:

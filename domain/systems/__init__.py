@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from domain.kinds import Kind, Verb
+from domain.kinds import Kind, Verb, orphan_verb
 from domain.model import Model
 from domain.systems.ports import CREATE_SYSTEM, DELETE_SYSTEM, DEPLOY_PART, TEAR_DOWN_SYSTEM
 from domain.systems.specs import DeploySpec, SystemSpec
@@ -48,7 +48,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         table=PART,
         scope=("system", "part"),
-        verbs=(_DEPLOY,),
+        verbs=(_DEPLOY, orphan_verb("Remove at its backend a service that no record knows.")),
         help="Parts of systems: services, and systems inside a system.",
         aggregate=derive,
         counts="part",

@@ -116,6 +116,10 @@ class Backend(Protocol):
         """Returns the services at and below a path. A removed service is not listed."""
         ...
 
+    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        """A page of the services at and below a path, or of all, in the order of the paths, from after one on."""
+        ...
+
     def listen(self, prefix: str) -> ChangeListener:
         """Listens for changes at and below a path from now on."""
         ...

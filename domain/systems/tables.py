@@ -62,6 +62,7 @@ PART = StateTable("part", "Part", (
     Row("observe",  S.SCALING,   None,        S.STABLE,   actor=BACKEND),
     Row("observe",  S.SCALING,   None,        S.DEGRADED, actor=BACKEND),
     *(Row("observe", source,     None,        NONE,       actor=BACKEND) for source in _AT_REST),  # its removal, late
+    Row("discard",  NONE,        S.DELETING,  NONE,       NONE),                    # a service that no record knows
 ), passing=(S.SCALING,))
 
 SYSTEM = StateTable("system", "System", (

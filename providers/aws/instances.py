@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -79,11 +80,12 @@ class Instance:
     address: str
     path: str  # by its tag
     token: str  # by its tag
-    reason: str  # EC2's reason for the state, if any
-    epoch: int  # by its tag: of the last action that gave it an order
+    reason: str  # why it is in its state, if EC2 says so
+    epoch: int  # by its tag: the last action that ordered something of it
+    launched: datetime | None
 
     def facts(self, path: str = "") -> VmFacts:
-        return VmFacts(path or self.path, self.cloud_id, self.state, self.address)
+        return VmFacts(path or self.path, self.cloud_id, self.state, self.address, self.token, self.launched)
 
 
 def read(described: dict[str, Any], public: bool) -> Instance:
@@ -97,4 +99,5 @@ def read(described: dict[str, Any], public: bool) -> Instance:
         token=tagged.get(tags.TOKEN, ""),
         reason=str((described.get("StateReason") or {}).get("Message", "")),
         epoch=int(said) if (said := tagged.get(tags.EPOCH, "")).isdecimal() else 0,
+        launched=described.get("LaunchTime"),
     )

@@ -6,20 +6,21 @@ the pool as region, a host or reservation as VM, `create` to hand over and `term
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import sqlalchemy as sa
 
 from domain.errors import Rejected
-from domain.leases.messages import Holding
+from domain.leases.messages import Holding, HostTenant
 from domain.paths import name_of
 from domain.ports import Transactions
 from providers.epochs import late_order
 from providers.simulated.provider import SimulatedProvider
 from providers.simulated.tables import PathText, metadata
+from providers.tables import below
 
 CSP = "hosts"
+PAGE = 1_000
 
 generations = sa.Table(  # the latest generation of each reservation; orders of earlier ones are refused
     "sim_host_generations",
@@ -43,6 +44,7 @@ tenants = sa.Table(
     sa.Column("units", sa.Integer, nullable=False),
     sa.Column("whole", sa.Boolean, nullable=False),
     sa.Index("sim_host_tenants_of_token", "token"),
+    sa.Index("sim_host_tenants_of_reservation", "reservation", "host"),
 )
 
 _SEEN = sa.select(generations.c.generation).where(generations.c.reservation == sa.bindparam("which")).with_for_update()
@@ -59,16 +61,21 @@ _OTHERS = (
     .where(tenants.c.host == sa.bindparam("at_host"), tenants.c.token != sa.bindparam("mine"))
     .limit(1)
 )
-_ALONE = _OTHERS.where(tenants.c.whole)  # whole-host tenants, who exclude sharing
-
-
-@dataclass(frozen=True)
-class HostTenant:
-    """A tenancy as the site records it: host, reservation, units."""
-
-    host: str
-    reservation: str
-    units: int
+_LIVING = (
+    sa.select(
+        *(tenants.c[name] for name in ("host", "reservation", "units", "token")),
+        sa.func.coalesce(generations.c.generation, 0).label("generation"),
+    )
+    .outerjoin(generations, generations.c.reservation == tenants.c.reservation)
+    .where(
+        sa.tuple_(tenants.c.reservation, tenants.c.host)
+        > sa.tuple_(sa.bindparam("last_reservation", type_=PathText), sa.bindparam("last_host", type_=PathText))
+    )
+    .order_by(tenants.c.reservation, tenants.c.host)
+    .limit(PAGE)
+)
+_ALL_BACK = sa.delete(tenants).where(tenants.c.reservation == sa.bindparam("which"))
+_ALONE = _OTHERS.where(tenants.c.whole)  # who is in the way of somebody who would share
 
 
 class SimulatedHosts:
@@ -83,15 +90,28 @@ class SimulatedHosts:
         paths = (holding.reservation, *holding.hosts)
         await self._provider.call(verb, pool, paths, partial(_hold, holding=holding))
 
+    async def take_back(self, reservation: str, generation: int) -> int:
+        """Whatever it holds, under whatever token."""
+        work = partial(_take_back, reservation=reservation, generation=generation)
+        return await self._provider.call("terminate", reservation.split(":")[1], (reservation,), work)
+
+    async def living(self, prefix: str, after: tuple[str, str]) -> list[HostTenant]:
+        last = {"last_reservation": after[0], "last_host": after[1]}
+        query = _LIVING.where(below(tenants.c.reservation, prefix))
+        return await self._provider.run(
+            lambda connection: [HostTenant(**row._mapping) for row in connection.execute(query, last)]
+        )
+
     async def books(self) -> list[HostTenant]:
-        """Returns all tenancies."""
-        query = sa.select(tenants.c.host, tenants.c.reservation, tenants.c.units).order_by(tenants.c.host)
-        return await self._provider.run(lambda connection: [HostTenant(*row) for row in connection.execute(query)])
+        """Everything that is held now."""
+        return await self.tenants("")
 
     async def tenants(self, prefix: str) -> list[HostTenant]:
-        """Returns the tenancies of reservations at or below a path."""
-        found = await self.books()
-        return [each for each in found if not prefix or f"{each.reservation}:".startswith(f"{prefix}:")]
+        """What is held by reservations at or below a path."""
+        found: list[HostTenant] = []
+        while page := await self.living(prefix, (found[-1].reservation, found[-1].host) if found else ("", "")):
+            found += page
+        return found
 
     async def calls(self, reservation: str) -> int:
         """Returns how many orders for a reservation had an effect, over all of its generations."""
@@ -99,8 +119,13 @@ class SimulatedHosts:
         return await self._provider.run(lambda connection: int(connection.execute(query).scalar_one() or 0))
 
 
+def _take_back(connection: sa.Connection, reservation: str, generation: int) -> int:
+    _refuse_if_outdated(connection, reservation, generation)
+    return connection.execute(_ALL_BACK, {"which": reservation}).rowcount
+
+
 def _hold(connection: sa.Connection, holding: Holding) -> None:
-    _refuse_if_outdated(connection, holding)
+    _refuse_if_outdated(connection, holding.reservation, holding.generation)
     mine = {"mine": holding.token}
     known = connection.execute(_LAST, mine).mappings().one_or_none()
     if known and known["version"] > holding.version:
@@ -117,15 +142,14 @@ def _hold(connection: sa.Connection, holding: Holding) -> None:
     connection.execute(*((_NOTE, mine | new) if known else (_FIRST, {"token": holding.token, **new})))
 
 
-def _refuse_if_outdated(connection: sa.Connection, holding: Holding) -> None:
-    """Refuses an order of an earlier generation: a later lease of that name has hosts of its own."""
-    seen = connection.execute(_SEEN, {"which": holding.reservation}).scalar_one_or_none()
+def _refuse_if_outdated(connection: sa.Connection, reservation: str, generation: int) -> None:
+    """A lease of that name that came later has its own hosts: nobody gives or takes them for one that is gone."""
+    seen = connection.execute(_SEEN, {"which": reservation}).scalar_one_or_none()
     if seen is None:
-        new = {"reservation": holding.reservation, "generation": holding.generation}
-        connection.execute(_FIRST_SEEN, new)
-    elif holding.generation > seen:
-        connection.execute(_SAW, {"which": holding.reservation, "generation": holding.generation})
-    elif late := late_order(holding.reservation, holding.generation, seen, "generation"):
+        connection.execute(_FIRST_SEEN, {"reservation": reservation, "generation": generation})
+    elif generation > seen:
+        connection.execute(_SAW, {"which": reservation, "generation": generation})
+    elif late := late_order(reservation, generation, seen, "generation"):
         raise late
 
 

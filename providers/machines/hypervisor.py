@@ -8,7 +8,6 @@ from functools import partial
 from domain.machines.ports import HypervisorFacts, HypervisorOrder
 from domain.ports import Transactions
 from providers.machines import state
-from providers.simulated.ledger import PAGE
 from providers.simulated.provider import SimulatedProvider
 
 NAME = "hypervisor"  # its csp in the fault script; the regions are kinds of objects
@@ -33,14 +32,9 @@ class SimulatedHypervisor:
         find = partial(state.LEDGER.find, path=path)
         return (await self._provider.call("describe", path.split(":")[-2], [path], find)).facts()
 
-    async def below(self, prefix: str) -> list[HypervisorFacts]:
-        found: list[HypervisorFacts] = []
-        while True:
-            after = found[-1].path if found else ""
-            page = await self._provider.run(partial(state.LEDGER.page, prefix=prefix, after=after))
-            found += [thing.facts() for thing in page]
-            if len(page) < PAGE:
-                return found
+    async def living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+        page = await self._provider.run(partial(state.LEDGER.page, prefix=prefix, after=after))
+        return [thing.facts() for thing in page]
 
     async def machines_on(self, node: str) -> list[HypervisorFacts]:
         found = await self._provider.run(partial(state.machines_on, node=node))

@@ -26,7 +26,7 @@ class HypervisorObject(LedgerRow):
     memory: int = 0
 
     def facts(self) -> HypervisorFacts:
-        return HypervisorFacts(self.path, self.state, self.node, self.machine)
+        return HypervisorFacts(self.path, self.state, self.node, self.machine, self.epoch)
 
 
 LEDGER = Ledger(HypervisorObject, things, orders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -10,7 +11,7 @@ import sqlalchemy as sa
 
 from domain.ordered import ObjectFacts, ObjectOrder
 from domain.paths import kind_of
-from providers.simulated.ledger import PAGE, Ledger, LedgerOrder, LedgerRow
+from providers.simulated.ledger import Ledger, LedgerOrder, LedgerRow
 from providers.simulated.provider import SimulatedProvider
 
 Entry = TypeVar("Entry", bound=LedgerRow)
@@ -40,14 +41,9 @@ class SimulatedObjects(Generic[Entry]):
         find = partial(self._ledger.find, path=path, kind=kind)
         return self._facts(await self._provider.call("describe", kind, [path], find))
 
-    async def below(self, prefix: str) -> list[ObjectFacts]:
-        found: list[ObjectFacts] = []
-        while True:
-            after = found[-1].path if found else ""
-            page = await self._provider.run(partial(self._ledger.page, prefix=prefix, after=after))
-            found += map(self._facts, page)
-            if len(page) < PAGE:
-                return found
+    async def living(self, prefix: str, after: str) -> list[ObjectFacts]:
+        page = await self._provider.run(partial(self._ledger.page, prefix=prefix, after=after))
+        return [replace(self._facts(row), epoch=row.epoch) for row in page]
 
     async def verbs(self, path: str) -> list[str]:
         """Returns the orders carried out on an object. For tests and audits."""

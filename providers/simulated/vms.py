@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -61,7 +62,8 @@ class Vm:
         return self.cloud_id
 
     def facts(self, state: VmState | None = None) -> VmFacts:
-        return VmFacts(path=self.path, cloud_id=self.cloud_id, state=state or VmState(self.state), address=self.address)
+        made = datetime.fromtimestamp(self.created, UTC)
+        return VmFacts(self.path, self.cloud_id, state or VmState(self.state), self.address, self.token, made)
 
 
 _COLUMNS = [vms.c[field.name] for field in fields(Vm)]

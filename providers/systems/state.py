@@ -18,6 +18,7 @@ from providers.epochs import late_order
 from providers.systems.groupcommit import GroupCommit
 from providers.tables import create_missing
 
+PAGE = 1_000
 metadata = sa.MetaData()
 PathColumn = sa.String(2_000).with_variant(sa.String(2_000, collation="C"), "postgresql")  # sorted by bytes everywhere
 
@@ -69,6 +70,8 @@ _COVERED = (services.c.path == sa.bindparam("at_path")) | (
 )
 _FACTS = sa.select(services).where(services.c.backend == sa.bindparam("here")).order_by(services.c.path)
 _FACTS_AT = _FACTS.where(_COVERED)
+_LIVING = _FACTS.where(services.c.path > sa.bindparam("after")).limit(PAGE)
+_LIVING_AT = _FACTS_AT.where(services.c.path > sa.bindparam("after")).limit(PAGE)
 _WANTED = sa.select(*(services.c[name] for name in ("path", "generation", "definition", "removing", "version"))).where(
     services.c.backend == sa.bindparam("here"), services.c.version > sa.bindparam("after")
 )
@@ -188,6 +191,16 @@ class BackendState:
         def read(connection: sa.Connection) -> list[ServiceFacts]:
             where = {"here": self.backend} | (_span(prefix) if prefix else {})
             rows = connection.execute(_FACTS_AT if prefix else _FACTS, where)
+            return [_facts(row._mapping) for row in rows]
+
+        return await self._grouped.run(read)
+
+    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        """A page of the services at and below a path, from after a path on."""
+
+        def read(connection: sa.Connection) -> list[ServiceFacts]:
+            where = {"here": self.backend, "after": after} | (_span(prefix) if prefix else {})
+            rows = connection.execute(_LIVING_AT if prefix else _LIVING, where)
             return [_facts(row._mapping) for row in rows]
 
         return await self._grouped.run(read)

@@ -90,6 +90,9 @@ class Supervisor:
     async def facts(self, prefix: str = "") -> list[ServiceFacts]:
         return await self.ledger.facts(prefix)
 
+    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.ledger.living(prefix, after)
+
     def listen(self, prefix: str) -> _ChangeFeed:
         listening = _ChangeFeed(prefix, self._listeners)
         self._listeners.add(listening)

@@ -11,9 +11,7 @@ from domain.mci.messages import CONTINUE, WITHDRAW, Decision, Survey, SurveyRepo
 from domain.paths import expand
 from starter import actions, reads, terminal
 from starter.errors import Exit
-from starter.extensions import STEERING
 from starter.kinds import CliCommand, ObjectArg, described
-from starter.mci import orphans
 from starter.mci.documents import mci_document
 from starter.naming import user
 from starter.output import OutputOption, Sheet, show
@@ -41,8 +39,6 @@ def extend(app: App) -> None:
     noun.command(described(_deciding(CONTINUE), go_on, "mci continue default/web"), name=CONTINUE)
     give_up = "Withdraw an MCI that holds: what was prepared for it is undone."
     noun.command(described(_deciding(WITHDRAW), give_up, "mci withdraw default/web"), name=WITHDRAW)
-    orphans.app.group = (STEERING,)
-    app.command(orphans.app)
 
 
 async def status(

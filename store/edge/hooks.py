@@ -140,6 +140,9 @@ def admit_instance(
             f"recreate is only for what its cloudlet has lost: {request.path} is not missing",
             f"see it: starter get {request.path}",
         )
+    if request.action == "discard" and request.path not in cloudlet["info"].get("orphans", ()):
+        message = f"{request.path} is no orphan: the CRM of {cloudlet['path']} has not reported it"
+        raise Refused(Category.NOT_FOUND, message, "a CRM reports what it has when it connects")
     before = dict(found["spec"]) if found else {}
     after = _after(request.action, spec, request.spec or {}, before)
     apps = _apps(connection, request.path, request.action, spec)
@@ -180,12 +183,14 @@ def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> 
 
 
 def _ready_cluster(connection: sa.Connection, path: str, action: str, found: MaybeRow) -> None:
-    """Refuses an app whose cluster does not exist or is not Ready. An app without a cluster can still be deleted."""
+    """An app lives in a cluster that is Ready. (One that is being changed is locked, and refused before.)
+
+    One that has lost its cluster can be deleted, and an orphan has none."""
     above = parent_of(path)
     if above is None or above == cloudlet_of(path):
         return
     cluster = find(connection, above)
-    if cluster is None and found and action == "delete":
+    if cluster is None and (action == "discard" or (found and action == "delete")):
         return
     if cluster is None:
         hint = f"make it: starter cluster create {short(above)}"
@@ -227,6 +232,18 @@ def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | N
             Category.NOT_ALLOWED, f"{path} has {len(inside)} apps: at most {MAX_CASCADE} go together", "delete some"
         )
     return {app.path: dict(app.spec) for app in inside}
+
+
+def instance_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
+    """What came into being, or is gone, is not what its CRM reported as unknown any more."""
+    home = cloudlet_of(grant.path)
+    found = find(connection, home)
+    if outcome.result is not Result.SUCCEEDED or not found or grant.path not in found["info"].get("orphans", ()):
+        return
+    found = locked(connection, home)
+    if found:
+        left = [path for path in found["info"].get("orphans", ()) if path != grant.path]
+        set_details(connection, home, info=merge_info(found["info"], {"orphans": left or None}))
 
 
 def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -283,6 +300,6 @@ def _set_status(connection: sa.Connection, grant: Grant, at: datetime, action: s
 
 HOOKS: dict[str, Hooks] = {
     "cloudlet": Hooks(admit=admit_cloudlet, ended=cloudlet_ended),
-    "cluster": Hooks(admit=admit_instance),
-    "app": Hooks(admit=admit_instance),
+    "cluster": Hooks(admit=admit_instance, ended=instance_ended),
+    "app": Hooks(admit=admit_instance, ended=instance_ended),
 }

@@ -9,13 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel
 
-from domain.machines import rules, specs
+from domain.machines import QUEUE, rules, specs
 from domain.machines.tables import GONE, IN_BIN, S
 from domain.model import Claim, Grant, Outcome, Request, Result
+from domain.orphans import OrphanSpec
 from domain.paths import ancestors, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
-from store.hooks import GrantExtras, Hooks, MaybeRow
+from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeRow
 from store.queries import inside
 from store.schema import MACHINES, actions, history, json_text, objects
 from store.status import set_details
@@ -274,11 +275,24 @@ def _stored_spec(spec: BaseModel | None) -> dict[str, Any] | None:
     return spec.model_dump(exclude_none=True) if isinstance(spec, specs.NewObjectSpec) else None
 
 
+def _unless_orphan(admit: AdmitHook) -> AdmitHook:
+    """An orphan has neither parents nor contents that matter: only the worker that reaches the hypervisor."""
+
+    def admit_any(
+        connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
+    ) -> GrantExtras:
+        if isinstance(spec, OrphanSpec):
+            return GrantExtras(details={"queue": QUEUE})
+        return admit(connection, claim, spec, found, row)
+
+    return admit_any
+
+
 HOOKS: dict[str, Hooks] = {
-    "machine": Hooks(locks=_machine_locks, admit=_admit_machine, ended=_ended),
-    "cloudspace": Hooks(locks=_cloudspace_locks, admit=_admit_cloudspace, ended=_ended),
+    "machine": Hooks(locks=_machine_locks, admit=_unless_orphan(_admit_machine), ended=_ended),
+    "cloudspace": Hooks(locks=_cloudspace_locks, admit=_unless_orphan(_admit_cloudspace), ended=_ended),
     "account": Hooks(admit=_admit_account, ended=_ended),
-    "disk": Hooks(locks=_disk_locks, admit=_admit_disk, ended=_ended),
-    "image": Hooks(admit=_admit_image, ended=_ended),
-    "node": Hooks(admit=_admit_node),
+    "disk": Hooks(locks=_disk_locks, admit=_unless_orphan(_admit_disk), ended=_ended),
+    "image": Hooks(admit=_unless_orphan(_admit_image), ended=_ended),
+    "node": Hooks(admit=_unless_orphan(_admit_node)),
 }

@@ -28,6 +28,7 @@ _ADD_CONNECTION = sa.text(
     "VALUES (:place, 0, '{}', '{}', '', 0) ON CONFLICT DO NOTHING"
 )
 _OTHERS = sa.select(uses.c.path).where(uses.c.place == sa.bindparam("at_place"), uses.c.path != sa.bindparam("mine"))
+_USED = sa.select(connections.c.place).where(sa.exists().where(uses.c.place == connections.c.place))
 _PLACES = sa.select(uses.c.place).where(uses.c.path == sa.bindparam("mine")).order_by(uses.c.place)
 _IS_HELD = connections.c.holder != ""
 _LEFT = sa.delete(uses).where(uses.c.place == sa.bindparam("at_place"), uses.c.path == sa.bindparam("mine"))
@@ -57,6 +58,11 @@ def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> l
     connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
     ready = {row["place"] for row in rows if not row["holder"] and _complete(row["resources"])}
     return [place for place in places if place not in ready]
+
+
+def used_places(connection: sa.Connection) -> list[str]:
+    """The places that MCIs use."""
+    return list(connection.execute(_USED).scalars())
 
 
 def places_of(connection: sa.Connection, path: str) -> list[str]:

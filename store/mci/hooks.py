@@ -11,10 +11,12 @@ from pydantic import BaseModel
 from domain.connections import check_served
 from domain.errors import Category, Refused
 from domain.mci import MciSpec, Scale, VmStatus
-from domain.mci.specs import StraySpec, check_length
+from domain.mci.specs import check_length
 from domain.model import Claim, Grant, Outcome
+from domain.orphans import OrphanSpec
 from domain.paths import name_of, parent_of, short
 from domain.statetable import Row
+from domain.wire import cloud_queue, split_placement
 from store.hooks import GrantExtras, Hooks, MaybeRow
 from store.mci import adopting
 from store.mci.connections import forget, places_of, record_use, used_alone
@@ -48,8 +50,8 @@ def admit_vm(
 def admit_orphan(
     connection: sa.Connection, claim: Claim, spec: BaseModel | None, _found: MaybeRow, _row: Row
 ) -> GrantExtras:
-    """Refuses an orphan that is the VM of a record; checks adoption."""
-    assert isinstance(spec, StraySpec)
+    """What a record calls its own is no orphan."""
+    assert isinstance(spec, OrphanSpec)
     vm, cloud_id = parent_of(claim.request.path) or "", name_of(claim.request.path)
     record = connection.execute(_RECORD, {"at_path": vm}).first()
     if record and record.info.get("cloud_id") == cloud_id and record.status != VmStatus.TERMINATED:
@@ -60,7 +62,8 @@ def admit_orphan(
     if claim.request.action == "adopt":
         own = adopting.check(connection, vm, cloud_id, spec.place)
         return GrantExtras(details={"place": spec.place, "own": own})
-    return GrantExtras(details={"place": spec.place})
+    queue = {"queue": cloud_queue(split_placement(spec.place)[0])} if spec.place else {}
+    return GrantExtras(details={"place": spec.place, **queue})
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:

@@ -9,6 +9,7 @@ from store.transaction import Store, transaction
 class SqlMciStore(Store):
     """The MCI family's store: `domain.mci.messages.MciStore` on SQLite or PostgreSQL."""
 
+    used_places = transaction(connections.used_places)
     unverified = transaction(connections.unverified)
     mark_verified = transaction(connections.mark_verified)
     shared_resources = transaction(connections.resources)

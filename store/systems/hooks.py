@@ -11,9 +11,10 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.model import ACTION_NAME, Claim, Grant, Move, NewObject, Outcome, Step, Stepped
+from domain.orphans import OrphanSpec
 from domain.paths import ancestors, parent_of
 from domain.statetable import NONE, Actor, Row, Ruling
-from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork
+from domain.systems.ports import AcceptDeploy, RevertDeploy, SystemWork, backend_queue
 from domain.systems.rules import (
     FORMER,
     LEAVING,
@@ -83,6 +84,10 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
     if isinstance(spec, SystemSpec):
         connection.execute(sa.insert(numbers), [{"system": root, "action": each, "last": 0} for each in LETTERS])
         return GrantExtras(details={"backend": spec.backend}, spec=spec.model_dump(mode="json"))
+    if isinstance(spec, OrphanSpec):  # what its system is, or whether there is one, does not matter
+        return GrantExtras(
+            details={"place": spec.place, **({"queue": backend_queue(spec.place)} if spec.place else {})}
+        )
     system = found if root == request.path else _alive(connection, root)
     backend = str(system["spec"]["backend"]) if system else ""
     details: dict[str, Any] = {"backend": backend}

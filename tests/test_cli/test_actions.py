@@ -10,12 +10,15 @@ import pytest
 import yaml
 
 from client.actions import ActionClient
+from domain.machines.ports import HypervisorOrder
 from domain.paths import expand
 from domain.ports import VmFacts, VmOrder
 from domain.wire import split_placement
 from starter import actions, terminal
 from starter.errors import Exit
+from tests.stack import family_of
 from tests.test_cli.shell import EXAMPLES, Cli, Clouds, assert_told, ended, heard
+from workers.machines import MachineFamily
 from workers.service import Service
 
 
@@ -197,9 +200,28 @@ async def test_an_orphan_is_adopted_by_the_id_that_the_list_shows(cli: Cli, mci:
     (made,) = await stack.simulated[csp].perform("create", region, [order])
     assert isinstance(made, VmFacts)
     listed = json.loads((await cli(f"orphans list {mci} -o json")).out)
-    assert [each["cloud_id"] for each in listed["orphans"]] == [made.cloud_id]
+    assert [each["id"] for each in listed["orphans"]] == [made.cloud_id]
     assert_told(await cli("orphans adopt nothing"), Exit.NOT_FOUND, "no orphan is called nothing")
     adopted = await cli(f"orphans adopt {made.cloud_id} --yes")
     assert adopted.code == Exit.DONE, adopted.err
     assert (await stack.inventory.get(order.path)).info["cloud_id"] == made.cloud_id
     assert (await cli(f"orphans list {mci}")).code == Exit.DONE
+
+
+async def test_an_orphan_of_another_family_is_listed_in_the_same_columns_and_removed_but_not_adopted(
+    cli: Cli, stack: Service, ns: str
+) -> None:
+    image = f"image:{ns}-late"
+    hypervisor = family_of(stack, MachineFamily).hypervisor
+    await hypervisor.perform("create", HypervisorOrder(image, "image", f"late {image}"))
+    listed = await cli(f"orphans list {image}")
+    assert listed.code == Exit.FAILED
+    assert listed.out.split("\n")[0].split() == ["PATH", "PROVIDER", "ID", "STATE", "SINCE", "ORDER", "RECORD"]
+    assert listed.out.split("\n")[1].split() == [image, "hypervisor", image, "ready", "-", "-", "none"]
+    told = f"{image} cannot be adopted: the hypervisor keeps no spec to record"
+    assert_told(await cli(f"orphans adopt {image} --yes"), Exit.REFUSED, told)
+    assert_told(await cli(f"orphans remove {image} --yes --force"), Exit.USAGE, "an orphan takes no --force")
+    removed = await cli(f"orphans remove {image} --yes")
+    assert (removed.code, "was ready at the hypervisor, and was removed" in removed.err) == (Exit.DONE, True)
+    assert_told(await cli(f"orphans remove {image} --yes"), Exit.NOT_FOUND, f"no orphan is called {image}")
+    assert (await cli(f"orphans list {image}")).code == Exit.DONE

@@ -92,6 +92,7 @@ INSTANCE_ACTIONS = {
     ("delete", "Ready", "DeletePrepare", "None", "Ready"),
     ("delete", "CreateError", "DeletePrepare", "None", "CreateError"),
     ("recreate", "Ready", "CreateRequested", "Ready", "CreateError"),
+    ("discard", "None", "DeleteRequested", "None", "None"),  # an orphan
 }
 ACTIONS: dict[str, set[tuple[str, str, str, str, str]]] = {
     "cluster": INSTANCE_ACTIONS,

@@ -85,8 +85,11 @@ async def test_verify_finds_what_is_held_without_right_and_what_is_not_held_thou
     await tenant.until_status("ACTIVE")
     assert await verified(tenant) == []
     mine, ours = tenants.c.reservation == tenant.reservation(), tenant.host("h1")
-    await _meddle(tenant, sa.update(tenants).where(mine).values(reservation=f"{tenant.lease('ghost')}:reservation:r1"))
-    assert await verified(tenant) == [("I3", f"should hold {ours}, and does not"), ("I3", f"is gone, but holds {ours}")]
+    gone = sa.update(tenants).where(mine).values(reservation=f"{tenant.lease('ghost')}:reservation:r1")
+    await _meddle(tenant, gone)
+    (orphan, missing) = await verified(tenant)
+    assert missing == ("I3", f"should hold {ours}, and does not")
+    assert f"is held in hosts as {ours}" in orphan[1]
     ghost = tenants.c.reservation.startswith(tenant.lease("ghost"))
     await _meddle(tenant, sa.update(tenants).where(ghost).values(reservation=tenant.reservation()))
     assert await verified(tenant) == []

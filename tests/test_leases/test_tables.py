@@ -67,7 +67,7 @@ STEPS = {  # what our own workflows may do in one step
 }
 TABLES: dict[str, tuple[StateTable, tuple[str, ...], dict[tuple[str, str], tuple[str, str, str]]]] = {
     "lease": (LEASE, tuple(LeaseStatus), LEASE_ACTIONS),
-    "reservation": (RESERVATION, tuple(ReservationStatus), {}),
+    "reservation": (RESERVATION, tuple(ReservationStatus), {("discard", NONE): ("returning", NONE, NONE)}),  # an orphan
     "event": (EVENT, tuple(EventStatus), EVENT_ACTIONS),
     "host": (HOST, tuple(HostStatus), HOST_ACTIONS),
 }

@@ -10,7 +10,10 @@ from typing import Any
 
 from temporalio.testing import ActivityEnvironment
 
+from activities.machines import PATIENCE as PROVIDER_PATIENCE
 from activities.machines import MachineActivities
+from activities.machines.listing import HypervisorListing
+from activities.orphans import OrphanActivities
 from client.actions import ActionClient, Ticket
 from domain.faults import Fault
 from domain.machines.messages import ObjectResult, ObjectTask
@@ -153,6 +156,12 @@ class MachineSite:
         work = MachineActivities(context.inventory, hypervisor or self.hypervisor, context.fence)
         way = {"operate": work.operate_object, "settle": work.settle_object}[what]
         return await ActivityEnvironment().run(way, ObjectTask(grant=grant))
+
+    async def discarding(self, grant: Grant, hypervisor: Hypervisor | None = None) -> str:
+        """The activity of an action that removes an orphan, as a worker runs it."""
+        listing, context = HypervisorListing(hypervisor or self.hypervisor, PROVIDER_PATIENCE), self.service.context
+        work = OrphanActivities(context.inventory, [listing], context.fence)
+        return await ActivityEnvironment().run(work.remove_orphan, grant)
 
     async def with_account(self) -> MachineSite:
         await self.seed(self.account, "create")

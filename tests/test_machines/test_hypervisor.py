@@ -141,7 +141,7 @@ async def test_the_fault_script_holds_here_too(
 
 async def test_what_is_there_is_listed_by_path_and_by_node(rack: Rack) -> None:
     await rack.machine()
-    assert [facts.path for facts in await rack.hypervisor.below("account:a")] == ["account:a:cloudspace:dev", DB]
+    assert [facts.path for facts in await rack.hypervisor.living("account:a", "")] == ["account:a:cloudspace:dev", DB]
     assert [facts.path for facts in await rack.hypervisor.machines_on("n1")] == [DB]
     await rack.tell("stop", DB)
     await rack.tell("delete", DB)

@@ -43,8 +43,8 @@ class Frozen:
         await self._freeze(next(self._calls) == self._at)
         return facts
 
-    async def below(self, prefix: str) -> list[HypervisorFacts]:
-        return await self._inner.below(prefix)
+    async def living(self, prefix: str, after: str) -> list[HypervisorFacts]:
+        return await self._inner.living(prefix, after)
 
     async def machines_on(self, node: str) -> list[HypervisorFacts]:
         return await self._inner.machines_on(node)
@@ -86,12 +86,12 @@ async def everything(site: MachineSite) -> tuple[list[HypervisorFacts], list[Obj
     """All that is ours, outside and on record."""
     inventory = site.service.inventory
     kinds = ("account", "cloudspace", "machine", "disk")
-    return await site.hypervisor.below(site.account), [
+    return await site.hypervisor.living(site.account, ""), [
         view for kind in kinds for view in await inventory.list_objects(kind, site.account, "", 1_000)
     ]
 
 
-async def changes_nothing(site: MachineSite, hypervisor: Frozen, worker: asyncio.Task[ObjectResult]) -> None:
+async def changes_nothing(site: MachineSite, hypervisor: Frozen, worker: asyncio.Task[Any]) -> None:
     before = await everything(site)
     hypervisor.thawed.set()
     with suppress(ApplicationError):
@@ -133,10 +133,10 @@ async def test_a_discard_that_froze_while_it_looked_leaves_a_disk_alone_that_was
     grant, _ = await begun(site, site.disk(), "discard")
     hypervisor = Frozen(site.hypervisor, 0, True)
     await site.hypervisor.perform("create", HypervisorOrder(site.disk(), "disk", "left by somebody", {"size": 1}))
-    worker = asyncio.create_task(site.at_work("operate", grant, hypervisor))
+    worker = asyncio.create_task(site.discarding(grant, hypervisor))
     async with asyncio.timeout(PATIENCE):
         await hypervisor.reached.wait()  # it has seen the disk
-    await site.at_work("operate", grant)
+    await site.discarding(grant)
     await over(site, grant, Result.SUCCEEDED)
     await site.seed(site.disk(), "create")
     await changes_nothing(site, hypervisor, worker)
@@ -165,7 +165,7 @@ async def test_the_hypervisor_refuses_an_order_of_an_earlier_action_also_for_wha
     await site.with_account()
     disk = site.disk()
     grant, _ = await begun(site, disk, "discard")
-    await site.at_work("operate", grant)  # it found nothing, and left its number
+    await site.discarding(grant)  # it found nothing, and left its number
     await over(site, grant, Result.SUCCEEDED)
     with pytest.raises(Superseded, match=f"action {grant.epoch} has ordered since"):
         await site.hypervisor.perform("create", HypervisorOrder(disk, "disk", "late", {"size": 1}, grant.epoch - 1))

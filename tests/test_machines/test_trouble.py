@@ -148,7 +148,7 @@ async def test_what_a_creation_made_that_was_cut_off_goes_with_its_record(site: 
     await site.heal_faults()
     assert await site.status(db) == "VIRTUAL"
     assert await site.to(site.account, "destroy", cascade=True) == "DESTROYED"
-    assert await site.hypervisor.below(site.account) == []
+    assert await site.hypervisor.living(site.account, "") == []
     await site.at_rest()
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from activities.mci.audit import VmAudit
+from activities.mci.listing import VmListing
+from activities.orphans import OrphanActivities
+from activities.permits import Permits
+from activities.retry import ProviderRetry
+from domain.limits import ConcurrencyCaps
 from domain.model import Landing
 from domain.ports import VmFacts, VmState
 from tests.test_store.driver import FRONT_1, FRONT_2, StoreDriver, group
@@ -27,7 +31,9 @@ async def audit(driver: StoreDriver, **there: list[VmFacts]) -> tuple[list[tuple
     async def places() -> list[str]:
         return ["aws/eu1", "aws/eu2"]
 
-    findings, size = await VmAudit(driver.inventory, clouds, places).audit("")
+    permits = Permits(ConcurrencyCaps())
+    listing = VmListing(clouds, permits, ProviderRetry(), places)
+    findings, size = await OrphanActivities(driver.inventory, [listing], None).audit("")  # type: ignore[arg-type]
     return [(finding.path, finding.what) for finding in findings], size
 
 
@@ -43,12 +49,15 @@ async def test_a_vm_that_is_as_its_record_says_is_counted_and_a_second_one_is_na
     mine, other = VmFacts(FRONT_1, "i-1", VmState.RUNNING), VmFacts(FRONT_2, "i-2", VmState.RUNNING)
     assert await audit(driver, eu1=[mine, other]) == ([], 2)
     twin = VmFacts(FRONT_1, "i-9", VmState.RUNNING)
-    assert await audit(driver, eu1=[mine, other], eu2=[twin]) == ([(FRONT_1, "has 2 VMs in its cloud: i-1, i-9")], 3)
+    assert await audit(driver, eu1=[mine, other], eu2=[twin]) == (
+        [(FRONT_1, "is running in aws/eu2 as i-9, but its record is Running as i-1; see: starter orphans list")],
+        3,
+    )
     off = VmFacts(FRONT_2, "i-2", VmState.STOPPED)
     assert await audit(driver, eu1=[off]) == (
         [
-            (FRONT_1, "is Running, but its cloud knows no such VM"),
             (FRONT_2, "is Running, but stopped in its cloud"),
+            (FRONT_1, "is Running, but its cloud knows no such VM"),
         ],
         1,
     )

@@ -58,6 +58,9 @@ class Held:
         await self._here("dispose")
         await self.backend.dispose(system, generation)
 
+    async def living(self, prefix: str, after: str) -> list[ServiceFacts]:
+        return await self.backend.living(prefix, after)
+
     async def facts(self, prefix: str = "") -> list[ServiceFacts]:
         await self._here("facts")
         return await self.backend.facts(prefix)

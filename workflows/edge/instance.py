@@ -1,4 +1,4 @@
-"""Actions on ClusterInst and AppInst: create, update, delete, recreate.
+"""Actions on ClusterInst and AppInst: create, update, delete, recreate, and the removal of an orphan.
 
 The CRM does the work and answers; the state table decides what each answer does.
 """
@@ -24,7 +24,11 @@ with workflow.unsafe.imports_passed_through():
     from workflows.edge.inbox import CrmInbox
 
 # The CRM's order for each action, the order that undoes it, and the status after the undo.
-_ORDERS = {"create": CrmVerb.CREATE, "recreate": CrmVerb.CREATE, "update": CrmVerb.UPDATE, "delete": CrmVerb.DELETE}
+_ORDERS = {
+    **dict.fromkeys(("create", "recreate"), CrmVerb.CREATE),
+    "update": CrmVerb.UPDATE,
+    **dict.fromkeys(("delete", "discard"), CrmVerb.DELETE),
+}
 _UNDO = {
     CrmVerb.CREATE: (CrmVerb.DELETE, NONE),
     CrmVerb.UPDATE: (CrmVerb.UPDATE, S.READY),
@@ -82,6 +86,8 @@ class ChangeInstance(CrmInbox):
         exchange = self._exchange
         if exchange is None or exchange.status == S.DELETE_PREPARE:
             return _never_asked(grant)
+        if grant.came_from == grant.then == NONE:  # an orphan: it is not made again
+            return Done()
         if error := ERROR_OF.get(exchange.status):
             exchange.status = error
             await move(grant, [Move(path=grant.path, to=error, message="cut off")])

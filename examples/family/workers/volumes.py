@@ -11,9 +11,9 @@ from store.volumes.hooks import HOOKS
 from workflows.volumes import OperateVolume
 
 from activities.healing import InspectObject
-from activities.ordered import OrderedActivities, OrderedAudit
+from activities.ordered import OrderedActivities, OrderedListing
+from activities.orphans import ProviderListing
 from activities.retry import ProviderRetry
-from activities.verify import Audit
 from store.hooks import HooksByKind
 from workers.context import WorkerContext
 from workers.family import ActivitiesByQueue, Family
@@ -42,8 +42,8 @@ class VolumeFamily(Family):
     def inspectors(self) -> Mapping[str, InspectObject]:
         return {"volume": self._work.inspect}
 
-    def audits(self) -> Sequence[Audit]:
-        return [OrderedAudit(self.context.inventory, self.storage, RULES, KINDS).audit]
+    def listings(self) -> Sequence[ProviderListing]:
+        return [OrderedListing(self.name, self.storage, RULES, KINDS)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         return {NAME: (*MOVES, "describe")}

@@ -1,0 +1,135 @@
+"""The VMs that live in the clouds, in every place that this worker reaches or that an MCI uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+
+from activities.fence import OrderRight
+from activities.mci.vms import token_of
+from activities.orphans import LivingPage, RemovingListing
+from activities.permits import Permits
+from activities.retry import ProviderRetry
+from domain.errors import ProviderError, Rejected, Superseded, UnknownOutcome, one_line
+from domain.limits import CHUNK_VMS
+from domain.mci import OBSERVED, VmStatus
+from domain.model import Grant, ObjectView
+from domain.orphans import NO_RECORD, LivingThing, ThingKey
+from domain.paths import name_of, parent_of
+from domain.ports import Cloud, VmFacts, VmOrder, VmState
+from domain.wire import split_placement
+
+GONE = (VmStatus.TERMINATED, VmStatus.FAILED, VmStatus.UNDEFINED)  # of these there need be nothing in the cloud
+POWERED = (VmStatus.RUNNING, VmStatus.SUSPENDED)  # of these the cloud must say the same
+
+ListPlaces = Callable[[], Awaitable[list[str]]]
+
+
+class VmListing(RemovingListing):
+    """`places`: where VMs may be, whether or not we have a record of any there."""
+
+    family = "mci"
+    kinds = ("vm",)
+    removes = ("orphan",)
+    absence = "its cloud knows no such VM"
+
+    def __init__(
+        self, clouds: Mapping[str, Cloud], permits: Permits, patience: ProviderRetry, places: ListPlaces
+    ) -> None:
+        self._clouds = clouds
+        self._permits = permits
+        self._patience = patience
+        self._places = places
+
+    async def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        """A place's VMs come with one call, and are handed on in pages."""
+        for place in sorted(set(await self._places())):
+            if place < after[0]:
+                continue
+            try:
+                things = await self._list(place, prefix)
+            except (ProviderError, Superseded, TimeoutError) as error:
+                yield LivingPage(place, problem=one_line(str(error) or "no answer in time", 200))
+                continue
+            for start in range(0, max(1, len(things)), CHUNK_VMS):
+                yield LivingPage(place, things[start : start + CHUNK_VMS])
+
+    def unclaimed(self, thing: LivingThing, record: ObjectView | None) -> str:
+        """A record knows its VM by the cloud's id or, as long as its creation was not answered, by the token."""
+        if record is None:
+            return NO_RECORD
+        known = record.info.get("cloud_id")
+        made = record.info.get("generation")
+        by_token = known is None and made is not None and thing.token == token_of(record.path, made, "create", 0)
+        if known == thing.id or by_token:
+            return "" if record.status != VmStatus.TERMINATED else str(record.status)
+        return f"{record.status} as {known}" if known else str(record.status)
+
+    def difference(self, thing: LivingThing, record: ObjectView) -> str:
+        seen = OBSERVED.get(VmState(thing.state))
+        if seen is None or record.status not in POWERED or seen == record.status:
+            return ""
+        return f"is {record.status}, but {thing.state} in its cloud"
+
+    def must_live(self, record: ObjectView) -> bool:
+        return record.status not in GONE
+
+    def target(self, thing: LivingThing) -> str:
+        """A path may have a VM on record beside the orphan: so the orphan has a name of its own below it."""
+        return f"{thing.path}:orphan:{thing.id}"
+
+    async def remove(self, grant: Grant, right: OrderRight) -> str:
+        """Terminate it wherever it is. The action's locks keep the actions of its path away."""
+        place = str(grant.details.get("place", ""))
+        problems: list[str] = []
+        ended: list[str] = []
+        for each in [place] if place else sorted(set(await self._places())):
+            try:
+                ended += [each] if await self._end(grant, each, right) else []
+            except ProviderError as error:
+                problems.append(f"{each}: {one_line(error)}")
+        if problems:
+            raise Rejected("; ".join(problems))
+        return f"terminated in {', '.join(ended)}" if ended else "there is no such VM any more"
+
+    async def _list(self, place: str, prefix: str) -> list[LivingThing]:
+        csp, region = split_placement(place)
+        async with (
+            self._permits.region(csp, region),
+            self._permits.vms(csp, region),
+            asyncio.timeout(self._patience.call),
+        ):
+            found = await self._clouds[csp].list_tagged(region, prefix)
+        things = [
+            LivingThing(facts.path, place, facts.cloud_id, facts.state, facts.token, facts.created)
+            for facts in found
+            if facts.state is not VmState.TERMINATED
+        ]
+        return sorted(things, key=lambda thing: thing.key)
+
+    async def _end(self, grant: Grant, place: str, right: OrderRight) -> bool:
+        """False: there is no such VM in this place."""
+        csp, region = split_placement(place)
+        vm, cloud_id, cloud = parent_of(grant.path) or "", name_of(grant.path), self._clouds[csp]
+        order = VmOrder(vm, f"{grant.path}#{grant.epoch}", cloud_id, epoch=grant.epoch)
+        async with self._permits.region(csp, region):
+            (facts,) = await self._patience.call_with_retry(
+                partial(cloud.describe, region, [order]), room=lambda: self._permits.vms(csp, region)
+            )
+            if facts is None or facts.state is VmState.TERMINATED:
+                return False
+            if facts.path != vm:
+                raise Rejected(f"{cloud_id} carries the path {facts.path}, not {vm}: left alone")
+            await self._patience.call_with_retry(
+                partial(_terminate, cloud, region, order), room=lambda: self._permits.vms(csp, region, 1, right)
+            )
+        return True
+
+
+async def _terminate(cloud: Cloud, region: str, order: VmOrder) -> None:
+    (answer,) = await cloud.perform("terminate", region, [order])
+    if not isinstance(answer, VmFacts):
+        raise answer
+    if answer.state is not VmState.TERMINATED:
+        raise UnknownOutcome(f"the cloud says that it is {answer.state}")

@@ -1,0 +1,79 @@
+"""The services that the backends run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+
+from activities.fence import OrderRight
+from activities.orphans import LivingPage, RemovingListing, paged
+from domain.errors import Rejected
+from domain.model import Grant, ObjectView
+from domain.orphans import START, LivingThing, ThingKey, begun_at
+from domain.systems.ports import Backend, SystemStore, SystemWork
+from domain.systems.rules import LEAVING
+from domain.systems.specs import is_service
+from domain.systems.tables import PartState
+
+
+class ServiceListing(RemovingListing):
+    """I3 for this family."""
+
+    family = "systems"
+    kinds = removes = ("part",)
+    absence = "its backend runs no such service"
+    instead = "its definition is the deploy's to say: deploy it anew at its path, which takes over what runs there"
+
+    def __init__(self, backends: Mapping[str, Backend], store: SystemStore) -> None:
+        self._backends = backends
+        self._store = store
+
+    async def living(self, prefix: str, after: ThingKey) -> AsyncIterator[LivingPage]:
+        for name, backend in sorted(self._backends.items()):
+            if name >= after[0]:
+                start = after if name == after[0] else START
+                async for page in paged(name, partial(_page, backend, prefix), start):
+                    yield page
+
+    def must_live(self, record: ObjectView) -> bool:
+        """One that was never started has failed, and that is all. One whose removal was begun goes at the next look."""
+        return is_service(record.spec) and record.phase != PartState.FAILED and LEAVING not in record.info
+
+    async def remove(self, grant: Grant, right: OrderRight) -> str:
+        """Services below it that have a record stay."""
+        place = str(grant.details.get("place", ""))
+        if place and place not in self._backends:
+            raise Rejected(f"there is no backend {place}")
+        keep = [part.path for part in await self._store.services(grant.path)]
+        ended = [
+            backend.name
+            for name, backend in sorted(self._backends.items())
+            if place in ("", name) and await self._end(backend, grant, keep, right)
+        ]
+        return f"removed at {', '.join(ended)}" if ended else "no backend runs such a service any more"
+
+    async def _end(self, backend: Backend, grant: Grant, keep: Sequence[str], right: OrderRight) -> bool:
+        extra = {facts.path for facts in await backend.facts(grant.path)} - set(keep)
+        if not extra:
+            return False
+        generation = SystemWork(path=grant.path, epoch=grant.epoch, backend=backend.name).generation()
+        await right.order(partial(backend.remove, grant.path, generation, keep))
+        with closing(backend.listen(grant.path)) as listener:
+            while extra & {facts.path for facts in await backend.facts(grant.path)}:
+                await listener.news()
+        return True
+
+
+async def _page(backend: Backend, prefix: str, after: ThingKey) -> Sequence[LivingThing]:
+    return [
+        LivingThing(
+            path=facts.path,
+            provider=backend.name,
+            id=facts.path,
+            state=f"{facts.alive} of {facts.wanted} up",
+            token=str(facts.generation) if facts.generation > 0 else "",
+            since=begun_at(facts.generation // 2),
+        )
+        for facts in await backend.living(prefix, after[1])
+    ]

@@ -1,0 +1,85 @@
+"""Orphans: what lives at a provider under a path of ours, and that no record calls its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import Field
+
+from domain.model import Model
+
+NO_RECORD = "none"
+FIRST_EPOCH = 10**15  # 2001 in microseconds: a lower number is not a time
+
+# The order in which things are listed: provider, path, id.
+ThingKey = tuple[str, str, str]
+START: ThingKey = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class LivingThing:
+    """Something that exists at a provider and carries a path of ours."""
+
+    path: str
+    provider: str  # who has it: a place of a cloud, the hypervisor, a backend, a cloudlet
+    id: str  # its name there
+    state: str
+    token: str = ""  # of the order that made it, or the number of the last action that ordered it: what is kept there
+    since: datetime | None = None
+
+    @property
+    def key(self) -> ThingKey:
+        return self.provider, self.path, self.id
+
+
+class Orphan(Model):
+    """A thing that is not what the record of its path is about; `record` says what is.
+
+    `target` is the object whose action removes it. It may be adopted by the same object, unless `instead` says why not.
+    """
+
+    family: str = ""
+    path: str = ""
+    provider: str = ""
+    id: str = ""
+    state: str = ""
+    token: str = ""
+    since: datetime | None = None
+    record: str = ""
+    target: str = ""
+    instead: str = ""
+
+    @property
+    def key(self) -> ThingKey:
+        """Its place among the orphans of its family."""
+        return self.provider, self.path, self.id
+
+
+class OrphanQuery(Model):
+    """Ask for a page of the orphans at or below a path, after a given one."""
+
+    path: str = ""
+    after: Orphan = Orphan()
+    limit: int = Field(500, ge=1, le=1_000)
+
+
+class Orphans(Model):
+    """A page of orphans. `after` is set if there may be more; `silent` are the providers that did not answer."""
+
+    orphans: list[Orphan] = []
+    silent: list[str] = []
+    after: Orphan | None = None
+
+
+class OrphanSpec(Model):
+    """The spec of the actions on an orphan."""
+
+    place: str = Field(
+        "", max_length=400, description="Its provider, as in `starter orphans list`; by default every one is asked."
+    )
+
+
+def begun_at(epoch: int) -> datetime | None:
+    """About when an action of this number began: numbers are at least the clock in microseconds."""
+    return datetime.fromtimestamp(epoch / 1_000_000, UTC) if epoch >= FIRST_EPOCH else None
