@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -110,8 +111,9 @@ def _sqlite(url: str) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the listener below sends BEGIN
-        for pragma in (f"busy_timeout={BUSY_SECONDS * 1000}", "journal_mode=WAL", "synchronous=NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
+        connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous=NORMAL")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
@@ -120,6 +122,19 @@ def _sqlite(url: str) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _use_wal(connection: Any) -> None:
+    """Switches a new file to WAL. SQLite itself does not wait here for another process that writes."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.005, 0.05))  # noqa: S311  spreads load, guards nothing
 
 
 def _postgres(url: sa.URL, pool: int) -> sa.Engine:

@@ -1,9 +1,11 @@
-"""PostgreSQL's errors: which are retried at once, which later, and which need an operator."""
+"""Errors of the databases: which are retried at once, which later, and which need an operator."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 from threading import Barrier, Event
 
 import pytest
@@ -139,3 +141,19 @@ def test_a_pool_is_as_large_as_it_is_told(url: str) -> None:
 def _backend(connection: sa.Connection, gate: Barrier) -> int:
     gate.wait(10)
     return int(connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one())
+
+
+def test_a_new_file_that_another_process_writes_to_is_waited_for(tmp_path: Path) -> None:
+    """SQLite does not wait by itself when the file is switched to WAL: two workers may start on an empty home."""
+    file = tmp_path / "store.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE theirs (x)")
+    other.execute("BEGIN IMMEDIATE")
+    with ThreadPoolExecutor(1) as threads:
+        database = Database(f"sqlite:///{file}")
+        asked = threads.submit(database.run_here, lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+        assert not wait([asked], timeout=0.3).done
+        other.execute("COMMIT")
+        assert asked.result(timeout=30) == 1
+        database.close()
+    other.close()
