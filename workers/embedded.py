@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +62,9 @@ def find_binary() -> str:
     return found
 
 
-def server_arguments() -> list[str]:
-    """Returns the flags of every embedded server, in tests too."""
-    tuned = [word for value in TUNING for word in ("--dynamic-config-value", value)]
+def server_arguments(tuning: Sequence[str] = ()) -> list[str]:
+    """Returns the flags of every embedded server, in tests too. `tuning`: more values of its dynamic configuration."""
+    tuned = [word for value in (*TUNING, *tuning) for word in ("--dynamic-config-value", value)]
     known = [word for name, kind in wire.SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
     return [*tuned, *known]
 
@@ -94,7 +95,9 @@ class _Ended(Exception):
     """The server's process ended before it answered, mostly because its port was taken meanwhile."""
 
 
-async def start(home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY) -> EmbeddedServer:
+async def start(
+    home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, int] = ANY, tuning: Sequence[str] = ()
+) -> EmbeddedServer:
     """Starts the server with its data in `home` and waits until it answers. `prefer`: ports to use if they are free.
 
     Only a stack for people prefers ports: a worker that has lost its server would take another one at the same port for
@@ -103,13 +106,13 @@ async def start(home: Path, port: int = 0, ui_port: int = 0, prefer: tuple[int, 
     for _ in range(TRIES):
         try:
             mine, its_ui = (free_port(usual) for usual in prefer)
-            return await _start(home, port or mine, ui_port or its_ui, free_port())
+            return await _start(home, port or mine, ui_port or its_ui, free_port(), tuning)
         except _Ended:
             continue
     raise _did_not_start(home, f"ended {TRIES} times instead of answering")
 
 
-async def _start(home: Path, port: int, ui_port: int, http_port: int) -> EmbeddedServer:
+async def _start(home: Path, port: int, ui_port: int, http_port: int, tuning: Sequence[str]) -> EmbeddedServer:
     with _log_file(home) as log:
         process = await asyncio.create_subprocess_exec(
             find_binary(),
@@ -118,7 +121,7 @@ async def _start(home: Path, port: int, ui_port: int, http_port: int) -> Embedde
             *("--http-port", str(http_port), "--log-level", "error"),
             *("--db-filename", str(home / "temporal.db")),
             *("--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"),
-            *server_arguments(),
+            *server_arguments(tuning),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,  # Ctrl-C reaches only us; we stop the server last

@@ -46,12 +46,38 @@ class Crm:
         self.platform.close()
 
 
+class Webhook:
+    """A CRM that is only an address: it says yes to every post until it is closed."""
+
+    def __init__(self, listening: asyncio.Server) -> None:
+        self._listening = listening
+        self.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+
+    @classmethod
+    async def open(cls) -> Webhook:
+        return cls(await asyncio.start_server(cls._answer, "127.0.0.1", 0))
+
+    @staticmethod
+    async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):  # its worker was killed
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line.split(b":")[1]) for line in head.lower().splitlines() if b"content-length" in line)
+            await reader.readexactly(length)
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            await writer.drain()
+        writer.close()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
 @dataclass
 class Crms:
     """The CRMs of a world, by cloudlet and version."""
 
     home: Path
     running: dict[tuple[str, str], Crm] = field(default_factory=dict)
+    webhooks: dict[str, Webhook] = field(default_factory=dict)  # by cloudlet
     patience: dict[str, float] = field(default_factory=lambda: dict(PATIENT))
     chance: random.Random | None = None  # with one, answers go astray
     mishaps: int = 0

@@ -26,11 +26,6 @@ TOLD_TO_STOP = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
 # Reads: nothing of an action is lost when a worker dies in one. Faults are set by who tells the story.
 READS = ("read_", "reading.", "facts.", "faults.", "schedule.")
 NOT_PART_OF_AN_ACTION = {"verify", "cloud_faults"}
-# These have no story. A probe asks whether a CRM on a webhook is there, and changes nothing: the CRMs of the stories
-# come by queue (tests/test_edge/test_links.py). A run is ended for whoever takes over when it had a minute in which no
-# worker could do its task: nobody waits so long here (tests/test_takeover.py).
-# An answer is handed in by update only to an action that may hear no more signals (tests/test_edge/test_floods.py).
-APART = {"crm_probe", "crm_hand_in", "make_way"}
 # Together these pass through every activity. The long run follows all stories.
 COVERING = {
     *(
@@ -40,6 +35,7 @@ COVERING = {
         "mci rollback",
         "mci reconcile",
         "mci delete by force",
+        "mci made to make way",
         "leases slow start",
         "leases delete",
     ),
@@ -52,7 +48,16 @@ COVERING = {
         "edge CRM comes back",
     ),
     *("edge cluster cancel", "edge CRM with a token comes back", "edge maintenance", "edge late answer"),
+    *("edge dead webhook", "edge answer by the link"),
     *("edge policy create", "machines line stopped", "machines machine takeover", "machines node maintain"),
+}
+# Activities that few stories pass, and one that does: the long run kills at every step of it.
+RARE = {
+    "make_way": "mci made to make way",
+    "adopt_vm": "mci orphan adopted",
+    "settle_removal": "systems teardown too late",
+    "crm_probe": "edge dead webhook",
+    "crm_hand_in": "edge answer by the link",
 }
 # What is done in the step that admits an action, and a story in which that is so.
 AT_ONCE_IN = {at_once_name("lease", "start"): "leases start", at_once_name("lease", "end"): "leases end"}
@@ -77,7 +82,7 @@ async def test_a_story_passes_through_every_activity(places: list[World], stack:
         ends = await asyncio.gather(*map(tell, stories))
     assert not any(ends), [end for end in ends if end]
     passed = {point.split(":")[0] for point in points}
-    forgotten = {name for name in stack.activity_names() if not is_read(name)} - passed - APART
+    forgotten = {name for name in stack.activity_names() if not is_read(name)} - passed
     assert not forgotten, f"no story passes through {forgotten}: tell one"
 
 
@@ -119,6 +124,27 @@ async def test_a_worker_killed_at_any_step_loses_nothing(places: list[World], ch
     told = f"RATCHET_CHAOS_SEED={number} repeats this run"
     assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
     assert len(missed) <= (1 - REACHED) * (score.injected + len(missed)), f"not reached: {[*map(str, missed)]}; {told}"
+
+
+async def test_a_worker_killed_in_an_activity_that_few_stories_pass_loses_nothing(
+    places: list[World], chaos: bool, scores: list[Score]
+) -> None:
+    number, score = seed(), Score("worker killed in a rare activity")
+    scores.append(score)
+    chance, deaths = random.Random(number), list[Death]()
+
+    async def follow(place: World, activity: str) -> None:
+        [story] = [story for story in STORIES if str(story) == RARE[activity]]
+        passed = dict.fromkeys(point for point in await points_of(place, story) if not is_read(point))
+        mine = [point for point in passed if point.startswith(f"{activity}:")]
+        assert mine, f"{story} does not pass {activity}"
+        deaths.extend(Death(story, point) for point in (passed if chaos else [chance.choice(mine)]))
+
+    await in_worlds(places, RARE, follow, score)
+    missed = await kill_at(places, deaths, score)
+    told = f"RATCHET_SEED={number} repeats this run"
+    assert score.clean, "\n".join([told, *score.lost, *score.doubled, *score.stuck])
+    assert len(missed) <= (1 - REACHED) * len(deaths), f"not reached: {[*map(str, missed)]}; {told}"
 
 
 async def test_a_worker_killed_in_work_that_is_done_at_once_loses_nothing(

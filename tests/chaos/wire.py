@@ -16,6 +16,7 @@ class Wire:
         self._whole.set()
         self._ends: set[asyncio.StreamWriter] = set()
         self.address = ""
+        self.connections = 0  # so far
 
     def cut(self) -> None:
         self._whole.clear()
@@ -24,6 +25,7 @@ class Wire:
         self._whole.set()
 
     async def lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         host, port = self._server.split(":")
         there, onward = await asyncio.open_connection(host, int(port))
         self._ends |= {writer, onward}

@@ -37,6 +37,9 @@ from workers.settings import Settings
 
 T = TypeVar("T", bound=BaseModel)
 
+# A run hears fewer signals than Temporal lets it by itself: a story of one that hears no more would take minutes.
+TUNING = ("history.maximumSignalsPerExecution=300",)
+
 
 @dataclass
 class World:
@@ -87,21 +90,22 @@ class World:
 
     async def see(self, path: str) -> ObjectView:
         """Read an object; waits for a worker if none runs."""
-        return await self._patiently(wire.READ_OBJECT, path, ObjectView)
+        return await self.patiently(wire.READ_OBJECT, Query(path=path), ObjectView)
 
     async def history(self, path: str) -> list[HistoryLine]:
-        return (await self._patiently(wire.READ_HISTORY, path, HistoryView)).lines
+        return (await self.patiently(wire.READ_HISTORY, Query(path=path), HistoryView)).lines
 
     async def verify(self, *prefixes: str) -> list[BrokenPromise]:
         """What `starter verify` finds at or below these paths."""
-        found = [await self._patiently(wire.VERIFY, prefix, Verification) for prefix in prefixes]
+        found = [await self.patiently(wire.VERIFY, Query(path=prefix), Verification) for prefix in prefixes]
         return [finding for each in found for finding in each.findings]
 
-    async def _patiently(self, read: str, path: str, answer: type[T]) -> T:
+    async def patiently(self, activity: str, query: BaseModel, answer: type[T]) -> T:
+        """Ask a worker, however long there is none."""
         deadline = asyncio.get_running_loop().time() + PATIENCE
         while True:
             try:
-                return await self.asking.read(read, Query(path=path), answer, seconds=30)
+                return await self.asking.read(activity, query, answer, seconds=30)
             except (Unanswered, NoWorker):
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -193,7 +197,7 @@ class World:
         self.server.process.kill()
         await self.server.process.wait()
         _, port = self.server.address.split(":")
-        self.server = await embedded.start(self.home, port=int(port))
+        self.server = await embedded.start(self.home, port=int(port), tuning=TUNING)
 
 
 @asynccontextmanager
@@ -212,7 +216,7 @@ async def world(home: Path, workers: ForkServer | None = None, **settings: str) 
     """A new world, with a worker in it, which has these settings."""
     home.mkdir(parents=True, exist_ok=True)
     async with forkserver(workers) as opened:
-        server = await embedded.start(home)
+        server = await embedded.start(home, tuning=TUNING)
         clouds = Database(Settings(home=home).cloud())
         cloud, hypervisor = SimulatedCloud("aws", clouds), SimulatedHypervisor(clouds)
         made = World(

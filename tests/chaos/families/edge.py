@@ -7,11 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from temporalio.service import RPCError
+
 from domain.edge import messages as wire
 from domain.edge.faults import CrmFault
 from domain.errors import Refused
 from domain.model import ObjectView, Outcome, Result
-from domain.wire import companion
+from domain.wire import ACTIONS_QUEUE, companion
+from tests.chaos.crms import Webhook
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
 from tests.patience import PATIENCE
@@ -114,6 +117,69 @@ async def rejoin(world: World, path: str) -> Outcome:
     cloudlet, cluster = f"{path}{CLOUDLET}", f"{path}{CLUSTER}"
     ticket = await world.ask(cluster, "create")
     await until(world, cluster, lambda seen: seen.status == "CreateRequested")
+    await world.crms.end(cloudlet, "v1")
+    await until(world, cloudlet, lambda seen: seen.status == "Offline")
+    world.crms.start(world.client, cloudlet)
+    world.crms.set_faults(cloudlet, [])
+    return await world.end(ticket)
+
+
+async def hooked(world: World, path: str) -> None:
+    """A cloudlet whose CRM is a webhook, which is pinged."""
+    cloudlet = f"{path}{CLOUDLET}"
+    hook = world.crms.webhooks[cloudlet] = await Webhook.open()
+    patience = {**world.crms.patience, "probe": 0.2}
+    ticket = await world.ask(cloudlet, "create", spec={"transport": "webhook", "url": hook.url, "patience": patience})
+    await world.client.start_workflow(
+        wire.CLOUDLET_LINK,
+        {"cloudlet": cloudlet},
+        id=companion(cloudlet, wire.LINK),
+        task_queue=ACTIONS_QUEUE,
+        start_signal=wire.CRM_CONNECT,
+        start_signal_args=[{"notify_id": 1}],
+    )
+    await until(world, cloudlet, lambda seen: bool(seen.info.get("crm")))
+    await world.client.get_workflow_handle(cloudlet).signal(wire.CRM_RESPONSE, {"state": "Ready", "notify_id": 1})
+    assert (await world.end(ticket)).status == "Ready"
+
+
+async def dead_webhook(world: World, path: str) -> Outcome:
+    """It answers no more, and pings notice it."""
+    cloudlet = f"{path}{CLOUDLET}"
+    world.crms.webhooks[cloudlet].close()
+    return seen_as(await until(world, cloudlet, lambda seen: seen.status == "Offline"))
+
+
+async def unhooked(world: World, path: str) -> None:
+    """Its link is ended by hand, if it still waits for a CRM that comes back."""
+    world.crms.webhooks.pop(f"{path}{CLOUDLET}").close()
+    with suppress(RPCError):  # it has ended
+        await world.client.get_workflow_handle(companion(f"{path}{CLOUDLET}", wire.LINK)).terminate("the story is over")
+
+
+async def deafened(world: World, path: str) -> None:
+    """Signals to an action, until Temporal says that its run may hear no more."""
+    action, full = world.client.get_workflow_handle(path), asyncio.Event()
+
+    async def send() -> None:
+        while not full.is_set():
+            try:
+                await action.signal(wire.CRM_RESPONSE, "junk")
+            except RPCError as error:
+                if wire.FULL not in error.message:
+                    raise
+                full.set()
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(send() for _ in range(10)))
+
+
+async def answer_by_the_link(world: World, path: str) -> Outcome:
+    """An action may hear no more signals: what its next CRM says is handed in by the cloudlet's link."""
+    cloudlet, cluster = f"{path}{CLOUDLET}", f"{path}{CLUSTER}"
+    ticket = await world.ask(cluster, "create")
+    await until(world, cluster, lambda seen: seen.status == "CreateRequested")
+    await deafened(world, cluster)
     await world.crms.end(cloudlet, "v1")
     await until(world, cloudlet, lambda seen: seen.status == "Offline")
     world.crms.start(world.client, cloudlet)
@@ -242,6 +308,9 @@ STORIES = (
     story("app delete", APP, act(APP, "delete"), WITH_APP, status="None", told=("create", "delete")),
     story("CRM comes back", CLOUDLET, reconnect, IN_CLUSTER, status="Ready", plain=False),
     story("CRM with a token comes back", CLUSTER, rejoin, keyed, broken(":c1", "create", "silent"), status="Ready",
+          told=("create",), plain=False),
+    story("dead webhook", CLOUDLET, dead_webhook, hooked, after=(unhooked,), status="Offline", plain=False),
+    story("answer by the link", CLUSTER, answer_by_the_link, SITE, broken(":c1", "create", "silent"), status="Ready",
           told=("create",), plain=False),
     story("late answer", CLUSTER, late_answer, IN_CLUSTER, status="Ready", told=("create",)),
     story("policy create", POLICY, create_policy, IN_CLUSTER, after=(without_policy,), status="Active"),

@@ -10,8 +10,10 @@ from temporalio.service import RPCError
 
 from domain.errors import RatchetError
 from domain.mci.messages import WITHDRAW, Decision, Survey
-from domain.model import Outcome, Result
+from domain.model import Outcome, Request, Result
 from domain.ports import VmFacts, VmOrder
+from domain.requests import EvictRun
+from domain.wire import MAKE_WAY
 from starter.mci import steering
 from tests.chaos.stories import Act, Story, Told
 from tests.chaos.world import World
@@ -69,6 +71,16 @@ async def preempted(world: World, path: str) -> Outcome:
     """A forced suspend takes over from a reboot that hangs."""
     await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
     await world.ask(path, "reboot")
+    return await world.do(path, "suspend", force=True)
+
+
+async def evicted(world: World, path: str) -> Outcome:
+    """A worker ends a reboot that hangs, as it does for whoever was not let in for a minute; then a suspend begins."""
+    await world.fault(kind="hang", vm=f"{path}:*", verb="reboot", seconds=2)
+    ticket = await world.ask(path, "reboot")
+    forced = Request(path=path, action="suspend", force=True, requested_by="chaos")
+    await world.patiently(MAKE_WAY, EvictRun(request=forced, run=ticket.run), EvictRun)
+    assert (await world.end(ticket)).result in ("cancelled", "succeeded")  # it had its time if the worker was away
     return await world.do(path, "suspend", force=True)
 
 
@@ -153,6 +165,7 @@ STORIES = (
     story("suspend of one VM", act("suspend", ":vm:aws0-1"), (created,), on=f"{ROOT}:vm:aws0-1", status="Suspended"),
     story("cancel", cancelled, (created,), result="cancelled", status="Running:6 (R:6/6)", plain=False),
     story("takeover", preempted, (created,), status="Suspended:6 (R:0/6)", plain=False),
+    story("made to make way", evicted, (created,), status="Suspended:6 (R:0/6)", plain=False),
     story("delete beside another", act("delete"), (created, neighbour), effects=2, status="None"),
     story("rollback", rolled_back, result="failed", status="None", effects=2),
     story("withdraw", withdrawn, status="None"),
