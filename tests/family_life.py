@@ -13,9 +13,14 @@ from domain import wire
 from domain.faults import Fault, FaultKind
 from domain.model import ObjectView, Outcome, Query, Refusal, Request
 from providers.simulated.faults import FaultScriptStore
+from tests.patience import PATIENCE
 from tests.stack import ActionStack, opened
 
 DATA = "project:acme:volume:data"
+
+
+def _told(outcome: Outcome) -> str:
+    return f"{outcome.result} {outcome.status}"
 
 
 class Life:
@@ -34,7 +39,7 @@ class Life:
         """The result and the status after an action that is admitted."""
         outcome = await self.ask(action, **spec)
         assert isinstance(outcome, Outcome), outcome
-        return f"{outcome.result} {outcome.status}"
+        return _told(outcome)
 
     async def refused(self, action: str, **spec: Any) -> str:
         """Why an action is refused."""
@@ -43,7 +48,31 @@ class Life:
         return refusal.message
 
     async def fails(self, kind: FaultKind, verb: str, times: int | None = 1) -> None:
-        await self._script.replace([Fault(kind=kind, csp="storage", verb=verb, times=times)])
+        await self._script.replace([Fault(kind=kind, csp="storage", verb=verb, times=times, seconds=60)])
+
+    async def cut_off(self, kind: FaultKind, action: str, by: str = "cancel", **spec: Any) -> str:
+        """What becomes of an action whose order was never answered when it is cancelled, or another one takes over."""
+        done = len(await self.family.storage.verbs(DATA))
+        await self.fails(kind, action, times=1 if kind is FaultKind.HANG else None)
+        ticket = await self._asking.ask(Request(path=DATA, action=action, spec=spec or None, requested_by="tester"))
+        assert not ticket.admission.refusal, ticket.admission.refusal
+        async with asyncio.timeout(PATIENCE):
+            while await self._script.rules() if kind is FaultKind.HANG else not await self._is_done(done):
+                await asyncio.sleep(0.02)
+        if by == "cancel":
+            await self._asking.cancel(DATA)
+            return _told(await self._asking.outcome(DATA, ticket.run))
+        forced = Request(path=DATA, action=by, force=True, requested_by="tester")
+        other = await self._asking.ask(forced)
+        assert not other.admission.refusal, other.admission.refusal
+        first, second = [await self._asking.outcome(DATA, each.run) for each in (ticket, other)]
+        return f"{first.result}, then {_told(second)}"
+
+    async def _is_done(self, before: int) -> bool:
+        return len(await self.family.storage.verbs(DATA)) > before
+
+    async def heal(self) -> None:
+        await self._script.replace([])
 
     async def info(self) -> dict[str, Any]:
         """What the record keeps of the provider's facts."""
@@ -86,11 +115,34 @@ async def suffer(life: Life) -> None:
     assert await life.family.storage.verbs(DATA) == done
 
 
+async def interrupt(life: Life) -> None:
+    """Cancelled, or taken over by force: the record says what the provider says, and nothing is done twice."""
+    hang, lose = FaultKind.HANG, FaultKind.LOSE_ANSWER
+    assert await life.cut_off(hang, "create", size=20) == "cancelled None"
+    assert await life.to("create", size=20) == "succeeded Available"
+    assert await life.cut_off(hang, "attach", server="web-1") == "cancelled Available"
+    assert await life.cut_off(lose, "attach", server="web-1") == "cancelled InUse"
+    assert await life.info() == {"size": 20, "server": "web-1"}
+    assert await life.cut_off(hang, "detach", by="detach") == "cancelled, then succeeded Available"
+    assert await life.cut_off(hang, "delete") == "cancelled Available"
+    # The order was carried out, so that the one that takes over meets a volume in use, which cannot be deleted.
+    assert await life.cut_off(lose, "attach", by="delete", server="web-2") == "cancelled, then failed InUse"
+    assert await life.wrong() == []
+    await life.heal()
+    assert await life.to("detach") == "succeeded Available"
+    assert await life.cut_off(lose, "resize", by="delete", size=40) == "cancelled, then succeeded None"
+    assert await life.wrong() == []
+    done = ["create", "attach", "detach", "attach", "detach", "resize", "delete"]
+    assert (await life.family.storage.verbs(DATA))[-len(done) :] == done
+
+
 async def main(home: Path) -> None:
     async with opened(home) as running:
         life = Life(running)
         await live(life)
         await suffer(life)
+        await life.heal()
+        await interrupt(life)
 
 
 if __name__ == "__main__":

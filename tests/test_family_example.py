@@ -40,7 +40,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(EXAMPLE, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "tests").mkdir()
-    for name in ("__init__.py", "stack.py", "family_life.py"):
+    for name in ("__init__.py", "stack.py", "patience.py", "family_life.py"):
         shutil.copy(ROOT / "tests" / name, copy / "tests" / name)
     for name, additions in SHARED.items():
         text = (copy / name).read_text()

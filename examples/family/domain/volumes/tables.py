@@ -30,8 +30,9 @@ ROWS = (
     Row("delete",  S.FAILED,    S.DELETING,   NONE,        S.FAILED),
     # A creation that failed and left nothing outside leaves no record either.
     Row("abandon", S.CREATING,  None,         NONE,        actor=Actor.CONTROLLER),
-    # A deletion that failed before its order: the volume is as it was.
+    # A deletion that failed, or was forced and rejected: the volume is as it was.
     Row("keep",    S.DELETING,  None,         S.AVAILABLE, actor=Actor.CONTROLLER),
+    Row("keep",    S.DELETING,  None,         S.IN_USE,    actor=Actor.CONTROLLER),
 )
 # fmt: on
 VOLUME = StateTable(kind="volume", label="volume", rows=ROWS)
