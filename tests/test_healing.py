@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,14 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.healing import HealActivities
 from activities.retention import Archive, Retention
+from client.actions import ActionClient
 from domain import wire
 from domain.healing import ANY, DEFAULT_LIMIT, HealEntry, HealFinding, HealReport, Pruned, Suspect, Sweep, limit_for
 from domain.model import Result
 from domain.ports import Inventory
 from store.schema import actions, locks, objects
 from tests.patience import PATIENCE
+from tests.stack import opened
 from tests.test_cli.conftest import cli as cli
 from tests.test_cli.shell import Cli
 from tests.user import User, spec
@@ -271,3 +274,26 @@ async def test_the_schedule_is_kept_as_the_settings_say(client: Client, user: Us
         await keep_schedule(client, 0)  # gone already: nothing to do
     finally:
         await keep_schedule(client, usual)
+
+
+async def test_sweeps_come_by_themselves_at_their_interval(tmp_path: Path) -> None:
+    async with opened(tmp_path, heal_interval="2") as site:
+        user = User(ActionClient(site.client), site.stack, "t1")
+        await user.do(user.mci(), "create", spec=spec(1, ["aws"]))
+        for _ in range(2):  # not only the first time
+            await user.fault("hang", verb="suspend", seconds=60)
+            await user.admitted(user.mci(), "suspend")
+            await user.until_called(user.vm("aws0-1"))
+            await terminate(user, user.mci())
+            await user.until_status(user.mci(), "Running:1 (R:1/1)")
+            assert await site.stack.inventory.holds(user.mci()) == []
+            await user.heal_faults()
+        healed = list[HealFinding]()
+        async with asyncio.timeout(PATIENCE):
+            while len(healed) < 2:  # a sweep is on record when it has ended
+                reports = await site.stack.inventory.reports(1_000)
+                healed = [found.finding for each in reports for found in each.found]
+                await asyncio.sleep(0.02)
+        assert healed == [HealFinding.HEALED] * 2
+        times = sorted(report.at for report in reports)
+        assert all(later - before >= timedelta(seconds=1) for before, later in pairwise(times))
