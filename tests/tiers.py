@@ -34,6 +34,7 @@ SLOW = (
     "tests/test_determinism.py",
     "tests/test_edge/test_by_hand.py",
     "tests/test_edge/test_commands.py",
+    "tests/test_edge/test_connections.py",
     "tests/test_edge/test_crashes.py",
     "tests/test_edge/test_cut_off.py",
     "tests/test_edge/test_disorder.py",
