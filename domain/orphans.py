@@ -56,6 +56,14 @@ class Orphan(Model):
         return self.provider, self.path, self.id
 
 
+class OrphanTerms(Model):
+    """The details of a grant on an orphan."""
+
+    place: str = ""
+    queue: str = ""  # of the activities that reach it
+    own: str = ""  # the cloud id that the record of its path has had so far
+
+
 class OrphanQuery(Model):
     """Ask for a page of the orphans at or below a path, after a given one."""
 

@@ -14,18 +14,16 @@ from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
 from domain.wire import companion, object_of
 
-__all__ = ["KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec", "takes_over"]
+__all__ = ["FAMILIES", "KINDS", "Kind", "Verb", "busy", "kind", "kind_at", "owner_of", "parse_spec", "takes_over"]
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        *mci.KINDS,
-        *edge.KINDS,
-        *machines.KINDS,
-        *leases.KINDS,
-        *systems.KINDS,
-    )
+FAMILIES: dict[str, tuple[Kind, ...]] = {
+    "mci": mci.KINDS,
+    "edge": edge.KINDS,
+    "machines": machines.KINDS,
+    "leases": leases.KINDS,
+    "systems": systems.KINDS,
 }
+KINDS = {kind.name: kind for kinds in FAMILIES.values() for kind in kinds}
 
 
 def kind(name: str) -> Kind:

@@ -32,7 +32,7 @@ from starter import (
 )
 from starter.errors import Exit
 from starter.extensions import LOOKING, OBJECTS, RUNNING, STEERING
-from starter.families import DOCUMENTS, EXTENSIONS
+from starter.families import EXTENSIONS
 from starter.kinds import DEFAULT_LIMIT, Limit, ObjectArg, Prefix, SpecFile, noun, spec_in
 from starter.naming import compose
 from starter.output import OutputOption, aligned, as_json
@@ -70,8 +70,9 @@ def _build(typed: str) -> App:
         help_format="plaintext",  # markdown would cost a quarter of a second
         help_formatter=_formatter(typed),
     )
-    for kind in registry.KINDS.values():
-        app.command(noun(kind, OBJECTS, DOCUMENTS.get(kind.name)))
+    for family, kinds in registry.FAMILIES.items():
+        for kind in kinds:
+            app.command(noun(kind, OBJECTS, EXTENSIONS[family]))
     for group, commands in _COMMANDS.items():
         for command in commands:
             app.command(command, group=group)

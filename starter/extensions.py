@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import App, Group
 
+from domain.kinds import Kind
 from domain.model import ObjectView
 from starter.errors import Exit
 
@@ -32,3 +33,7 @@ class CliExtension:
     extend: Callable[[App], None] | None = None  # adds commands of its own
     demo: Callable[[], Awaitable[Exit]] | None = None
     examples: Mapping[str, str] = field(default_factory=dict)  # names and values for examples in help texts
+
+    def example(self, kind: Kind) -> str:
+        """An example path of this kind, in the short form that users type."""
+        return "/".join(self.examples.get(word, f"{word}-1") for word in kind.scope)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
@@ -13,8 +13,7 @@ from domain.paths import expand
 from starter import actions, completing, reads
 from starter.actions import Options
 from starter.errors import Exit
-from starter.extensions import Document
-from starter.naming import EXAMPLES, example
+from starter.extensions import CliExtension
 from starter.options import flag, needed, needs_file, spec_options, with_options
 from starter.output import OutputOption
 from starter.watching import WatchOption, watching
@@ -33,25 +32,29 @@ Limit = Annotated[int, Parameter(name=["--limit", "-n"], help="At most so many."
 DEFAULT_LIMIT = 1_000
 
 
-def noun(kind: registry.Kind, group: Group, document: Document | None = None) -> App:
-    """Builds the commands of one kind. `document` formats its printed status, if the family has its own format."""
+def noun(kind: registry.Kind, group: Group, extension: CliExtension) -> App:
+    """The commands of one kind. Its family's extension formats a printed status, and has names for examples."""
     app = App(name=kind.name, help=kind.help, group=group, show=not kind.apart)
     for verb in kind.verbs:
-        app.command(_acting(kind, verb), name=verb.action, show=not verb.hidden)
-    app.command(_status(kind, document), name="status")
-    app.command(_list(kind), name="list")
+        app.command(_acting(kind, verb, extension), name=verb.action, show=not verb.hidden)
+    app.command(_status(kind, extension), name="status")
+    app.command(_list(kind, extension), name="list")
     return app
 
 
-def _acting(kind: registry.Kind, verb: registry.Verb) -> CliCommand:
+def _acting(kind: registry.Kind, verb: registry.Verb, extension: CliExtension) -> CliCommand:
     async def act_on(target: ObjectArg, /, *, options: Options = Options()) -> Exit:  # noqa: B008  frozen
         return await actions.act(kind, expand(target, kind.scope), verb.action, options, None)
 
-    words = f"{kind.name} {verb.action} {example(kind)}"
-    return _acting_with_spec(kind, verb, verb.spec, words) if verb.spec else described(act_on, verb.help, words)
+    words = f"{kind.name} {verb.action} {extension.example(kind)}"
+    if verb.spec is None:
+        return described(act_on, verb.help, words)
+    return _acting_with_spec(kind, verb, verb.spec, words, extension.examples)
 
 
-def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str) -> CliCommand:
+def _acting_with_spec(
+    kind: registry.Kind, verb: registry.Verb, spec: type[BaseModel], words: str, examples: Mapping[str, str]
+) -> CliCommand:
     async def act_with_spec(
         target: ObjectArg,
         /,
@@ -77,30 +80,27 @@ def _acting_with_spec(kind: registry.Kind, verb: registry.Verb, spec: type[BaseM
         command, words = act_with_file, f"{words} -f examples/{kind.name}-demo.yaml"
     else:
         command = act_with_spec
-        words += " ".join(
-            ["", *(f"{flag(name)} {EXAMPLES.get(kind.name, {}).get(name, '...')}" for name in needed(spec))]
-        )
+        words += "".join(f" {flag(name)} {examples.get(name, '...')}" for name in needed(spec))
     return described(with_options(command, spec_options(spec)), verb.help, words)
 
 
-def _status(kind: registry.Kind, document: Document | None) -> CliCommand:
+def _status(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def status(target: ObjectArg, /, *, watch: WatchOption = False, output: OutputOption = "table") -> Exit:
         path = expand(target, kind.scope)
-        return await watching(watch, lambda: reads.status(kind, path, output, document))
+        return await watching(watch, lambda: reads.status(kind, path, output, extension.documents.get(kind.name)))
 
     parts = f" and of each {registry.kind(kind.member).table.label}" if kind.member else ""
-    return described(
-        status, f"The status of one {kind.table.label}{parts}.", f"{kind.name} status {example(kind)} -o json"
-    )
+    words = f"{kind.name} status {extension.example(kind)} -o json"
+    return described(status, f"The status of one {kind.table.label}{parts}.", words)
 
 
-def _list(kind: registry.Kind) -> CliCommand:
+def _list(kind: registry.Kind, extension: CliExtension) -> CliCommand:
     async def list_them(
         *, prefix: Prefix = "", limit: Limit = DEFAULT_LIMIT, watch: WatchOption = False, output: OutputOption = "table"
     ) -> Exit:
         return await watching(watch, lambda: reads.list_objects(kind, prefix, limit, output))
 
-    first, inner, _ = example(kind).partition("/")
+    first, inner, _ = extension.example(kind).partition("/")
     words = f"{kind.name} list --prefix {first}" if inner else f"{kind.name} list"
     return described(list_them, f"Every {kind.table.label} there is.", words)
 

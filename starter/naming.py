@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
 
 from pydantic import ValidationError
 
@@ -11,10 +10,8 @@ from domain import registry
 from domain.errors import Category, Refused
 from domain.fields import describe_errors
 from domain.model import Request
-from domain.paths import check_path, expand, make, short
+from domain.paths import check_path, expand, make
 from domain.wire import object_of
-
-EXAMPLES: dict[str, Mapping[str, str]] = {}  # names and values for help texts, by kind; families fill them in
 
 
 def possible_paths(text: str) -> list[str]:
@@ -49,12 +46,6 @@ def prefix(text: str, kind: registry.Kind) -> str:
     if len(names) > len(kind.scope):
         return expand(text, kind.scope)  # raises Refused, with the right form
     return make(kind.scope[: len(names)], names)
-
-
-def example(kind: registry.Kind) -> str:
-    """Returns an example path of this kind, in the short form that users type."""
-    names = EXAMPLES.get(kind.name, {})
-    return short(make(kind.scope, [names.get(word, f"{word}-1") for word in kind.scope]))
 
 
 def compose(path: str, action: str, **rest: object) -> Request:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,15 +15,15 @@ from domain.requests import request_id_conflict, spec_digest
 from domain.statetable import NONE, Row, Ruling, StateTable
 from domain.wire import object_of
 from store.grants import AdmissionPlan, GrantWriter, stored_grant
-from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind
+from store.hooks import NO_HOOKS, GrantExtras, Hooks, HooksByKind, MaybeRow
 from store.identity import check_incarnation
 from store.queries import hold_of, shown_status
 from store.recovery import CUT_OFF, abandon
-from store.schema import ASKED, actions, locks, objects
+from store.rows import find_object, lock_object, read_all, read_one
+from store.schema import ASKED, ActionRow, LockRow, actions, locks, objects
 from store.steps import apply_step
 from store.turns import serialise
 
-FoundRow = sa.RowMapping
 UNKNOWN_SPEC = ""  # of actions that began before spec digests were stored
 AccessCheck = Callable[[Request], None]  # raises Refused if the requester lacks permission
 
@@ -51,8 +50,6 @@ _NAMED = (
     .where(actions.c.run.in_(sa.bindparam("runs", expanding=True)))
     .order_by(actions.c.epoch)
 )
-_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("path"))
-_JUDGED = _OBJECT.with_for_update()  # row lock: a backend's observations change objects at rest, too
 _MEMBERS = (  # locked before they are counted: surveys change members at rest, too
     sa.select(objects.c.status)
     .where(objects.c.parent == sa.bindparam("parent"), objects.c.kind == sa.bindparam("kind"))
@@ -93,7 +90,8 @@ def begin(
             return Admission(refusal=_conflict(connection, others))
         if _locks_have_changed(connection, hook, kind, request, want):
             return begin(connection, hooks, claim, allowed)
-        found = _unless_gone(kind, request, _find(connection, request.path, _JUDGED))
+        # Locked, as not only actions change it: what a backend sees of a part at rest does too.
+        found = _unless_gone(kind, request, lock_object(connection, request.path))
         behind = _holders(queued_behind(want, held))
         plan = (
             _judge(connection, kind, request, found) if not (hidden and behind) else _judged_later(kind, request, found)
@@ -142,7 +140,7 @@ def _with_hook_locks(
     connection: sa.Connection, hook: Hooks, kind: registry.Kind, request: Request, want: dict[str, Mode]
 ) -> dict[str, Mode]:
     """Adds the locks that the family's hook asks for."""
-    more = hook.locks(connection, request, _find(connection, request.path)) if hook.locks else ()
+    more = hook.locks(connection, request, find_object(connection, request.path)) if hook.locks else ()
     if more:
         want = locks_for([request.path, *more], request.action in kind.table.hidden_actions)
         serialise(connection, want)
@@ -171,29 +169,29 @@ def _apply_hook_moves(
 def _earlier_answer(connection: sa.Connection, claim: Claim, allowed: AccessCheck) -> Admission | None:
     """Returns the stored answer to this run, or to an earlier run with the same request ID."""
     request = claim.request
-    if row := connection.execute(_SAME_RUN, {"run": claim.run}).mappings().one_or_none():
+    if row := read_one(ActionRow, connection.execute(_SAME_RUN, {"run": claim.run})):
         return Admission(grant=stored_grant(row), outcome=_outcome(row))  # a reset must not repeat an ended one
     if not request.request_id:
         return None
     asked = {"path": request.path, "request_id": request.request_id}
-    for row in connection.execute(_ASKED_AGAIN, asked).mappings():
+    for row in read_all(ActionRow, connection.execute(_ASKED_AGAIN, asked)):
         allowed(request)  # an outcome is shown only to those who may request the action
         if not _same_request(row, claim):
-            return Admission(refusal=request_id_conflict(request, row["action"], row["requested_by"]))
+            return Admission(refusal=request_id_conflict(request, row.action, row.requested_by))
         if outcome := _outcome(row):
             return Admission(outcome=outcome)
     return None
 
 
-def _outcome(row: sa.RowMapping) -> Outcome | None:
-    return Outcome.model_validate(row["outcome"]) if row["outcome"] else None
+def _outcome(row: ActionRow) -> Outcome | None:
+    return Outcome.model_validate(row.outcome) if row.outcome else None
 
 
-def _same_request(row: sa.RowMapping, claim: Claim) -> bool:
+def _same_request(row: ActionRow, claim: Claim) -> bool:
     request = claim.request
     specs = (claim.spec_digest or spec_digest(request), UNKNOWN_SPEC)
-    same = (row["action"], row["requested_by"]) == (request.action, request.requested_by)
-    return same and row["spec_digest"] in specs
+    same = (row.action, row.requested_by) == (request.action, request.requested_by)
+    return same and row.spec_digest in specs
 
 
 def _newer_runs(connection: sa.Connection, claim: Claim, held: list[HeldLock]) -> list[HeldLock]:
@@ -216,19 +214,19 @@ def _conflicting_locks(
     return [hold for hold in held if hold.owner != owner]
 
 
-def _judged_later(kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
+def _judged_later(kind: registry.Kind, request: Request, found: MaybeRow) -> AdmissionPlan:
     """Admits a hidden action that has to queue without checking the status, which may change before its turn."""
     if found is None:
         raise _refused(kind.table, request, NONE, kind.table.judge(NONE, request.action).reason)
     row = next(row for row in kind.table.rows if row.action == request.action)
-    return AdmissionPlan(row, found["status"], {}, {})
+    return AdmissionPlan(row, found.status, {}, {})
 
 
 def _held(connection: sa.Connection, want: dict[str, Mode]) -> list[HeldLock]:
     exclusive = [path for path, mode in want.items() if mode in EXCLUSIVE]
     shared = [path for path, mode in want.items() if mode not in EXCLUSIVE]
-    rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared}).mappings()
-    return [hold_of(row) for row in rows]
+    rows = connection.execute(_HELD, {"exclusive": exclusive, "shared": shared})
+    return [hold_of(row) for row in read_all(LockRow, rows)]
 
 
 def _holders(holds: list[HeldLock]) -> list[Holder]:
@@ -261,8 +259,8 @@ def _named_holders(connection: sa.Connection, holders: Iterable[Holder]) -> str:
     if not runs:
         return ""
     names: dict[str, list[str]] = {}
-    for row in connection.execute(_NAMED, {"runs": runs}).mappings():
-        names.setdefault(row["action"], []).append(str(row["grant"]["details"].get(ACTION_NAME, row["path"])))
+    for path, action, grant in connection.execute(_NAMED, {"runs": runs}):
+        names.setdefault(action, []).append(str(grant["details"].get(ACTION_NAME, path)))
     told = (f"{action}{'s' if len(some) > 1 else ''} {', '.join(some)}" for action, some in names.items())
     return f"; locked by {' and '.join(told)}" if names else ""
 
@@ -271,20 +269,16 @@ def _has_name(holder: Holder) -> bool:
     return any(verb.named for verb in registry.kind_at(object_of(holder.owner)).verbs if verb.action == holder.action)
 
 
-def _find(connection: sa.Connection, path: str, query: sa.Select[Any] = _OBJECT) -> FoundRow | None:
-    return connection.execute(query, {"path": path}).mappings().one_or_none()
-
-
-def _unless_gone(kind: registry.Kind, request: Request, found: FoundRow | None) -> FoundRow | None:
+def _unless_gone(kind: registry.Kind, request: Request, found: MaybeRow) -> MaybeRow:
     """Treats an object in a vacant status as absent if the action may create a new one under its path."""
-    if found is None or found["status"] not in kind.table.vacant:
+    if found is None or found.status not in kind.table.vacant:
         return found
     return None if kind.table.judge(NONE, request.action).row else found
 
 
-def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: FoundRow | None) -> AdmissionPlan:
+def _judge(connection: sa.Connection, kind: registry.Kind, request: Request, found: MaybeRow) -> AdmissionPlan:
     """Judges the request by the object's state table and, for a group, by each member's."""
-    status = found["status"] if found else NONE
+    status = found.status if found else NONE
     verdict = kind.table.judge(status, request.action, force=request.force)
     if verdict.ruling is Ruling.REFUSED:
         raise _refused(kind.table, request, status, verdict.reason)
@@ -340,9 +334,9 @@ def _allowed(table: StateTable, statuses: Iterable[str]) -> str:
     return f"{told}; with --force: {', '.join(forced)}" if forced else told
 
 
-def _nothing_to_do(request: Request, found: FoundRow | None, plan: AdmissionPlan, shown: str) -> Grant:
+def _nothing_to_do(request: Request, found: MaybeRow, plan: AdmissionPlan, shown: str) -> Grant:
     return Grant(
-        epoch=found["epoch"] if found else 0,
+        epoch=found.epoch if found else 0,
         path=request.path,
         action=request.action,
         ruling=Ruling.ALREADY,

@@ -19,7 +19,8 @@ from store.hooks import NO_HOOKS, HooksByKind
 from store.land import land
 from store.queries import shown_status
 from store.recovery import restore_objects
-from store.schema import actions, locks, objects
+from store.rows import read_one
+from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet, record, set_details
 from store.steps import apply_step
 
@@ -75,11 +76,11 @@ _ITSELF = ObjectSet(
 def finish(connection: sa.Connection, hooks: HooksByKind, ending: Ending) -> Outcome:
     """Ends an action. A second call returns the stored outcome; objects that a later action owns stay unchanged."""
     mine = {"mine": ending.epoch, "by": ending.run, "at_path": ending.path}
-    action = connection.execute(_ACTION, mine).mappings().one_or_none()
+    action = read_one(ActionRow, connection.execute(_ACTION, mine))
     if action is None:
         return _unknown(connection, ending)
-    if action["outcome"]:
-        return Outcome.model_validate(action["outcome"])
+    if action.outcome:
+        return Outcome.model_validate(action.outcome)
     grant = stored_grant(action)
     if ending.moves:
         step = Step(path=ending.path, epoch=ending.epoch, at=ending.at, moves=ending.moves)
@@ -95,7 +96,7 @@ def finish(connection: sa.Connection, hooks: HooksByKind, ending: Ending) -> Out
     if hook.ended:
         hook.ended(connection, grant, outcome, ending.at)
         outcome = outcome.model_copy(update={"status": shown_status(connection, ending.path)})
-    owner, run = registry.owner_of(ending.path, grant.action), action["run"]
+    owner, run = registry.owner_of(ending.path, grant.action), action.run
     followers = waitqueue.waiting_behind(connection, owner, run) if registry.meets_hidden(kind_of(ending.path)) else []
     connection.execute(_UNLOCK, {"owner": owner, "by": run})
     kept = {"mine": ending.epoch, "ended_at": ending.at, "outcome": outcome.model_dump(mode="json")}

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +23,7 @@ from domain.statetable import NONE, Actor, Row, Ruling
 from store.epochs import add_action
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras
-from store.schema import locks, objects
+from store.schema import ActionRow, ObjectRow, locks, objects
 from store.status import ObjectSet, create, record
 
 _LOCKS = sa.insert(locks)
@@ -66,6 +68,7 @@ def _counted_ranges() -> sa.Select[Any]:
 
 
 RANGES = _counted_ranges()
+Range = tuple[str, str, str, int]  # the place, the first and the last path, how many
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,8 @@ class GrantWriter:
         """Creates the object, and its members if it is a group."""
         request, extra = self.claim.request, self.extra
         born = sorted((*births, *extra.births), key=lambda each: (each.placement, each.path))
-        placed = [each for each in born if each.placement and registry.is_target(each.kind)]
-        chunks = [
-            (group[0].placement, group[0].path, group[-1].path, len(group))
-            for group in cut_into_chunks(placed, CHUNK_VMS)
-        ]
-        grant = self._grant(chunks)
+        placed = [(each.placement, each.path) for each in born if each.placement and registry.is_target(each.kind)]
+        grant = self._grant(list(cut_into_ranges(placed)))
         spec = request.spec or {} if extra.spec is None else extra.spec
         itself = new_row(NewObject(request.path, self.kind.name, extra.placement, spec))
         self._insert([itself], self.row, grant.epoch, extra.info)
@@ -108,13 +107,14 @@ class GrantWriter:
         self._lock(want)
         return grant
 
-    def change(self, found: sa.RowMapping, want: dict[str, Mode]) -> Grant:
+    def change(self, found: ObjectRow, want: dict[str, Mode]) -> Grant:
         """Moves an existing object, and the members whose rows allow it, to their transitional statuses."""
-        path, members, placement = self.claim.request.path, self.plan.members, found["placement"]
+        path, members, placement = self.claim.request.path, self.plan.members, found.placement
         which = {"which": path, "member": self.kind.member}
-        ranges: Sequence[Any] = [(placement, path, path, 1)] if placement and registry.is_target(self.kind.name) else []
+        placed = [(placement, path)] if placement and registry.is_target(self.kind.name) else []
+        ranges = list(cut_into_ranges(placed))
         if members:
-            ranges = self.connection.execute(RANGES, {**which, "statuses": list(members)}).all()
+            ranges = [(*row,) for row in self.connection.execute(RANGES, {**which, "statuses": list(members)})]
         grant = self._grant(ranges)
         if self.row.hidden:  # writes no status and no epoch: other actions run on the object meanwhile
             self._record(grant, many=False)
@@ -141,7 +141,7 @@ class GrantWriter:
         if taken != grant.targets:  # a bug, as their rows are locked since they were judged
             raise RuntimeError(f"{taken} members of {grant.path} go along, not {grant.targets}")
 
-    def _grant(self, ranges: Sequence[Any]) -> Grant:
+    def _grant(self, ranges: Sequence[Range]) -> Grant:
         """Builds the grant and stores it with the action; its epoch is the action's."""
         request = self.claim.request
         grant = Grant(
@@ -152,13 +152,10 @@ class GrantWriter:
             came_from=self.plan.came_from,
             during=self.plan.came_from if self.row.hidden else str(self.row.during),
             then=self.row.success_status(self.plan.came_from),
-            chunks=[
-                Chunk(epoch=0, placement=place, action=request.action, first=first, last=last, count=count)
-                for place, first, last, count in ranges
-            ],
+            chunks=chunks_of(ranges, 0, request.action),
             targets=sum(count for *_, count in ranges),
             skipped=self.plan.skipped,
-            details=self.extra.details,
+            details=self.extra.details.model_dump(mode="json", exclude_unset=True) if self.extra.details else {},
             behind=self.behind,
         )
         kept = {
@@ -174,11 +171,11 @@ class GrantWriter:
     def _changes(self, row: Row, came_from: str, epoch: int) -> dict[str, Any]:
         return begin_values(row, came_from, epoch, self.claim.at)
 
-    def _new_info(self, found: sa.RowMapping) -> dict[str, Any]:
+    def _new_info(self, found: ObjectRow) -> dict[str, Any]:
         """Returns the info and spec that the hook stores with the object."""
         news: dict[str, Any] = {}
         if self.extra.info is not None:
-            news["info"] = merge_info(found["info"], self.extra.info)
+            news["info"] = merge_info(found.info, self.extra.info)
         if self.extra.spec is not None:
             news["spec"] = self.extra.spec
         return news
@@ -241,9 +238,9 @@ def begin_values(row: Row, came_from: str, epoch: int, at: datetime) -> dict[str
     }
 
 
-def stored_grant(action: sa.RowMapping) -> Grant:
+def stored_grant(action: ActionRow) -> Grant:
     """Returns the grant that is stored with an action."""
-    return with_epoch(Grant.model_validate(action["grant"]), action["epoch"], action["run"])
+    return with_epoch(Grant.model_validate(action.grant), action.epoch, action.run)
 
 
 def with_epoch(grant: Grant, epoch: int, run: str) -> Grant:
@@ -263,13 +260,18 @@ def new_row(born: NewObject) -> dict[str, Any]:
     }
 
 
-def cut_into_chunks(born: list[NewObject], most: int) -> Iterable[list[NewObject]]:
-    """Cuts sorted objects into runs in one place, none longer than `most`."""
-    group: list[NewObject] = []
-    for each in born:
-        if group and (each.placement != group[0].placement or len(group) == most):
-            yield group
-            group = []
-        group.append(each)
-    if group:
-        yield group
+def cut_into_ranges(placed: Iterable[tuple[str, str]]) -> Iterable[Range]:
+    """Pairs of a place and a path, sorted, as ranges of at most CHUNK_VMS in one place."""
+    for place, some in groupby(placed, key=itemgetter(0)):
+        paths = [path for _, path in some]
+        for first in range(0, len(paths), CHUNK_VMS):
+            part = paths[first : first + CHUNK_VMS]
+            yield place, part[0], part[-1], len(part)
+
+
+def chunks_of(ranges: Iterable[Range], epoch: int, action: str) -> list[Chunk]:
+    """Ranges as chunks of an action."""
+    return [
+        Chunk(epoch=epoch, placement=place, action=action, first=first, last=last, count=count)
+        for place, first, last, count in ranges
+    ]

@@ -14,7 +14,8 @@ from domain.paths import kind_of
 from domain.statetable import NONE, LineEffect
 from store.hooks import HooksByKind
 from store.recovery import abandon, restore_status
-from store.schema import OPEN, UNBORN, UNDER_WAY, actions, history, locks, objects
+from store.rows import read_all
+from store.schema import OPEN, UNBORN, UNDER_WAY, LockRow, ObjectRow, actions, history, locks, objects
 from store.schema import heal_reports as reports
 
 REPORTS_KEPT = 1_000
@@ -71,42 +72,41 @@ _NEVER_CREATED = (
 
 def suspects(connection: sa.Connection, before: datetime) -> list[Suspect]:
     """Returns open actions, locks and transitional objects older than `before`; the sweep asks Temporal about them."""
-    rows = connection.execute(_OPEN, {"before": before}).mappings()
     found = [
         Suspect(
-            path=row["path"],
-            owner=registry.owner_of(row["path"], row["action"]),
-            run=row["run"],
-            action=row["action"],
-            since=row["began_at"],
-            status=row["status"] or NONE,
-            epoch=row["epoch"],
+            path=path,
+            owner=registry.owner_of(path, action),
+            run=run,
+            action=action,
+            since=since,
+            status=status or NONE,
+            epoch=epoch,
         )
-        for row in rows
+        for path, run, action, since, epoch, status in connection.execute(_OPEN, {"before": before})
     ]
     return [*found, *_unowned_locks(connection, before), *_unowned_objects(connection, before)]
 
 
 def _unowned_locks(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
     seen: dict[tuple[str, str], Suspect] = {}
-    for row in connection.execute(_ORPHANED_LOCKS, {"before": before}).mappings():
-        owner, run = row["owner"], row["run"]
-        told = Suspect(path=owner, owner=owner, run=run, action=row["action"], since=row["since"], status="lock")
+    for row in read_all(LockRow, connection.execute(_ORPHANED_LOCKS, {"before": before})):
+        owner, run = row.owner, row.run
+        told = Suspect(path=owner, owner=owner, run=run, action=row.action, since=row.since, status="lock")
         seen.setdefault((owner, run), told)
     return seen.values()
 
 
 def _unowned_objects(connection: sa.Connection, before: datetime) -> Iterable[Suspect]:
-    for row in connection.execute(_ORPHANED_OBJECTS, {"before": before}).mappings():
-        if row["status"] in registry.kind(row["kind"]).table.transitional:
+    for row in read_all(ObjectRow, connection.execute(_ORPHANED_OBJECTS, {"before": before})):
+        if row.status in registry.kind(row.kind).table.transitional:
             yield Suspect(
-                path=row["path"],
+                path=row.path,
                 owner="",
                 run="",
-                action=row["target_action"],
-                since=row["changed_at"],
-                status=row["status"],
-                epoch=row["epoch"],
+                action=row.target_action,
+                since=row.changed_at,
+                status=row.status,
+                epoch=row.epoch,
             )
 
 
@@ -134,9 +134,9 @@ def _recover(connection: sa.Connection, suspect: Suspect, at: datetime, message:
 def leftovers(connection: sa.Connection) -> list[Leftover]:
     """Returns paths of objects that a failed or dead action never created, and that nothing has created since."""
     return [
-        Leftover(path=row["path"], action=row["action"], since=row["at"])
-        for row in connection.execute(_NEVER_CREATED).mappings()
-        if registry.is_swept(kind_of(row["path"])) and row["outcome"]["result"] != Result.SUCCEEDED
+        Leftover(path=path, action=action, since=at)
+        for path, at, action, outcome in connection.execute(_NEVER_CREATED)
+        if registry.is_swept(kind_of(path)) and outcome["result"] != Result.SUCCEEDED
     ]
 
 

@@ -7,7 +7,7 @@ decide what is legal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,9 @@ from pydantic import BaseModel
 
 from domain.model import Claim, Grant, Move, NewObject, Outcome, Request, Step
 from domain.statetable import Row
+from store.schema import ObjectRow
 
-MaybeRow = sa.RowMapping | None
+MaybeRow = ObjectRow | None
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class GrantExtras:
     """What an `admit` hook adds to a grant: new objects, details for the workflow, info and spec to store."""
 
     births: Sequence[NewObject] = ()
-    details: dict[str, Any] = field(default_factory=dict)
+    details: BaseModel | None = None
     info: dict[str, Any] | None = None  # merged
     spec: dict[str, Any] | None = None  # replaces
     placement: str = ""  # of a new object

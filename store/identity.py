@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-
 import sqlalchemy as sa
 
 from domain import registry
@@ -13,20 +10,11 @@ from domain.model import Claim
 from store.clock import now
 from store.hooks import HooksByKind
 from store.recovery import abandon
-from store.schema import actions, history, locks, store_identity
+from store.schema import Identity, actions, history, locks, store_identity
 
 RESTORED = "the store was restored from a backup while it ran; back to what it was, the cloud was not asked"
 
-_IDENTITY = sa.select(store_identity.c.id, store_identity.c.incarnation, store_identity.c.since)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The store's identity: the single row of `store_identity`."""
-
-    id: str
-    incarnation: int
-    since: datetime
+_IDENTITY = sa.select(store_identity)
 
 
 def identity(connection: sa.Connection) -> Identity:

@@ -134,19 +134,9 @@ def _land_each(connection: sa.Connection, chunk: Chunk, landings: list[Landing],
 
 def _record_ignored(connection: sa.Connection, chunk: Chunk, landings: list[Landing], at: datetime) -> None:
     """Records landings of objects that the action no longer owns; they change nothing."""
+    why = (chunk.epoch, NOT_OURS, LineEffect.IGNORED)
     lines = [
-        history_line(
-            landing.path,
-            at,
-            Actor.CLOUD,
-            chunk.action,
-            NONE,
-            landing.status,
-            chunk.epoch,
-            NOT_OURS,
-            LineEffect.IGNORED,
-        )
-        for landing in landings
+        history_line(landing.path, at, Actor.CLOUD, chunk.action, NONE, landing.status, *why) for landing in landings
     ]
     record(connection, lines)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import sqlalchemy as sa
 
 from domain.permits import PermitLimits, PermitRequest, PermitShare, PermitTerms, settle
 from store import clock
-from store.schema import permits
+from store.schema import PermitRow, permits
 from store.transaction import Store, transaction
 
 _ONE = sa.select(permits.c.cloud).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker == "").with_for_update()
@@ -16,9 +17,9 @@ _ADD = sa.text(
     "INSERT INTO permits (cloud, region, worker, amount, wants, since, until) "
     "VALUES (:of, '', '', 0, 0, 0, 0) ON CONFLICT DO NOTHING"
 )
-_ALL = sa.select(
-    permits.c.region, permits.c.worker, permits.c.amount, permits.c.wants, permits.c.since, permits.c.until
-).where(permits.c.cloud == sa.bindparam("of"), permits.c.worker != "")
+_ALL = sa.select(*(permits.c[name] for name in PermitRow._fields[1:])).where(
+    permits.c.cloud == sa.bindparam("of"), permits.c.worker != ""
+)
 _GIVE_BACK = sa.delete(permits).where(
     permits.c.cloud == sa.bindparam("of"),
     permits.c.worker != "",
@@ -40,20 +41,8 @@ def exchange(
     if any(share.worker == worker or share.until <= now for share in shares):
         connection.execute(_GIVE_BACK, {"of": cloud, "by": worker, "now": now})
     if mine:
-        connection.execute(_TAKE, [_row(cloud, share) for share in mine])
+        connection.execute(_TAKE, [PermitRow(cloud, *astuple(share))._asdict() for share in mine])
     return terms
-
-
-def _row(cloud: str, share: PermitShare) -> dict[str, object]:
-    return {
-        "cloud": cloud,
-        "region": share.region,
-        "worker": share.worker,
-        "amount": share.amount,
-        "wants": share.wants,
-        "since": share.since,
-        "until": share.until,
-    }
 
 
 class SqlPermitStore(Store):

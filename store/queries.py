@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,8 @@ from domain.model import HistoryLine, ObjectView, Outcome, PlaceView, TargetFail
 from domain.paths import check_path
 from domain.runs import ActionView
 from domain.statetable import NONE
-from store.schema import actions, history, locks, objects
+from store.rows import find_object, read_all
+from store.schema import LockRow, ObjectRow, actions, history, locks, objects
 
 MAX_MEMBERS = 20_000
 MAX_LINES = 1_000
@@ -46,7 +47,7 @@ _COUNTS_BELOW = (
 def get(connection: sa.Connection, path: str, members: bool = False) -> ObjectView:
     """Returns one object, with its members if asked for."""
     table = registry.kind_at(path).table
-    row = connection.execute(sa.select(objects).where(objects.c.path == path)).mappings().one_or_none()
+    row = find_object(connection, path)
     if row is None:
         hint = f"see what there is: starter list {table.kind}"
         raise Refused(Category.NOT_FOUND, f"there is no such {table.label}: {path}", hint)
@@ -59,7 +60,7 @@ _THESE = sa.select(objects).where(objects.c.path.in_(sa.bindparam("paths", expan
 
 def records(connection: sa.Connection, paths: Sequence[str]) -> dict[str, ObjectView]:
     """The objects at these paths, by path; those that exist."""
-    rows = connection.execute(_THESE, {"paths": list(paths)}).mappings()
+    rows = read_all(ObjectRow, connection.execute(_THESE, {"paths": list(paths)}))
     return {view.path: view for view in _views(connection, rows)}
 
 
@@ -83,11 +84,11 @@ def tree(connection: sa.Connection, path: str, troubles: int) -> TreeView:
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for placement, status, number in connection.execute(_PLACES, {"at_path": path}):
         places[placement][status] = number
-    wrong = connection.execute(_TROUBLES, {"at_path": path, "most": troubles}).mappings()
+    wrong = connection.execute(_TROUBLES, {"at_path": path, "most": troubles})
     return TreeView(
         object=view,
         places=[PlaceView(placement=place, counts=counts) for place, counts in places.items()],
-        troubles=[TargetFailure(**row) for row in wrong],
+        troubles=[TargetFailure(path=path, status=status, error=error, at=at) for path, status, error, at in wrong],
     )
 
 
@@ -128,12 +129,12 @@ def list_objects(
         check_path(after)
     if not prefix:
         first = {"kind": kind, "after": after, "most": limit}
-        return _views(connection, connection.execute(_OF_KIND, first).mappings())
+        return _views(connection, read_all(ObjectRow, connection.execute(_OF_KIND, first)))
     # Two index ranges, one after the other: with OR the whole index would be read.
     check_path(prefix)
-    itself = connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}).mappings().all()
+    itself = read_all(ObjectRow, connection.execute(_ITSELF, {"kind": kind, "at_path": prefix, "after": after}))
     start = {"kind": kind, "after": max(after, f"{prefix}:"), "end": f"{prefix};", "most": limit - len(itself)}
-    return _views(connection, [*itself, *connection.execute(_OF_KIND_BELOW, start).mappings()][:limit])
+    return _views(connection, [*itself, *read_all(ObjectRow, connection.execute(_OF_KIND_BELOW, start))][:limit])
 
 
 def read_history(connection: sa.Connection, path: str, limit: int = 100) -> list[HistoryLine]:
@@ -164,12 +165,12 @@ def holds(connection: sa.Connection, prefix: str = "") -> list[HeldLock]:
     query = sa.select(locks).order_by(locks.c.path, locks.c.owner)
     if prefix:
         query = query.where(below(locks.c.path, prefix))
-    return [hold_of(row) for row in connection.execute(query).mappings()]
+    return [hold_of(row) for row in read_all(LockRow, connection.execute(query))]
 
 
-def hold_of(row: sa.RowMapping) -> HeldLock:
+def hold_of(row: LockRow) -> HeldLock:
     """Converts a row of `locks`."""
-    return HeldLock(row["path"], Mode(row["mode"]), row["owner"], row["run"], row["action"], row["since"])
+    return HeldLock(row.path, Mode(row.mode), row.owner, row.run, row.action, row.since)
 
 
 def shown_status(connection: sa.Connection, path: str) -> str:
@@ -195,14 +196,13 @@ def inside(column: sa.ColumnElement[str], prefix: str) -> sa.ColumnElement[bool]
 
 def _members(connection: sa.Connection, path: str) -> list[ObjectView]:
     query = sa.select(objects).where(objects.c.parent == path).order_by(objects.c.placement, objects.c.path)
-    return _views(connection, connection.execute(query.limit(MAX_MEMBERS)).mappings())
+    return _views(connection, read_all(ObjectRow, connection.execute(query.limit(MAX_MEMBERS))))
 
 
-def _views(connection: sa.Connection, rows: Iterable[sa.RowMapping]) -> list[ObjectView]:
-    found = list(rows)
-    groups = {row["path"]: row["kind"] for row in found if registry.kind(row["kind"]).aggregate}
+def _views(connection: sa.Connection, rows: Sequence[ObjectRow]) -> list[ObjectView]:
+    groups = {row.path: row.kind for row in rows if registry.kind(row.kind).aggregate}
     counts = _counts(connection, groups) if groups else {}
-    return [_view(row, counts.get(row["path"], {})) for row in found]
+    return [_view(row, counts.get(row.path, {})) for row in rows]
 
 
 def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, dict[str, int]]:
@@ -218,8 +218,9 @@ def _counts(connection: sa.Connection, groups: Mapping[str, str]) -> dict[str, d
     return counts
 
 
-def _view(row: sa.RowMapping, counts: dict[str, int]) -> ObjectView:
-    aggregate = registry.kind(row["kind"]).aggregate
-    shown = aggregate(row["status"], counts) if aggregate else row["status"]
-    plain = {name: row[name] for name in row if name not in ("parent", "status")}
-    return ObjectView.model_construct(status=shown, phase=row["status"], counts=counts, **plain)
+def _view(row: ObjectRow, counts: dict[str, int]) -> ObjectView:
+    aggregate = registry.kind(row.kind).aggregate
+    shown = aggregate(row.status, counts) if aggregate else row.status
+    plain = row._asdict()
+    del plain["parent"]
+    return ObjectView.model_construct(**plain | {"status": shown, "phase": row.status, "counts": counts})

@@ -17,7 +17,8 @@ from store.clock import written_at
 from store.grants import stored_grant
 from store.hooks import NO_HOOKS, HooksByKind
 from store.queries import below, shown_status
-from store.schema import actions, locks, objects
+from store.rows import read_all
+from store.schema import ActionRow, actions, locks, objects
 from store.status import ObjectSet
 
 _SOMETHING_LEFT = (
@@ -42,11 +43,11 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
     path, at = object_of(owner), written_at(connection, at)
     dead = sa.select(actions).where(actions.c.run == run, actions.c.path == path, actions.c.ended_at.is_(None))
     healed, message = 0, one_line(message)
-    for action in connection.execute(dead.with_for_update()).mappings().all():  # excludes its finish
+    for action in read_all(ActionRow, connection.execute(dead.with_for_update())):  # excludes its finish
         healed += restore_objects(connection, action, at, message)
         outcome = Outcome(
             path=path,
-            action=action["action"],
+            action=action.action,
             result=Result.FAILED,
             status=shown_status(connection, path),
             message=f"abandoned: {message}",
@@ -55,20 +56,20 @@ def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str,
             ended(connection, stored_grant(action), outcome, at)
         connection.execute(
             sa.update(actions)
-            .where(actions.c.epoch == action["epoch"])
+            .where(actions.c.epoch == action.epoch)
             .values(ended_at=at, outcome=outcome.model_dump(mode="json"))
         )
     connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run == run))
     return healed
 
 
-def restore_objects(connection: sa.Connection, action: sa.RowMapping, at: datetime, message: str) -> int:
+def restore_objects(connection: sa.Connection, action: ActionRow, at: datetime, message: str) -> int:
     """Restores objects that the dead action left under way to the status they came from. Returns how many."""
-    paths = [path for path in _locked(connection, action) if _has_objects_under_way(connection, path, action["epoch"])]
+    paths = [path for path in _locked(connection, action) if _has_objects_under_way(connection, path, action.epoch)]
     if not paths:
         return 0
     under = sa.or_(*(below(objects.c.path, path) for path in paths))
-    return restore_status(connection, under & (objects.c.epoch == action["epoch"]), at, message)
+    return restore_status(connection, under & (objects.c.epoch == action.epoch), at, message)
 
 
 def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at: datetime, message: str) -> int:
@@ -89,11 +90,11 @@ def restore_status(connection: sa.Connection, which: sa.ColumnElement[bool], at:
     return healed
 
 
-def _locked(connection: sa.Connection, action: sa.RowMapping) -> dict[str, None]:
+def _locked(connection: sa.Connection, action: ActionRow) -> dict[str, None]:
     """Returns the paths that the action locked exclusively: it changed nothing outside them."""
-    owner = registry.owner_of(action["path"], action["action"])
-    held = connection.execute(_HELD, {"by": owner, "in_run": action["run"]}).scalars()
-    return dict.fromkeys((action["path"], *held))
+    owner = registry.owner_of(action.path, action.action)
+    held = connection.execute(_HELD, {"by": owner, "in_run": action.run}).scalars()
+    return dict.fromkeys((action.path, *held))
 
 
 def _has_objects_under_way(connection: sa.Connection, path: str, epoch: int) -> bool:

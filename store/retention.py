@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from datetime import datetime
 from itertools import groupby
-from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -20,13 +19,13 @@ from domain.invariants import AuditLine, HistoryWalk, WalkPosition
 from domain.paths import kind_of, parent_of
 from domain.statetable import LineEffect
 from store.healing import leftovers
-from store.schema import actions, history, locks, objects, pruned
+from store.rows import read_all
+from store.schema import ActionRow, HistoryRow, actions, history, locks, objects, pruned
 
 ACTIONS = 100  # per transaction
 STRAYS = 1_000  # lines without an action, per transaction
 
-Rows = list[dict[str, Any]]
-Export = Callable[[Rows], None]  # must have written the rows to disk when it returns
+Export = Callable[[list[dict[str, Any]]], None]  # must have written the rows to disk when it returns
 
 _LOCK = sa.select(locks.c.path).where(locks.c.run == sa.bindparam("by")).limit(1)
 _CURRENT = (
@@ -61,13 +60,32 @@ _LINES = (
         objects.c.epoch.label("current"),
         _epoch_of_first_line(_mine.c.seq).label("oldest"),
         _epoch_of_first_line(_mine.c.seq.desc()).label("latest"),
-        *(pruned.c[name].label(f"was_{name}") for name in WalkPosition._fields),
+        *(pruned.c[name] for name in WalkPosition._fields),
     )
     .outerjoin(objects, objects.c.path == history.c.path)
     .outerjoin(pruned, pruned.c.path == history.c.path)
     .where(history.c.epoch == sa.bindparam("number"))
     .order_by(history.c.path, history.c.seq)
 )
+
+
+class _OldLine(NamedTuple):
+    """A line of the history, and what decides whether it may go."""
+
+    line: HistoryRow
+    current: int | None  # the epoch of its object
+    oldest: int | None
+    latest: int | None
+    was: WalkPosition  # where the history begins so far
+
+    @classmethod
+    def of(cls, *values: Any) -> _OldLine:
+        """From a row of `_LINES`."""
+        line, rest = values[: len(HistoryRow._fields)], values[len(HistoryRow._fields) :]
+        current, oldest, latest, *was = rest
+        return cls(HistoryRow(*line), current, oldest, latest, WalkPosition(*was) if was[0] else WalkPosition())
+
+
 _STRAYS = (
     sa.select(history)
     .where(history.c.epoch == 0, history.c.at <= sa.bindparam("before"), history.c.effect == LineEffect.IGNORED.value)
@@ -86,69 +104,65 @@ def prune(connection: sa.Connection, before: datetime, after: int, busy: Set[str
     The rows are exported before the commit: a crash in between exports them twice, and loses none.
     """
     which = {"after": after, "newest": int(before.timestamp() * 1_000_000), "before": before, "most": ACTIONS}
-    old = connection.execute(_OLD, which).mappings().all()
+    old = read_all(ActionRow, connection.execute(_OLD, which))
     kept = {leftover.path for leftover in leftovers(connection)} if old else set[str]()
-    strays = connection.execute(_STRAYS, {"before": before, "most": STRAYS}).mappings().all()
-    lines, ended = [dict(row) for row in strays], list[dict[str, Any]]()
+    lines = read_all(HistoryRow, connection.execute(_STRAYS, {"before": before, "most": STRAYS}))
+    ended: list[ActionRow] = []
     _remove_lines(connection, lines)
     for action in old:
-        owner = registry.owner_of(action["path"], action["action"])
-        if owner in busy or connection.execute(_LOCK, {"by": action["run"]}).first():
+        owner = registry.owner_of(action.path, action.action)
+        if owner in busy or connection.execute(_LOCK, {"by": action.run}).first():
             continue
-        gone, whole = _prune_lines(connection, action["epoch"], kept)
+        gone, whole = _prune_lines(connection, action.epoch, kept)
         lines += gone
-        if whole and connection.execute(_REMOVE_ACTION, {"number": action["epoch"]}).rowcount:
-            ended.append(dict(action))
+        if whole and connection.execute(_REMOVE_ACTION, {"number": action.epoch}).rowcount:
+            ended.append(action)
     if lines or ended:
-        export([{"table": "history", **row} for row in lines] + [{"table": "actions", **row} for row in ended])
-    return Pruned(actions=len(ended), lines=len(lines), after=old[-1]["epoch"] if len(old) == ACTIONS else 0)
+        exported = [{"table": "history", **row._asdict()} for row in lines]
+        export(exported + [{"table": "actions", **row._asdict()} for row in ended])
+    return Pruned(actions=len(ended), lines=len(lines), after=old[-1].epoch if len(old) == ACTIONS else 0)
 
 
-def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[Rows, bool]:
+def _prune_lines(connection: sa.Connection, epoch: int, kept: Set[str]) -> tuple[list[HistoryRow], bool]:
     """Removes an action's lines from each path where they are the oldest. Returns them, and whether all went."""
-    gone, whole = Rows(), True
+    gone, whole = list[HistoryRow](), True
     begins: dict[str, WalkPosition] = {}
     vanished: list[str] = []
-    found = connection.execute(_LINES, {"number": epoch}).mappings().all()
-    for path, about in groupby(found, key=itemgetter("path")):
+    found = read_all(_OldLine.of, connection.execute(_LINES, {"number": epoch}))
+    for path, about in groupby(found, key=lambda each: each.line.path):
         rows = list(about)
         walk = None if path in kept else _walked(path, rows, epoch)
         if walk is None:
             whole = False
             continue
-        gone += [{column.name: row[column.name] for column in history.columns} for row in rows]
+        gone += [row.line for row in rows]
         begins[path] = walk
-        if rows[0]["current"] is None and rows[0]["latest"] in (None, epoch):
+        if rows[0].current is None and rows[0].latest in (None, epoch):
             vanished.append(path)
     _remove_lines(connection, gone)
     _begin_at(connection, begins, vanished)
     return gone, whole
 
 
-def _walked(path: str, rows: Sequence[sa.RowMapping], epoch: int) -> WalkPosition | None:
+def _walked(path: str, rows: Sequence[_OldLine], epoch: int) -> WalkPosition | None:
     """Replays an action's lines of one path. Returns the position reached, or None if the lines must stay."""
     first = rows[0]
-    changes = [row for row in rows if row["effect"] != LineEffect.IGNORED]
-    if first["current"] == epoch or (changes and first["oldest"] != epoch):
+    changes = [row for row in rows if row.line.effect != LineEffect.IGNORED]
+    if first.current == epoch or (changes and first.oldest != epoch):
         return None
-    was = (
-        WalkPosition(*(first[f"was_{name}"] for name in WalkPosition._fields))
-        if first["was_status"]
-        else WalkPosition()
-    )
     kind = registry.KINDS.get(kind_of(path))
     if kind is None:
-        return was
+        return first.was
     walk = HistoryWalk(kind.table, path)
-    walk.resume(was)
+    walk.resume(first.was)
     for row in rows:
-        walk.check(AuditLine._make(row[name] for name in AuditLine._fields))
+        walk.check(AuditLine._make(getattr(row.line, name) for name in AuditLine._fields))
     return None if walk.wrong else walk.reached
 
 
-def _remove_lines(connection: sa.Connection, lines: Rows) -> None:
+def _remove_lines(connection: sa.Connection, lines: list[HistoryRow]) -> None:
     if lines:
-        connection.execute(_REMOVE_LINE, [{"number": row["seq"]} for row in lines])
+        connection.execute(_REMOVE_LINE, [{"number": row.seq} for row in lines])
 
 
 def _begin_at(connection: sa.Connection, begins: dict[str, WalkPosition], vanished: Sequence[str]) -> None:

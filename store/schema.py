@@ -1,12 +1,14 @@
-"""Table definitions of the inventory. The migrations create the tables."""
+"""The tables of the inventory: a table has a column for each field of its row. The migrations create them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
 
 metadata = sa.MetaData()
@@ -37,6 +39,48 @@ class Moment(TypeDecorator[datetime]):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)  # PostgreSQL's session zone
 
 
+Path = Annotated[str, PathText]
+Count = Annotated[int, sa.Integer()]
+
+_TYPES: dict[Any, Any] = {
+    str: sa.String(),
+    int: Number,
+    float: sa.Double(),
+    bool: sa.Boolean(),
+    datetime: Moment(),
+    dict: Json,
+    list: Json,
+}
+
+
+def table(
+    name: str,
+    row: type,
+    key: tuple[str, ...],
+    *rest: SchemaItem,
+    empty: tuple[str, ...] = (),
+    sqlite_autoincrement: bool = False,
+) -> sa.Table:
+    """Makes the table of a row, with its constraints and indexes. Columns in `empty` are the empty text by default."""
+    columns = []
+    for field, hint in get_type_hints(row, include_extras=True).items():
+        parts = [part for part in get_args(hint) if part is not NoneType] if NoneType in get_args(hint) else [hint]
+        kept = get_args(parts[0])[1] if get_origin(parts[0]) is Annotated else _TYPES[get_origin(parts[0]) or parts[0]]
+        usual = "" if field in empty else None
+        columns.append(sa.Column(field, kept, primary_key=field in key, nullable=parts != [hint], default=usual))
+    return sa.Table(name, metadata, *columns, *rest, sqlite_autoincrement=sqlite_autoincrement)
+
+
+def index(name: str, *columns: Any, where: sa.TextClause | None = None) -> sa.Index:
+    """An index, on some of the rows if there is a condition."""
+    return sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
+def info_key(key: str) -> sa.TextClause:
+    """A key of `info`, as an index has it."""
+    return sa.text(f"(info ->> '{key}')")
+
+
 # Machines family: objects in the recycle bin, or on their way there.
 IN_BIN = sa.text("status IN ('DELETED', 'DELETING', 'TOBEDELETED')")
 # Machines family: machines by node, and by image.
@@ -47,144 +91,167 @@ LEAVING_PARTS = sa.text("(info ->> 'leaving') IS NOT NULL")
 OPEN = sa.text("ended_at IS NULL")
 ASKED = sa.text("request_id <> ''")
 UNDER_WAY = sa.text("target_action <> 'None'")
+# Lines that tell that an object did not come into being: its action was cut off, failed or was cancelled.
+UNBORN = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
 
-objects = sa.Table(
+
+class ObjectRow(NamedTuple):
+    """An object: what it is, and what is being done to it."""
+
+    path: Path
+    kind: str
+    parent: Path
+    placement: str
+    status: str
+    previous_status: str
+    target_action: str
+    target_status: str
+    spec: dict[str, Any]
+    info: dict[str, Any]
+    error: str  # the error of the last action; empty if it succeeded
+    epoch: int
+    created_at: datetime
+    changed_at: datetime
+
+
+objects = table(
     "objects",
-    metadata,
-    sa.Column("path", PathText, primary_key=True),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("parent", PathText, nullable=False),
-    sa.Column("placement", sa.String, nullable=False, default=""),
-    sa.Column("status", sa.String, nullable=False),
-    sa.Column("previous_status", sa.String, nullable=False),
-    sa.Column("target_action", sa.String, nullable=False),
-    sa.Column("target_status", sa.String, nullable=False),
-    sa.Column("spec", Json, nullable=False),
-    sa.Column("info", Json, nullable=False),
-    sa.Column("error", sa.String, nullable=False),  # the error of the last action; empty if it succeeded
-    sa.Column("epoch", Number, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("changed_at", Moment, nullable=False),
-    sa.Index("objects_of_parent", "parent", "kind", "placement", "path"),
-    sa.Index("objects_of_kind", "kind", "path"),
-    sa.Index("objects_in_bin", sa.text("(info ->> 'until')"), "path", sqlite_where=IN_BIN, postgresql_where=IN_BIN),
-    sa.Index(
-        "objects_on_node", sa.text("(info ->> 'node')"), "status", sqlite_where=MACHINES, postgresql_where=MACHINES
-    ),
-    sa.Index("objects_of_image", sa.text("(spec ->> 'image')"), sqlite_where=MACHINES, postgresql_where=MACHINES),
-    sa.Index(
-        "objects_leaving",
-        *(sa.text("(info ->> 'leaving')"), "path"),
-        sqlite_where=LEAVING_PARTS,
-        postgresql_where=LEAVING_PARTS,
-    ),
-    sa.Index("objects_under_way", "changed_at", sqlite_where=UNDER_WAY, postgresql_where=UNDER_WAY),
+    ObjectRow,
+    ("path",),
+    index("objects_of_parent", "parent", "kind", "placement", "path"),
+    index("objects_of_kind", "kind", "path"),
+    index("objects_in_bin", info_key("until"), "path", where=IN_BIN),
+    index("objects_on_node", info_key("node"), "status", where=MACHINES),
+    index("objects_of_image", sa.text("(spec ->> 'image')"), where=MACHINES),
+    index("objects_leaving", info_key("leaving"), "path", where=LEAVING_PARTS),
+    index("objects_under_way", "changed_at", where=UNDER_WAY),
+    empty=("placement",),
 )
 
-# One row per admitted action. Epochs increase over all objects (`epochs.py`).
-actions = sa.Table(
+
+class ActionRow(NamedTuple):
+    """An admitted action. Epochs increase over all objects (`epochs.py`)."""
+
+    epoch: int
+    run: str
+    path: Path
+    action: str
+    force: bool
+    requested_by: str
+    reason: str
+    request_id: str
+    spec_digest: str  # a request ID is bound to one spec
+    began_at: datetime
+    ended_at: datetime | None
+    grant: dict[str, Any]
+    outcome: dict[str, Any] | None
+    started_at: datetime | None  # when its run started, by Temporal's clock
+
+
+actions = table(
     "actions",
-    metadata,
-    sa.Column("epoch", Number, primary_key=True, autoincrement=True),
-    sa.Column("run", sa.String, nullable=False, unique=True),
-    sa.Column("path", PathText, nullable=False),
-    sa.Column("action", sa.String, nullable=False),
-    sa.Column("force", sa.Boolean, nullable=False),
-    sa.Column("requested_by", sa.String, nullable=False),
-    sa.Column("reason", sa.String, nullable=False),
-    sa.Column("request_id", sa.String, nullable=False),
-    sa.Column("spec_digest", sa.String, nullable=False, server_default=""),  # a request ID is bound to one spec
-    sa.Column("began_at", Moment, nullable=False),
-    sa.Column("ended_at", Moment),
-    sa.Column("grant", Json, nullable=False),
-    sa.Column("outcome", Json),
-    sa.Column("started_at", Moment),  # when its run started, by Temporal's clock
-    sa.Index("actions_of_path", "path", "epoch"),
-    sa.Index("actions_of_request", "path", "request_id", sqlite_where=ASKED, postgresql_where=ASKED),
-    sa.Index("actions_open", "began_at", sqlite_where=OPEN, postgresql_where=OPEN),
+    ActionRow,
+    ("epoch",),
+    sa.UniqueConstraint("run"),
+    index("actions_of_path", "path", "epoch"),
+    index("actions_of_request", "path", "request_id", where=ASKED),
+    index("actions_open", "began_at", where=OPEN),
+    empty=("spec_digest",),
     sqlite_autoincrement=True,  # never reuse an epoch, even after the last row was removed
 )
 
-locks = sa.Table(
-    "locks",
-    metadata,
-    sa.Column("path", PathText, primary_key=True),
-    sa.Column("owner", PathText, primary_key=True),  # the workflow ID
-    sa.Column("mode", sa.String, nullable=False),
-    sa.Column("run", sa.String, nullable=False),
-    sa.Column("action", sa.String, nullable=False),
-    sa.Column("since", Moment, nullable=False),
-    sa.Index("locks_of_owner", "owner"),
-    sa.Index("locks_of_run", "run"),
-)
 
-# Append-only, until retention removes the oldest lines of a path.
-# Lines of objects that were never created: their action was cut off, failed or was cancelled.
-UNBORN = sa.text("\"to\" = 'None' AND effect = 'abandoned'")
+class LockRow(NamedTuple):
+    """A lock that is held."""
 
-history = sa.Table(
-    "history",
-    metadata,
-    sa.Column("seq", Number, primary_key=True, autoincrement=True),
-    sa.Column("path", PathText, nullable=False),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("actor", sa.String, nullable=False),
-    sa.Column("action", sa.String, nullable=False),
-    sa.Column("source", sa.String, nullable=False),
-    sa.Column("to", sa.String, nullable=False),
-    sa.Column("epoch", Number, nullable=False),
-    sa.Column("message", sa.String, nullable=False, default=""),
-    sa.Column("effect", sa.String, nullable=False, server_default="applied"),  # `LineEffect`
+    path: Path
+    owner: Path  # the workflow ID
+    mode: str
+    run: str
+    action: str
+    since: datetime
+
+
+locks = table("locks", LockRow, ("path", "owner"), index("locks_of_owner", "owner"), index("locks_of_run", "run"))
+
+
+class HistoryRow(NamedTuple):
+    """A line of the history. Lines are only added, until retention removes the oldest lines of a path."""
+
+    seq: int
+    path: Path
+    at: datetime
+    actor: str
+    action: str
+    source: str
+    to: str
+    epoch: int
+    message: str
+    effect: str  # `LineEffect`
     # The transaction that wrote the line: PostgreSQL hands out `seq` before a commit, so `seq` alone is no order to
-    # follow (`events.py`). SQLite has one writer at a time: always 0 there.
-    sa.Column("xid", sa.BigInteger, nullable=False, server_default=sa.FetchedValue()),
-    sa.Index("history_of_path", "path", "seq"),
-    sa.Index("history_of_epoch", "epoch"),
-    sa.Index("history_in_order", "xid", "seq"),
-    sa.Index("history_unborn", "path", sqlite_where=UNBORN, postgresql_where=UNBORN),
+    # follow (`events.py`). SQLite has one writer at a time: always 0 there. The database fills it in.
+    xid: Annotated[int, sa.BigInteger()]
+
+
+history = table(
+    "history",
+    HistoryRow,
+    ("seq",),
+    index("history_of_path", "path", "seq"),
+    index("history_of_epoch", "epoch"),
+    index("history_in_order", "xid", "seq"),
+    index("history_unborn", "path", where=UNBORN),
+    empty=("message",),
 )
 
-# Where the history of a path begins after retention has removed its oldest lines: the last removed action and the
-# status it had reached, as `HistoryWalk` needs them.
-pruned = sa.Table(
-    "pruned",
-    metadata,
-    sa.Column("path", PathText, primary_key=True),
-    sa.Column("status", sa.String, nullable=False),
-    sa.Column("came_from", sa.String, nullable=False),
-    sa.Column("doing", sa.String, nullable=False),
-    sa.Column("epoch", Number, nullable=False),
-)
 
-# Reports of sweeps. The oldest are deleted.
-heal_reports = sa.Table(
-    "heal_reports",
-    metadata,
-    sa.Column("number", Number, primary_key=True, autoincrement=True),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("report", Json, nullable=False),
-    sqlite_autoincrement=True,
-)
+class PrunedRow(NamedTuple):
+    """Where the history of a path begins after retention has removed its oldest lines: the last removed action and the
+    status it had reached, as `HistoryWalk` needs them."""
 
-# How many VMs of a region a worker may have in flight, and until when by the database's clock. A row without a
-# worker stands for the cloud, and is locked before its other rows change.
-permits = sa.Table(
-    "permits",
-    metadata,
-    sa.Column("cloud", sa.String, primary_key=True),
-    sa.Column("region", sa.String, primary_key=True),
-    sa.Column("worker", sa.String, primary_key=True),
-    sa.Column("amount", sa.Integer, nullable=False),
-    sa.Column("wants", sa.Integer, nullable=False),
-    sa.Column("since", sa.Double, nullable=False),  # seconds since 1970, as `until`
-    sa.Column("until", sa.Double, nullable=False),
-)
+    path: Path
+    status: str
+    came_from: str
+    doing: str
+    epoch: int
 
-# One row, the store's identity. A restore from a backup raises the incarnation; the id stays.
-store_identity = sa.Table(
-    "store_identity",
-    metadata,
-    sa.Column("id", sa.String, primary_key=True),
-    sa.Column("incarnation", Number, nullable=False),
-    sa.Column("since", Moment, nullable=False),
-)
+
+pruned = table("pruned", PrunedRow, ("path",))
+
+
+class ReportRow(NamedTuple):
+    """The report of a sweep. The oldest are deleted."""
+
+    number: int
+    at: datetime
+    report: dict[str, Any]
+
+
+heal_reports = table("heal_reports", ReportRow, ("number",), sqlite_autoincrement=True)
+
+
+class PermitRow(NamedTuple):
+    """How many VMs of a region a worker may have in flight, and until when by the database's clock. A row without a
+    worker stands for the cloud, and is locked before its other rows change."""
+
+    cloud: str
+    region: str
+    worker: str
+    amount: Count
+    wants: Count
+    since: float  # seconds since 1970, as `until`
+    until: float
+
+
+permits = table("permits", PermitRow, ("cloud", "region", "worker"))
+
+
+class Identity(NamedTuple):
+    """One row, the store's identity. A restore from a backup raises the incarnation; the id stays."""
+
+    id: str
+    incarnation: int
+    since: datetime
+
+
+store_identity = table("store_identity", Identity, ("id",))

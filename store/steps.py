@@ -11,14 +11,15 @@ import sqlalchemy as sa
 from domain import registry
 from domain.errors import Refused, one_line
 from domain.locks import Mode
-from domain.model import Move, Step, Stepped
+from domain.model import WHEN_WRITTEN, Move, Step, Stepped
 from domain.paths import kind_of, parent_of
 from domain.statetable import NONE, LineEffect, Row, Ruling, StateTable
 from store import status
 from store.clock import written_at
 from store.history import NO_ROW, NOT_OURS, history_line, merge_info
 from store.hooks import NO_HOOKS, HooksByKind
-from store.schema import actions, locks, objects
+from store.rows import read_all, read_one
+from store.schema import ActionRow, ObjectRow, actions, locks, objects
 from store.status import ObjectSet
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
@@ -32,33 +33,29 @@ _FOUND = (
     .with_for_update()
 )
 _NAMED = ObjectSet(objects.c.path.in_(sa.bindparam("names", expanding=True)))
-_KEPT = ("placement", "status", "previous_status", "target_action", "target_status", "spec", "info", "error")
+_CHANGED = [name for name in ObjectRow._fields if name not in ("path", "kind", "parent", "placement", "created_at")]
 
 
 @dataclass
 class _MovingObject:
     """An object's row in memory while the moves of a step are applied to it."""
 
-    path: str
     table: StateTable
-    kept: dict[str, Any]
+    now: ObjectRow
     existed: bool
     been_through: bool = False  # the step was applied by an earlier attempt
     touched: bool = False
     replaced: bool = False  # its row belongs to an earlier object whose path is reused
 
-    @property
-    def status(self) -> str:
-        return str(self.kept["status"])
-
     def row(self, move: Move) -> Row | None:
         """Returns the row that allows the move. As in begin, the path of an object in a vacant status can be reused."""
-        if (row := _row(self.table, self.kept, move)) or self.status not in self.table.vacant:
+        if (row := _row(self.table, self.now, move)) or self.now.status not in self.table.vacant:
             return row
-        creation = _row(self.table, _never_created(), move)
+        fresh = _never_created(move.path)
+        creation = _row(self.table, fresh, move)
         if creation is None or creation.then == NONE:
             return None
-        self.kept, self.replaced = _never_created(), True
+        self.now, self.replaced = fresh, True
         return creation
 
 
@@ -78,49 +75,47 @@ class _StepWriter:
         thing = self.objects[move.path]
         if not any(move.path == path or move.path.startswith(f"{path}:") for path in self.held):
             self.refusals.append((move, NOT_OURS))
-        elif thing.been_through or thing.status == move.to:
+        elif thing.been_through or thing.now.status == move.to:
             self._record(thing, move)  # already applied, or only info changes
         elif (row := thing.row(move)) is None:
             self.refusals.append((move, NO_ROW))
         else:
-            self.lines.append((move, thing.status))
+            self.lines.append((move, thing.now.status))
             self._follow(thing, move, row)
             self._record(thing, move)
 
     def _follow(self, thing: _MovingObject, move: Move, row: Row) -> None:
-        before, kept = thing.status, thing.kept
-        kept["status"], kept["error"] = move.to, move.error
+        before = thing.now.status
+        thing.now = thing.now._replace(status=move.to, error=move.error)
         entering = row.during == move.to and row.source == before
         if before not in thing.table.transitional or (entering and before in thing.table.resting):
-            kept["previous_status"] = before
-        if move.path == self.owner and not (kept["placement"] and registry.is_target(thing.table.kind)):
+            thing.now = thing.now._replace(previous_status=before)
+        if move.path == self.owner and not (thing.now.placement and registry.is_target(thing.table.kind)):
             return  # the action's own object keeps its target until finish
         if entering:
-            kept["target_action"], kept["target_status"] = row.action, row.target_status(before)
+            thing.now = thing.now._replace(target_action=row.action, target_status=row.target_status(before))
         elif row.rests or move.to not in thing.table.transitional:
-            kept["target_action"] = kept["target_status"] = NONE
+            thing.now = thing.now._replace(target_action=NONE, target_status=NONE)
 
     def _record(self, thing: _MovingObject, move: Move) -> None:
         thing.touched = True
         if move.info is not None:
-            thing.kept["info"] = merge_info(thing.kept["info"], move.info)
+            thing.now = thing.now._replace(info=merge_info(thing.now.info, move.info))
         if move.spec is not None:
-            thing.kept["spec"] = move.spec
+            thing.now = thing.now._replace(spec=move.spec)
 
 
-def apply_step(
-    connection: sa.Connection, hooks: HooksByKind, step: Step, action: sa.RowMapping | None = None
-) -> Stepped:
+def apply_step(connection: sa.Connection, hooks: HooksByKind, step: Step, action: ActionRow | None = None) -> Stepped:
     """Applies the moves of a step, or records why they are refused. A repeated step finds its moves applied.
 
     `action` is the action's row if the caller has locked it already.
     """
     step = step.model_copy(update={"at": written_at(connection, step.at)})
-    action = action or connection.execute(_ACTION, {"mine": step.epoch}).mappings().one_or_none()
+    action = action or read_one(ActionRow, connection.execute(_ACTION, {"mine": step.epoch}))
     held: list[str] = []
-    if action and action["ended_at"] is None:
-        held = list(connection.execute(_HELD, {"by": action["path"], "in_run": action["run"]}).scalars())
-    walk = _StepWriter(step.path, action["action"] if action else "step", held, _objects(connection, step))
+    if action and action.ended_at is None:
+        held = list(connection.execute(_HELD, {"by": action.path, "in_run": action.run}).scalars())
+    walk = _StepWriter(step.path, action.action if action else "step", held, _objects(connection, step))
     for move in step.moves:
         walk.make(move)
     if walk.refusals:
@@ -137,50 +132,46 @@ def apply_step(
     return Stepped(made=True)
 
 
-def _row(table: StateTable, kept: dict[str, Any], move: Move) -> Row | None:
-    status = str(kept["status"])
+def _row(table: StateTable, now: ObjectRow, move: Move) -> Row | None:
     if not move.action:
-        verdict = table.judge_step(status, move.to, move.actor)
+        verdict = table.judge_step(now.status, move.to, move.actor)
         return None if verdict.ruling is Ruling.REFUSED else verdict.row
-    if entering := table.entry_row(move.action, status, move.to):
+    if entering := table.entry_row(move.action, now.status, move.to):
         return entering
-    return table.landing_row(move.action, status, str(kept["previous_status"]), move.to)
+    return table.landing_row(move.action, now.status, now.previous_status, move.to)
 
 
 def _objects(connection: sa.Connection, step: Step) -> dict[str, _MovingObject]:
     last = {move.path: move.to for move in step.moves}
-    names = list(last)
-    rows = {row["path"]: row for row in connection.execute(_FOUND, {"names": names}).mappings()}
+    rows = {row.path: row for row in read_all(ObjectRow, connection.execute(_FOUND, {"names": list(last)}))}
     found: dict[str, _MovingObject] = {}
-    for name in names:
-        row = rows.get(name)
-        kept = {key: row[key] for key in _KEPT} if row else _never_created()
+    for name, to in last.items():
+        now = rows.get(name) or _never_created(name)
         # A step may move an object several times, so only its last status shows that the step was applied.
-        been_through = kept["status"] == last[name] and (row is None or row["epoch"] == step.epoch)
-        found[name] = _MovingObject(name, registry.kind_at(name).table, kept, row is not None, been_through)
+        been_through = now.status == to and (name not in rows or now.epoch == step.epoch)
+        found[name] = _MovingObject(registry.kind_at(name).table, now, name in rows, been_through)
     return found
 
 
-def _never_created() -> dict[str, Any]:
-    words = dict.fromkeys(("status", "previous_status", "target_action", "target_status"), NONE)
-    return {**words, "placement": "", "spec": {}, "info": {}, "error": ""}
+def _never_created(path: str) -> ObjectRow:
+    kind, above = kind_of(path), parent_of(path) or ""
+    return ObjectRow(path, kind, above, "", NONE, NONE, NONE, NONE, {}, {}, "", 0, WHEN_WRITTEN, WHEN_WRITTEN)
 
 
 def _write(connection: sa.Connection, step: Step, walk: _StepWriter) -> None:
     changes: list[dict[str, Any]] = []
     births: list[dict[str, Any]] = []
     gone: list[str] = []
-    for thing in walk.objects.values():
-        stamp = {"epoch": step.epoch, "changed_at": step.at}
-        if thing.existed and (thing.replaced or thing.status == NONE):
-            gone.append(thing.path)
-        if thing.status == NONE:
+    for path, thing in walk.objects.items():
+        written = thing.now._replace(epoch=step.epoch, changed_at=step.at)
+        if thing.existed and (thing.replaced or written.status == NONE):
+            gone.append(path)
+        if written.status == NONE:
             continue
-        if thing.existed and not thing.replaced:
-            changes += [{"name": thing.path, **thing.kept, **stamp}] if thing.touched else []
-        else:
-            born = {"path": thing.path, "kind": thing.table.kind, "parent": parent_of(thing.path) or ""}
-            births.append({**born, **thing.kept, **stamp, "created_at": step.at})
+        if not thing.existed or thing.replaced:
+            births.append(written._replace(created_at=step.at)._asdict())
+        elif thing.touched:
+            changes.append({"name": path, **{column: getattr(written, column) for column in _CHANGED}})
     lines = [_line(step, walk, move, source) for move, source in walk.lines]
     if gone:  # before the inserts, which may reuse a path
         _NAMED.remove(connection, {"names": gone})
@@ -199,18 +190,6 @@ def _record_ignored(connection: sa.Connection, step: Step, walk: _StepWriter) ->
     told = []
     for move, why in walk.refusals:
         message = one_line(f"{why}; {move.message}" if move.message else why)
-        source = walk.objects[move.path].status
-        told.append(
-            history_line(
-                move.path,
-                step.at,
-                move.actor,
-                move.action or walk.action,
-                source,
-                move.to,
-                step.epoch,
-                message,
-                LineEffect.IGNORED,
-            )
-        )
+        change = (walk.objects[move.path].now.status, move.to, step.epoch, message, LineEffect.IGNORED)
+        told.append(history_line(move.path, step.at, move.actor, move.action or walk.action, *change))
     status.record(connection, told)

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from domain import wire
 from domain.locks import EXCLUSIVE, Mode
 from domain.model import Holder, QueueCommand
-from store.schema import locks
+from store.rows import read_all
+from store.schema import LockRow, locks
 from store.transaction import Store, transaction
 from store.turns import serialise
 
@@ -48,17 +49,17 @@ def close_queue(connection: sa.Connection, order: QueueCommand) -> list[Holder]:
     """Closes an object's wait queue to new requests. Returns who is in it. Idempotent per run."""
     owner = wire.companion(order.path, wire.DRAIN)
     serialise(connection, {order.path: Mode.X})  # nobody joins the queue while it is read
-    rows = connection.execute(_AT, {"at_path": order.path}).mappings().all()
-    mine = [row for row in rows if row["mode"] == Mode.CLOSED]
-    if not any(row["run"] == order.run or row["since"] > order.at for row in mine):  # a later run's: this is dead
-        gone = [row["run"] for row in mine]  # an older run of the same workflow ID is dead
+    rows = read_all(LockRow, connection.execute(_AT, {"at_path": order.path}))
+    mine = [row for row in rows if row.mode == Mode.CLOSED]
+    if not any(row.run == order.run or row.since > order.at for row in mine):  # a later run's: this is dead
+        gone = [row.run for row in mine]  # an older run of the same workflow ID is dead
         connection.execute(sa.delete(locks).where(locks.c.owner == owner, locks.c.run.in_(gone)))
         told = {"path": order.path, "owner": owner, "run": order.run, "since": order.at}
         connection.execute(sa.insert(locks).values(**told, mode=Mode.CLOSED.value, action=wire.DRAIN))
     return [
-        Holder(owner=row["owner"], action=row["action"], run=row["run"], since=row["since"])
+        Holder(owner=row.owner, action=row.action, run=row.run, since=row.since)
         for row in rows
-        if row["mode"] != Mode.CLOSED
+        if row.mode != Mode.CLOSED
     ]
 
 

@@ -35,6 +35,7 @@ from domain.leases.messages import (
     Hosts,
     LeasesView,
     LeaseView,
+    ReservationWork,
     Schedule,
     WakeClock,
 )
@@ -103,7 +104,7 @@ class HostHandover:
         if not _on_hosts(grant):
             return grant
         work = boundary.work(grant)
-        paths = [each["path"] for each in work]
+        paths = [each.path for each in work]
         order = HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
         handed = await self.try_hand_over(order)
         if handed.again:
@@ -153,12 +154,10 @@ class HostHandover:
 
 def _on_hosts(grant: Grant) -> bool:
     """Tells whether all reservations of the lease are on hosts and nothing contradicts its status."""
-    return not ends.contradictions(grant) and all(
-        each["resource_type"] in ends.ON_HOSTS for each in ends.to_start(grant)
-    )
+    return not ends.contradictions(grant) and all(each.resource_type in ends.ON_HOSTS for each in ends.to_start(grant))
 
 
-def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequence[ends.ReservationWork]) -> Done:
+def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequence[ReservationWork]) -> Done:
     """Adds the failure message to the result of a start or an end."""
     return (
         done.model_copy(update={"failed": True, "message": ends.partial_failure(what, errors, work)})

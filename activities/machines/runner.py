@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
@@ -16,7 +17,7 @@ from activities.machines.orders import HypervisorCalls
 from activities.pages import list_all
 from domain.errors import ProviderError, Refused, UnknownOutcome, join_first, one_line
 from domain.machines import orders as plan
-from domain.machines.messages import ObjectResult
+from domain.machines.messages import MachineTerms, ObjectResult
 from domain.machines.orders import Others, Own
 from domain.machines.ports import ABSENT, HypervisorFacts, expected, way_back
 from domain.machines.tables import IN_BIN, S
@@ -57,6 +58,10 @@ class ObjectRunner:
     def kind(self) -> str:
         return self.view.kind
 
+    @cached_property
+    def terms(self) -> MachineTerms:
+        return MachineTerms.model_validate(self.grant.details)
+
     async def carry_out(self, verbs: list[str] | None) -> ObjectResult:
         """Runs the stages of the action's row, for the object and related objects; or just these verbs."""
         if self.view.spec.get("virtual") and self.grant.came_from == NONE:
@@ -89,9 +94,8 @@ class ObjectRunner:
 
     def _about(self, view: ObjectView) -> dict[str, Any]:
         """Returns the parameters of an order: the object's spec, and the action's machine and node."""
-        details = self.grant.details
-        machine = details.get("machine") or view.info.get("machine", "")
-        node = details.get("node") if self.grant.action == "migrate" else view.spec.get("node")
+        machine = self.terms.machine or view.info.get("machine", "")
+        node = self.terms.node if self.grant.action == "migrate" else view.spec.get("node")
         return {**view.spec, "machine": machine, "node": node}
 
     def _conclude(self) -> ObjectResult:
@@ -136,18 +140,16 @@ class ObjectRunner:
             return None
         about = {**view.spec, "machine": view.info.get("machine", "")}
         if self.kind == "machine":
-            about |= {**self.grant.details.get("order", {}), "machine": self.view.path}
+            about |= {**self.terms.order, "machine": self.view.path}
         return _RelatedObject(view.path, view.kind, stage.action, came_from, during, about)
 
     def _deleted_before(self, stage: Others, view: ObjectView) -> bool:
         """Tells whether the object was deleted before its cloudspace; then it stays in the recycle bin on restore."""
-        return (self.kind, stage.action) == ("cloudspace", "restore") and view.info.get("bin") != self.grant.details[
-            "bin"
-        ]
+        return (self.kind, stage.action) == ("cloudspace", "restore") and view.info.get("bin") != self.terms.bin
 
     async def _named(self) -> list[ObjectView]:
         found = []
-        for path in self.grant.details.get("named", []):
+        for path in self.terms.named:
             try:
                 found.append(await self.inventory.get(path))
             except Refused:  # a disk that this action creates
@@ -175,7 +177,7 @@ class ObjectRunner:
                 return _move(party, party.came_from, error=one_line(error))
         news = _info_from(party.kind, facts) if facts else {}
         if to in IN_BIN:  # a disk deleted with its machine has no time of its own
-            news |= {"bin": self.grant.epoch, "until": self.grant.details["until"] if to == S.DELETED else None}
+            news |= {"bin": self.grant.epoch, "until": self.terms.until if to == S.DELETED else None}
         if party.action in ("restore", "destroy"):
             news |= {"bin": None, "until": None}
         return _move(party, to, info=news)

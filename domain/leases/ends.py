@@ -4,40 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from domain.errors import join_first, one_line
+from domain.leases.messages import LeaseTerms, ReservationWork
 from domain.leases.names import event_path
 from domain.leases.tables import END, START, EventStatus, ReservationStatus
 from domain.model import Done, Grant, Move
 from domain.paths import name_of
 
-ReservationWork = dict[str, Any]  # a reservation: its path, its type, and what that type needs
 ReservationErrors = dict[str, str]  # reservation path -> error
 
 ON_HOSTS = ("physical:host", "virtual:instance")  # the types that the Hosts provider hands over
-TRIED = "tried"  # set on a reservation after its quick first try
 SHOWN = 5  # errors in one message
+
+
+def terms_of(grant: Grant) -> LeaseTerms:
+    """The grant's details."""
+    return LeaseTerms.model_validate(grant.details)
 
 
 def contradictions(grant: Grant) -> str:
     """Returns how the lease's parts contradict its status, if they do; then the action must not continue."""
-    return str(grant.details.get("contradiction", ""))
+    return terms_of(grant).contradiction
 
 
 def to_start(grant: Grant) -> list[ReservationWork]:
     """Returns the reservations that a start has to start; none if the parts contradict the lease."""
-    return list(grant.details.get("reservations", ()))
+    return terms_of(grant).reservations
 
 
 def to_end(grant: Grant) -> list[ReservationWork]:
     """Returns reservations that may hold something, also ones that have not started, as their record may be wrong."""
-    return [work for work in to_start(grant) if work["status"] != ReservationStatus.DELETED]
+    return [work for work in to_start(grant) if work.status != ReservationStatus.DELETED]
 
 
 def after_first_try(grant: Grant) -> Grant:
     """Returns the grant after a failed quick try of a start or an end: only the slow retries are left."""
-    tried = [{**work, TRIED: True} for work in to_start(grant)]
+    tried = [work.model_copy(update={"tried": True}).model_dump(exclude_unset=True) for work in to_start(grant)]
     return grant.model_copy(update={"details": {**grant.details, "reservations": tried}})
 
 
@@ -46,14 +49,14 @@ def started(grant: Grant, errors: ReservationErrors) -> Done:
     work = to_start(grant)
     status = EventStatus.ERROR if len(errors) == len(work) else EventStatus.DONE
     event = Move(path=event_path(grant.path, START), to=status, action="start")
-    moves = [_moved(reservation["path"], errors, ReservationStatus.ACTIVE) for reservation in work]
+    moves = [_moved(reservation.path, errors, ReservationStatus.ACTIVE) for reservation in work]
     return Done(moves=[*moves, event])
 
 
 def ended(grant: Grant, errors: ReservationErrors) -> Done:
     """Returns the Done of an end: a reservation that could not be returned has an error, for the next end to retry."""
     event = Move(path=event_path(grant.path, END), to=EventStatus.ERROR if errors else EventStatus.DONE, action="end")
-    moves = [_moved(reservation["path"], errors, ReservationStatus.DELETED) for reservation in to_end(grant)]
+    moves = [_moved(reservation.path, errors, ReservationStatus.DELETED) for reservation in to_end(grant)]
     return Done(moves=[*moves, event])
 
 

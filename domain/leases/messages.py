@@ -6,12 +6,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 
 from domain.leases.capacity import Size
-from domain.model import Model
+from domain.model import Model, Move
+
+
+class ReservationWork(Model):
+    """A reservation that an action starts, ends or takes back."""
+
+    path: str
+    status: str
+    resource_type: str
+    mci: str = ""
+    spec: dict[str, Any] | None = None  # of the MCI
+    on_end: str = ""
+    tried: bool = False  # its quick first try has failed
+
+
+class BookingTerms(Model):
+    """A reservation's term and size."""
+
+    starts: datetime
+    ends: datetime
+    units: int
+
+
+class BookingChange(Model):
+    """What an update makes of a reservation."""
+
+    before: BookingTerms
+    after: BookingTerms
+
+
+class LeaseTerms(Model):
+    """The details of a grant on a lease or a host."""
+
+    pool: str = ""
+    wake: bool = False  # must the clock be woken?
+    contradiction: str = ""  # between the lease and its parts: the action must not go on
+    reservations: list[ReservationWork] = []
+    events: dict[str, str] = {}  # their statuses
+    spec: dict[str, Any] = {}  # of the lease, after an update
+    plans: dict[str, BookingChange] = {}  # by reservation
+    hand_over: list[str] = []  # reservations whose hosts have changed
+    moves: list[Move] = []  # at the end of an update
 
 
 class DueEvent(Model):

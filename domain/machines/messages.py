@@ -8,6 +8,19 @@ from typing import Any, Protocol
 from domain.model import Grant, Model
 
 
+class MachineTerms(Model):
+    """The details of a grant: what begin has found out for the action."""
+
+    named: list[str] = []  # objects besides its own that it works on
+    machine: str = ""  # of a disk
+    node: str = ""  # to migrate to
+    order: dict[str, Any] = {}  # about a disk
+    bin: int | None = None  # the number of a cloudspace's stay in the recycle bin
+    until: str = ""  # when its stay there ends
+    mode: str = ""  # of a node's maintenance
+    stopped: list[str] = []  # machines that a node's maintenance has stopped
+
+
 class ObjectTask(Model):
     """An action to carry out; with `verbs`, only these of its orders."""
 

@@ -30,6 +30,14 @@ ADOPT_ORPHAN = "AdoptOrphan"
 PROBLEMS_SHOWN = 5
 
 
+class MciTerms(Model):
+    """The details of a grant on an MCI."""
+
+    places: list[str] = []  # that it uses
+    prepare: list[str] = []  # those of them that are not prepared
+    alone: list[str] = []  # those of them that no other MCI uses
+
+
 class Decision(Model):
     """The argument of the updates `continue` and `withdraw`: who decided, and why."""
 

@@ -23,6 +23,14 @@ def backend_queue(backend: str) -> str:
     return f"backend-{backend}"
 
 
+class SystemTerms(Model):
+    """The details of a grant on a system or a part."""
+
+    backend: str
+    name: str = ""  # of the deploy or teardown: d1
+    record: str = ""  # its path
+
+
 class SystemWork(Model):
     """The input of the systems family's activities: an action on a system or part."""
 

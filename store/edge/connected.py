@@ -11,11 +11,12 @@ from domain.edge.messages import CrmAddress
 from domain.edge.tables import CLOUDLET
 from store.edge.hooks import address_of
 from store.engine import Database
-from store.schema import objects
+from store.rows import read_all
+from store.schema import ObjectRow, objects
 
 PAGE = 500
 _CLOUDLETS = (
-    sa.select(objects.c.path, objects.c.spec, objects.c.info)
+    sa.select(objects)
     .where(objects.c.kind == CLOUDLET.kind, objects.c.path > sa.bindparam("after"))
     .order_by(objects.c.path)
     .limit(PAGE)
@@ -34,5 +35,5 @@ async def connections(database: Database) -> AsyncIterator[list[CrmAddress]]:
 
 
 def _page(connection: sa.Connection, after: str) -> dict[str, list[CrmAddress]]:
-    rows = connection.execute(_CLOUDLETS, {"after": after}).mappings()
-    return {row["path"]: [each for role in ("crm", "next") if (each := address_of(row, role))] for row in rows}
+    rows = read_all(ObjectRow, connection.execute(_CLOUDLETS, {"after": after}))
+    return {row.path: [each for role in ("crm", "next") if (each := address_of(row, role))] for row in rows}

@@ -21,11 +21,10 @@ from domain.paths import ancestors, parent_of, short
 from domain.statetable import Actor, Row
 from store.history import history_line, merge_info
 from store.hooks import GrantExtras, Hooks, MaybeRow
-from store.schema import objects
+from store.rows import find_object, lock_object
+from store.schema import ObjectRow, objects
 from store.status import ONE, set_details
 
-_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
-_LOCKED = _OBJECT.with_for_update()
 _INSIDE = (
     sa.select(objects.c.path, objects.c.status, objects.c.spec)
     .where(objects.c.parent == sa.bindparam("at_path"))
@@ -37,29 +36,19 @@ StoredCrm = dict[str, Any] | None  # the stored fields of a CRM connection
 MAX_CASCADE = 500
 
 
-def find(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """Returns the row of an object, or None."""
-    return connection.execute(_OBJECT, {"at_path": path}).mappings().one_or_none()
-
-
-def locked(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """Returns the row of an object, locked until the transaction ends, or None."""
-    return connection.execute(_LOCKED, {"at_path": path}).mappings().one_or_none()
-
-
 def cloudlet_of(path: str) -> str:
     """Returns the path of an instance's cloudlet: the first two pairs of its path."""
     return ([*ancestors(path), path])[1]
 
 
-def address_of(cloudlet: sa.RowMapping, role: str = "crm") -> CrmAddress | None:
+def address_of(cloudlet: ObjectRow, role: str = "crm") -> CrmAddress | None:
     """Returns the address of the cloudlet's connected CRM in this role, or None."""
-    crm = cloudlet["info"].get(role) or {}
+    crm = cloudlet.info.get(role) or {}
     if not crm.get("connected"):
         return None
-    spec = CloudletSpec.model_validate(cloudlet["spec"])
+    spec = CloudletSpec.model_validate(cloudlet.spec)
     return CrmAddress(
-        cloudlet=cloudlet["path"],
+        cloudlet=cloudlet.path,
         version=crm["version"],
         notify_id=crm["notify_id"],
         transport=spec.transport,
@@ -97,13 +86,12 @@ def admit_cloudlet(
             f"delete them first: starter cluster delete {short(inside[0].path)} --cascade",
         )
     return GrantExtras(
-        details=_cloudlet_terms(address, CloudletSpec.model_validate(found["spec"]), address_of(found, "next"))
+        details=_cloudlet_terms(address, CloudletSpec.model_validate(found.spec), address_of(found, "next"))
     )
 
 
-def _cloudlet_terms(address: CrmAddress | None, spec: CloudletSpec, other: CrmAddress | None = None) -> dict[str, Any]:
-    terms = CloudletTerms(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
-    return terms.model_dump(mode="json")
+def _cloudlet_terms(address: CrmAddress | None, spec: CloudletSpec, other: CrmAddress | None = None) -> CloudletTerms:
+    return CloudletTerms(address=address, next=other, patience=spec.patience, spec=spec.model_dump(mode="json"))
 
 
 def _can_check(key: str) -> None:
@@ -112,8 +100,8 @@ def _can_check(key: str) -> None:
         raise Refused(Category.NOT_ALLOWED, why, "install its extra: encryption")
 
 
-def _may_upgrade(found: sa.RowMapping, address: CrmAddress | None, spec: UpgradeSpec) -> None:
-    path = found["path"]
+def _may_upgrade(found: ObjectRow, address: CrmAddress | None, spec: UpgradeSpec) -> None:
+    path = found.path
     if address is None:
         raise Refused(
             Category.NOT_ALLOWED,
@@ -134,50 +122,50 @@ def admit_instance(
         raise Refused(Category.INVALID, f"{override} takes over from what is there", "say so: add --force")
     cloudlet = _able_cloudlet(connection, request.path, override)
     _ready_cluster(connection, request.path, request.action, found)
-    if request.action == "recreate" and not (found and found["info"].get("missing")):
+    if request.action == "recreate" and not (found and found.info.get("missing")):
         raise Refused(
             Category.NOT_ALLOWED,
             f"recreate is only for what its cloudlet has lost: {request.path} is not missing",
             f"see it: starter get {request.path}",
         )
-    if request.action == "discard" and request.path not in cloudlet["info"].get("orphans", ()):
-        message = f"{request.path} is no orphan: the CRM of {cloudlet['path']} has not reported it"
+    if request.action == "discard" and request.path not in cloudlet.info.get("orphans", ()):
+        message = f"{request.path} is no orphan: the CRM of {cloudlet.path} has not reported it"
         raise Refused(Category.NOT_FOUND, message, "a CRM reports what it has when it connects")
-    before = dict(found["spec"]) if found else {}
+    before = dict(found.spec) if found else {}
     after = _after(request.action, spec, request.spec or {}, before)
     apps = _apps(connection, request.path, request.action, spec)
     address = None if override.without_crm else address_of(cloudlet)
     terms = InstanceTerms(
         address=address,
-        patience=CloudletSpec.model_validate(cloudlet["spec"]).patience,
+        patience=CloudletSpec.model_validate(cloudlet.spec).patience,
         spec=after,
         before=before,
         tolerant=override is Override.IGNORE_CRM_ERRORS,
         apps=apps,
-        key=cloudlet["spec"].get("key", ""),
+        key=cloudlet.spec.get("key", ""),
     )
     kept = after if request.action == "create" else None
     made_by = (
         {"policy": request.requested_by.removeprefix(ON_BEHALF)} if request.requested_by.startswith(ON_BEHALF) else {}
     )
     info = {"progress": None} if found else made_by
-    return GrantExtras(details=terms.model_dump(mode="json"), spec=kept, info=info)
+    return GrantExtras(details=terms, spec=kept, info=info)
 
 
-def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> sa.RowMapping:
+def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> ObjectRow:
     home = cloudlet_of(path)
-    found = find(connection, home)
+    found = find_object(connection, home)
     if found is None:
         raise Refused(
             Category.NOT_FOUND, f"there is no such Cloudlet: {home}", f"make it: starter cloudlet create {short(home)}"
         )
-    why = refuses_changes(found["status"], address_of(found) is not None)
+    why = refuses_changes(found.status, address_of(found) is not None)
     if why and not override.without_crm:
         hint = {
             S.UPDATE_ERROR: f"mend it, then: starter cloudlet repair {short(home)}",
             S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short(home)}",
             S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short(home)}",
-        }.get(found["status"], f"see it: starter cloudlet status {short(home)}")
+        }.get(S(found.status), f"see it: starter cloudlet status {short(home)}")
         raise Refused(Category.NOT_ALLOWED, f"Cloudlet {home} takes no changes now: {why}", hint)
     return found
 
@@ -189,16 +177,16 @@ def _ready_cluster(connection: sa.Connection, path: str, action: str, found: May
     above = parent_of(path)
     if above is None or above == cloudlet_of(path):
         return
-    cluster = find(connection, above)
+    cluster = find_object(connection, above)
     if cluster is None and (action == "discard" or (found and action == "delete")):
         return
     if cluster is None:
         hint = f"make it: starter cluster create {short(above)}"
         raise Refused(Category.NOT_FOUND, f"there is no such ClusterInst: {above}", hint)
-    if action in ("create", "recreate") and cluster["status"] != S.READY:
+    if action in ("create", "recreate") and cluster.status != S.READY:
         raise Refused(
             Category.NOT_ALLOWED,
-            f"{action} of AppInst needs its ClusterInst Ready: {above} is {cluster['status']}",
+            f"{action} of AppInst needs its ClusterInst Ready: {above} is {cluster.status}",
             f"see why: starter history {above}",
         )
 
@@ -237,50 +225,50 @@ def _apps(connection: sa.Connection, path: str, action: str, spec: BaseModel | N
 def instance_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, _at: datetime) -> None:
     """What came into being, or is gone, is not what its CRM reported as unknown any more."""
     home = cloudlet_of(grant.path)
-    found = find(connection, home)
-    if outcome.result is not Result.SUCCEEDED or not found or grant.path not in found["info"].get("orphans", ()):
+    found = find_object(connection, home)
+    if outcome.result is not Result.SUCCEEDED or not found or grant.path not in found.info.get("orphans", ()):
         return
-    found = locked(connection, home)
+    found = lock_object(connection, home)
     if found:
-        left = [path for path in found["info"].get("orphans", ()) if path != grant.path]
-        set_details(connection, home, info=merge_info(found["info"], {"orphans": left or None}))
+        left = [path for path in found.info.get("orphans", ()) if path != grant.path]
+        set_details(connection, home, info=merge_info(found.info, {"orphans": left or None}))
 
 
 def cloudlet_ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Writes the cloudlet's status and CRM connections at finish, as CRMs came and went during the action."""
-    found = locked(connection, grant.path)
+    found = lock_object(connection, grant.path)
     if found is None:
         return
     found = _handed_over(connection, found, grant, outcome)
-    crm, other = found["info"].get("crm"), found["info"].get("next")
-    repaired = found["status"] == S.READY and grant.action == "repair"
-    if found["status"] == S.READY and grant.action == "upgrade" and other:  # cut off
+    crm, other = found.info.get("crm"), found.info.get("next")
+    repaired = found.status == S.READY and grant.action == "repair"
+    if found.status == S.READY and grant.action == "upgrade" and other:  # cut off
         why = "its upgrade was cut off when the other CRM had connected; the state stays until repair"
         _set_status(connection, grant, at, "cut off", S.UPDATE_ERROR, why)
-    elif found["status"] == S.READY and not address_of(found):
+    elif found.status == S.READY and not address_of(found):
         _set_status(connection, grant, at, "lost", S.OFFLINE, "its CRM is gone")
     if other:
         kept = grant.action in ("upgrade", "repair") and not repaired  # not after a rekey: it has to prove the new key
         crm, other = remaining_crms(crm, other) if kept else (crm, None)
-        info = merge_info(found["info"], {"crm": crm, "next": other})
+        info = merge_info(found.info, {"crm": crm, "next": other})
         set_details(connection, grant.path, info=info)
     if repaired and crm:  # a repair may have started another version
-        set_details(connection, grant.path, spec={**found["spec"], "version": crm["version"]})
+        set_details(connection, grant.path, spec={**found.spec, "version": crm["version"]})
 
 
-def _handed_over(connection: sa.Connection, found: sa.RowMapping, grant: Grant, outcome: Outcome) -> sa.RowMapping:
+def _handed_over(connection: sa.Connection, found: ObjectRow, grant: Grant, outcome: Outcome) -> ObjectRow:
     """Applies a successful upgrade or rekey to the stored CRM connections."""
-    crm, other = found["info"].get("crm"), found["info"].get("next")
+    crm, other = found.info.get("crm"), found.info.get("next")
     if outcome.result is not Result.SUCCEEDED or not (crm or other):
         return found
-    if grant.action == "upgrade" and other and other["version"] == found["spec"].get("version"):
+    if grant.action == "upgrade" and other and other["version"] == found.spec.get("version"):
         news = {"crm": other, "next": None}
     elif grant.action == "rekey" and crm:  # a connected CRM has to prove the new key
         news = {"crm": {**crm, "connected": False}, "next": None}
     else:
         return found
-    set_details(connection, grant.path, info=merge_info(found["info"], news))
-    again = find(connection, grant.path)
+    set_details(connection, grant.path, info=merge_info(found.info, news))
+    again = find_object(connection, grant.path)
     assert again
     return again
 

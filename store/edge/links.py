@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -30,16 +30,27 @@ from domain.errors import Refused, one_line
 from domain.locks import Mode, locks_for
 from domain.paths import check_path
 from domain.statetable import NONE, Actor, LineEffect, Ruling
-from store.edge.hooks import address_of, cloudlet_of, find, locked, remaining_crms
+from store.edge.hooks import address_of, cloudlet_of, remaining_crms
 from store.history import history_line, merge_info
 from store.queries import below
+from store.rows import find_object, lock_object, read_all
 from store.schema import locks, objects
 from store.status import ONE, record
 from store.turns import serialise
 
 MAX_ORPHANS = 100
 
-_BELOW = sa.select(objects.c.path, objects.c.status, objects.c.info, objects.c.epoch).with_for_update()
+
+class InstanceRow(NamedTuple):
+    """What is on a cloudlet, to be compared with what its CRM has."""
+
+    path: str
+    status: str
+    info: dict[str, Any]
+    epoch: int
+
+
+_BELOW = sa.select(*(objects.c[name] for name in InstanceRow._fields)).with_for_update()
 
 
 class _CloudletWriter:
@@ -49,7 +60,7 @@ class _CloudletWriter:
         path = fact.cloudlet
         serialise(connection, locks_for([path]))  # no action below can begin meanwhile
         self.connection, self.path, self.at, self.kept = connection, path, fact.at, fact.kept
-        self.found = locked(connection, path)  # before its locks are read: finish releases them last
+        self.found = lock_object(connection, path)  # before its locks are read: finish releases them last
         holders = sa.select(locks.c.owner).where(locks.c.mode == Mode.X.value, below(locks.c.path, path)).distinct()
         owners = list(connection.execute(holders.order_by(locks.c.owner)).scalars())
         self.owner = path if path in owners else ""
@@ -57,16 +68,16 @@ class _CloudletWriter:
 
     @property
     def info(self) -> dict[str, Any]:
-        return dict(self.found["info"]) if self.found else {}
+        return dict(self.found.info) if self.found else {}
 
     @property
     def status(self) -> str:
-        return str(self.found["status"]) if self.found else NONE
+        return str(self.found.status) if self.found else NONE
 
     @property
     def key(self) -> str:
         """The key against which a CRM's proof is checked; empty if none is needed."""
-        return str(self.found["spec"].get("key", "")) if self.found else ""
+        return str(self.found.spec.get("key", "")) if self.found else ""
 
     def crm(self, role: str = "crm") -> dict[str, Any]:
         return dict(self.info.get(role) or {})
@@ -78,7 +89,7 @@ class _CloudletWriter:
     def tell(
         self, actor: str, action: str, source: str, to: str, message: str = "", effect: LineEffect = LineEffect.APPLIED
     ) -> None:
-        epoch = self.found["epoch"] if self.found else 0
+        epoch = self.found.epoch if self.found else 0
         told = history_line(self.path, self.at, actor, action, source, to, epoch, message, effect)
         record(self.connection, [told])
 
@@ -94,7 +105,7 @@ class _CloudletWriter:
         if error is not None:
             change["error"] = error
         ONE.change(self.connection, {"name": self.path}, change)
-        self.found = find(self.connection, self.path)
+        self.found = find_object(self.connection, self.path)
 
     def step(self, to: str, actor: str) -> bool:
         return CLOUDLET.judge_step(self.status, to, actor).ruling is not Ruling.REFUSED
@@ -156,11 +167,11 @@ def _of_running(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> di
 
 def rejoined(connection: sa.Connection, path: str, notify_id: int) -> Rejoined:
     """Returns the connection with this notify-id and what its CRM reported at or below a path, if it is open."""
-    found = find(connection, cloudlet_of(path))
+    found = find_object(connection, cloudlet_of(path))
     for role in ("crm", "next"):
         address = address_of(found, role) if found else None
         if found and address and address.notify_id == notify_id:
-            there = (found["info"][role].get("reported") or {}).items()
+            there = (found.info[role].get("reported") or {}).items()
             return Rejoined(
                 news=Reconnected(
                     address=address,
@@ -181,8 +192,8 @@ def _unacceptable(site: _CloudletWriter, said: CrmConnect) -> str:
         return f"there is no such Cloudlet: {site.path}"
     if said.notify_id <= site.current():
         return f"notify-id {said.notify_id} is not newer than {site.current()}"
-    doing = site.found["target_action"] if site.owner else ""
-    expected = site.crm().get("version") or site.found["spec"].get("version", "v1")
+    doing = site.found.target_action if site.owner else ""
+    expected = site.crm().get("version") or site.found.spec.get("version", "v1")
     if doing == "upgrade" or doing == "repair" or said.version == expected or _is_next(site, said):
         return ""
     return f"version {said.version} connected, but the cloudlet runs {expected}: upgrade it instead"
@@ -196,7 +207,7 @@ def _is_next(site: _CloudletWriter, said: CrmConnect) -> bool:
 def _role(site: _CloudletWriter, said: CrmConnect) -> str:
     """Returns `crm` for the CRM that serves, or `next` for the one that takes over at the end of an upgrade."""
     assert site.found
-    upgrading = site.owner and site.found["target_action"] == "upgrade"
+    upgrading = site.owner and site.found.target_action == "upgrade"
     beside = not site.owner and _is_next(site, said) and site.crm().get("connected")
     return "next" if (upgrading or beside) and said.version != site.crm().get("version") else "crm"
 
@@ -219,13 +230,14 @@ def _acknowledge(site: _CloudletWriter) -> None:
 def _reconcile(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> None:
     """Compares instances at rest with the CRM's report: marks missing ones, records unknown ones as orphans."""
     rows = {
-        row["path"]: row
-        for row in site.connection.execute(
-            _BELOW.where(below(objects.c.path, site.path)).order_by(objects.c.path)
-        ).mappings()
-        if row["path"] != site.path
+        row.path: row
+        for row in read_all(
+            InstanceRow,
+            site.connection.execute(_BELOW.where(below(objects.c.path, site.path)).order_by(objects.c.path)),
+        )
+        if row.path != site.path
     }
-    known = {path: (row["status"], bool(row["info"].get("missing"))) for path, row in rows.items()}
+    known = {path: (row.status, bool(row.info.get("missing"))) for path, row in rows.items()}
     busy = frozenset(path for path in {*rows, *there} if any(_covers(owner, path) for owner in site.running))
     ours = {path: reported for path, reported in there.items() if path.startswith(f"{site.path}:") and _sound(path)}
     found = compare(known, busy, ours)
@@ -240,13 +252,13 @@ def _reconcile(site: _CloudletWriter, there: dict[str, ReportedInstance]) -> Non
 
 
 def _mark(
-    site: _CloudletWriter, rows: dict[str, sa.RowMapping], paths: Iterable[str], missing: bool | None, message: str
+    site: _CloudletWriter, rows: dict[str, InstanceRow], paths: Iterable[str], missing: bool | None, message: str
 ) -> None:
     effect = LineEffect.IGNORED if missing else LineEffect.APPLIED
     for path in paths:
         row = rows[path]
-        same = (row["status"], row["status"], row["epoch"], message, effect)
-        change = {"info": merge_info(row["info"], {"missing": missing}), "changed_at": site.at}
+        same = (row.status, row.status, row.epoch, message, effect)
+        change = {"info": merge_info(row.info, {"missing": missing}), "changed_at": site.at}
         told = history_line(path, site.at, CrmActor.CRM, "startup", *same)
         ONE.change(site.connection, {"name": path}, change, [told])
 
@@ -306,8 +318,8 @@ def ignore(connection: sa.Connection, messages: Iterable[IgnoredMessage], at: da
     """Records ignored messages in the histories of their objects."""
     lines = []
     for message in messages:
-        found = find(connection, message.path)
-        status, epoch = (found["status"], found["epoch"]) if found else (NONE, 0)
+        found = find_object(connection, message.path)
+        status, epoch = (found.status, found.epoch) if found else (NONE, 0)
         change = (status, one_line(message.state, 100), epoch, f"ignored: {message.reason}", LineEffect.IGNORED)
         lines.append(history_line(message.path, at, message.actor, "response", *change))
     record(connection, lines)

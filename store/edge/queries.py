@@ -12,9 +12,10 @@ from domain.edge.specs import AutoProvision, PolicySpec
 from domain.edge.tables import S, refuses_changes
 from domain.paths import name_of, parent_of
 from domain.statetable import NONE
-from store.edge.hooks import address_of, cloudlet_of, find
+from store.edge.hooks import address_of, cloudlet_of
 from store.queries import inside
-from store.schema import objects
+from store.rows import find_object, read_all
+from store.schema import ObjectRow, objects
 
 ITEMS_AT_ONCE = 2_000
 
@@ -39,7 +40,7 @@ def refuges(connection: sa.Connection, cloudlet: str) -> Refuges:
         .where(inside(objects.c.path, cloudlet), objects.c.kind == "app", objects.c.status == S.READY.value)
         .order_by(objects.c.path)
     ).all()
-    others = [row["path"] for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
+    others = [row.path for row in _cloudlets(connection, str(parent_of(cloudlet))) if _able(row)]
     taken = {(cloudlet_of(path), name_of(path)) for path in _apps_of(connection, str(parent_of(cloudlet)))}
     found = []
     for app in apps:
@@ -54,8 +55,8 @@ def _refuge(connection: sa.Connection, app: str, spec: dict[str, Any], others: l
     cluster, name = name_of(str(parent_of(app))), name_of(app)
     for other in others:
         target = f"{other}:cluster:{cluster}"
-        found = find(connection, target)
-        if found and found["status"] == S.READY:
+        found = find_object(connection, target)
+        if found and found.status == S.READY:
             return Refuge(path=app, to=f"{target}:app:{name}", spec=spec)
     return Refuge(path=app)
 
@@ -65,23 +66,23 @@ def _apps_of(connection: sa.Connection, org: str) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
-def _cloudlets(connection: sa.Connection, org: str) -> list[sa.RowMapping]:
+def _cloudlets(connection: sa.Connection, org: str) -> list[ObjectRow]:
     query = sa.select(objects).where(objects.c.kind == "cloudlet", inside(objects.c.path, org)).order_by(objects.c.path)
-    return list(connection.execute(query).mappings())
+    return read_all(ObjectRow, connection.execute(query))
 
 
-def _able(cloudlet: sa.RowMapping) -> bool:
-    return not refuses_changes(cloudlet["status"], address_of(cloudlet) is not None)
+def _able(cloudlet: ObjectRow) -> bool:
+    return not refuses_changes(cloudlet.status, address_of(cloudlet) is not None)
 
 
 def policy(connection: sa.Connection, path: str) -> KeptPolicy:
     """Returns a policy's spec if it is Active, and whether an action is changing it."""
-    row = find(connection, path)
+    row = find_object(connection, path)
     if row is None:
         return KeptPolicy()
-    if row["target_action"] != NONE:
+    if row.target_action != NONE:
         return KeptPolicy(changing=True)
-    return KeptPolicy(spec=PolicySpec.model_validate(row["spec"]) if row["status"] == S.ACTIVE else None)
+    return KeptPolicy(spec=PolicySpec.model_validate(row.spec) if row.status == S.ACTIVE else None)
 
 
 def facts(connection: sa.Connection, asked: PolicyQuestion) -> PolicyFacts:
@@ -91,27 +92,27 @@ def facts(connection: sa.Connection, asked: PolicyQuestion) -> PolicyFacts:
     policy = asked.auto_scale
     assert policy
     path = f"{parent_of(asked.policy)}:cloudlet:{policy.cloudlet}:cluster:{policy.cluster}"
-    cluster = find(connection, path)
-    home = find(connection, str(parent_of(path)))
+    cluster = find_object(connection, path)
+    home = find_object(connection, str(parent_of(path)))
     able = home is not None and _able(home)
     if cluster is None:
         return PolicyFacts()
-    status = cluster["status"] if able else "unreachable"
-    return PolicyFacts(nodes=int(cluster["spec"].get("nodes", 1)), cluster=status)
+    status = cluster.status if able else "unreachable"
+    return PolicyFacts(nodes=int(cluster.spec.get("nodes", 1)), cluster=status)
 
 
 def _places(connection: sa.Connection, path: str, policy: AutoProvision) -> list[PolicySite]:
     """Returns the policy's sites in their order, then the instances that it created on other cloudlets."""
     org = str(parent_of(path))
-    cloudlets = {name_of(row["path"]): row for row in _cloudlets(connection, org)}
+    cloudlets = {name_of(row.path): row for row in _cloudlets(connection, org)}
     places = []
     for site in policy.cloudlets:
         home = cloudlets.get(site.cloudlet)
-        cluster = find(connection, f"{home['path']}:cluster:{site.cluster}") if home else None
+        cluster = find_object(connection, f"{home.path}:cluster:{site.cluster}") if home else None
         reached = bool(home and _able(home))
-        usable = bool(reached and cluster and cluster["status"] == S.READY)
-        app = find(connection, f"{cluster['path']}:app:{policy.app}") if cluster else None
-        status = app["status"] if app else ""
+        usable = bool(reached and cluster and cluster.status == S.READY)
+        app = find_object(connection, f"{cluster.path}:app:{policy.app}") if cluster else None
+        status = app.status if app else ""
         places.append(
             PolicySite(cloudlet=site.cloudlet, cluster=site.cluster, usable=usable, reached=reached, app=status)
         )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
@@ -11,9 +10,10 @@ from domain.errors import Category, Refused
 from domain.leases.capacity import Allocation, Size, peak
 from domain.leases.dates import stamp
 from domain.leases.specs import Instances, LeaseLimits, LeaseTerm, MciLease, PhysicalHosts
+from domain.paths import parent_of
 from store.leases import capacity
 from store.leases.capacity import RoomRequest
-from store.leases.tables import allocations, bookings
+from store.leases.tables import BookingRow, allocations, bookings
 
 NOTHING = Size(0, 0, 0)
 
@@ -35,29 +35,35 @@ _FORGOTTEN = sa.delete(bookings).where(bookings.c.reservation.in_(sa.bindparam("
 ReservationSpecs = PhysicalHosts | Instances | MciLease
 
 
-def book(connection: sa.Connection, new: Mapping[str, Any], wanted: ReservationSpecs, dates: LeaseTerm) -> None:
+def book(
+    connection: sa.Connection, reservation: str, run: str, pool: str, wanted: ReservationSpecs, dates: LeaseTerm
+) -> None:
     """Books one reservation of a new lease, with its allocations."""
-    booking = {
-        **new,
-        "version": 1,
-        "starts": dates.start,
-        "ends": dates.end,
-        "units": 0,
-        "whole": isinstance(wanted, PhysicalHosts),
-        "wants": {} if isinstance(wanted, MciLease) else wanted.resource_properties,
-        "began_with": None,
-        "closing": False,
-        **columns(_size(wanted)),
-    }
+    booking = BookingRow(
+        reservation=reservation,
+        lease=parent_of(reservation) or "",
+        project=reservation.split(":")[1],
+        pool=pool,
+        token=f"{reservation}#{run}",
+        version=1,
+        starts=dates.start,
+        ends=dates.end,
+        units=0,
+        whole=isinstance(wanted, PhysicalHosts),
+        **capacity.columns(_size(wanted)),
+        wants={} if isinstance(wanted, MciLease) else wanted.resource_properties,
+        began_with=None,
+        closing=False,
+    )
     places: dict[str, int] = {}
     if not isinstance(wanted, MciLease):
         places = place(connection, booking, wanted.min, wanted.most)
-    connection.execute(_BOOK, booking | {"units": sum(places.values())})
+    connection.execute(_BOOK, booking._replace(units=sum(places.values()))._asdict())
     capacity.take(connection, booking, places)
 
 
 def place(
-    connection: sa.Connection, booking: Mapping[str, Any], least: int, most: int, prefer: Sequence[str] = ()
+    connection: sa.Connection, booking: BookingRow, least: int, most: int, prefer: Sequence[str] = ()
 ) -> dict[str, int]:
     """Finds room for `least` to `most` units, as host -> units. Refuses with the numbers if there is less."""
     wish = room_request(booking, most)
@@ -67,16 +73,16 @@ def place(
     return places
 
 
-def room_request(booking: Mapping[str, Any], units: int) -> RoomRequest:
+def room_request(booking: BookingRow, units: int) -> RoomRequest:
     """Builds the search for hosts from a booking."""
     return RoomRequest(
-        pool=booking["pool"],
-        starts=booking["starts"],
-        ends=booking["ends"],
+        pool=booking.pool,
+        starts=booking.starts,
+        ends=booking.ends,
         units=units,
-        whole=booking["whole"],
+        whole=booking.whole,
         size=capacity.size_of(booking),
-        wants=booking["wants"],
+        wants=booking.wants,
     )
 
 
@@ -99,7 +105,7 @@ def check_quota(connection: sa.Connection, lease: str, dates: LeaseTerm, hosts: 
 
 def release(connection: sa.Connection, lease: str, reservations: Sequence[str] | None = None) -> None:
     """Deletes the bookings of a lease, or of some of its reservations, with their allocations."""
-    over = [row["reservation"] for row in capacity.locked(connection, lease)]
+    over = [row.reservation for row in capacity.locked(connection, lease)]
     if gone := [each for each in over if reservations is None or each in reservations]:
         connection.execute(_FREED, {"these": gone})
         connection.execute(_FORGOTTEN, {"these": gone})
@@ -107,11 +113,6 @@ def release(connection: sa.Connection, lease: str, reservations: Sequence[str] |
 
 def _size(wanted: ReservationSpecs) -> Size:
     return Size(wanted.vcpus, wanted.memory_mb, wanted.disk_gb) if isinstance(wanted, Instances) else NOTHING
-
-
-def columns(size: Size) -> dict[str, int]:
-    """Returns a size as table columns."""
-    return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}
 
 
 def _not_enough(connection: sa.Connection, wish: RoomRequest, least: int, found: int) -> Refused:

@@ -11,9 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.leases.capacity import Allocation, Size, matches, room
-from store.leases.tables import allocations, bookings, hosts
-
-AllocationRow = Mapping[str, Any] | sa.RowMapping
+from store.leases.tables import AllocationRow, BookingRow, HostRow, allocations, bookings, hosts
+from store.rows import read_all
 
 # During an update of a lease, JOINING rows become its own if the update succeeds; LEAVING rows stay so if it fails.
 # RETURNING rows are not its own any more, but may still be handed over: they stay blocked until they are back.
@@ -85,7 +84,7 @@ def count(connection: sa.Connection, wish: RoomRequest) -> int:
     return int(connection.execute(_count_of(_candidates(connection, wish))).scalar_one())
 
 
-def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[str, int], phase: str = HELD) -> None:
+def take(connection: sa.Connection, booking: BookingRow, places: Mapping[str, int], phase: str = HELD) -> None:
     """Inserts the allocations of a booking."""
     size = size_of(booking)
     lines = [_allocation_row(booking, host, units, size, phase) for host, units in places.items()]
@@ -93,26 +92,26 @@ def take(connection: sa.Connection, booking: Mapping[str, Any], places: Mapping[
         connection.execute(_TAKE, lines)
 
 
-def locked(connection: sa.Connection, lease: str) -> list[dict[str, Any]]:
+def locked(connection: sa.Connection, lease: str) -> list[BookingRow]:
     """Locks and returns the bookings of a lease, by reservation path. Changes to allocations need this lock."""
-    return [dict(row) for row in connection.execute(_LOCKED_OF_LEASE, {"of_lease": lease}).mappings()]
+    return read_all(BookingRow, connection.execute(_LOCKED_OF_LEASE, {"of_lease": lease}))
 
 
-def lock(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, dict[str, Any]]:
+def lock(connection: sa.Connection, reservations: Iterable[str]) -> dict[str, BookingRow]:
     """Locks the bookings of these reservations, always in the same order, and returns the existing ones by path."""
-    rows = connection.execute(_LOCKED_THESE, {"these": sorted(set(reservations))}).mappings()
-    return {row["reservation"]: dict(row) for row in rows}
+    rows = connection.execute(_LOCKED_THESE, {"these": sorted(set(reservations))})
+    return {row.reservation: row for row in read_all(BookingRow, rows)}
 
 
-def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[sa.RowMapping]:
+def held(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[AllocationRow]:
     """Returns the allocations that meet a condition, ordered by host."""
     query = sa.select(allocations).where(*which).order_by(allocations.c.host, allocations.c.id)
-    return list(connection.execute(query).mappings())
+    return read_all(AllocationRow, connection.execute(query))
 
 
-def held_by(connection: sa.Connection, lease: str) -> list[sa.RowMapping]:
+def held_by(connection: sa.Connection, lease: str) -> list[AllocationRow]:
     """Returns the allocations of a lease, ordered by host."""
-    return list(connection.execute(_OF_LEASE, {"of_lease": lease}).mappings())
+    return read_all(AllocationRow, connection.execute(_OF_LEASE, {"of_lease": lease}))
 
 
 def drop(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
@@ -126,9 +125,9 @@ def raise_version(connection: sa.Connection, reservations: Sequence[str]) -> Non
     connection.execute(change.values(version=bookings.c.version + 1))
 
 
-def size_of(row: AllocationRow) -> Size:
+def size_of(row: HostRow | BookingRow | AllocationRow) -> Size:
     """Returns the size in a row: of a host, of one unit of a booking, or of a whole allocation."""
-    return Size(row["vcpus"], row["memory_mb"], row["disk_gb"])
+    return Size(row.vcpus, row.memory_mb, row.disk_gb)
 
 
 def _candidates(connection: sa.Connection, wish: RoomRequest) -> sa.Select[Any]:
@@ -166,7 +165,7 @@ def _fitting(
     for host, taken in _with_taken(connection, wish, candidates, prefer):
         fits = min(left, room(size_of(host), taken, wish.starts, wish.ends, wish.size))
         if fits:
-            places[host["host"]] = fits
+            places[host.host] = fits
             left -= fits
         if not left:
             break
@@ -175,34 +174,28 @@ def _fitting(
 
 def _with_taken(
     connection: sa.Connection, wish: RoomRequest, candidates: sa.Select[Any], prefer: Sequence[str]
-) -> Iterator[tuple[sa.RowMapping, list[Allocation]]]:
+) -> Iterator[tuple[HostRow, list[Allocation]]]:
     """Yields each candidate host with its allocations during the period."""
-    found = list(connection.execute(candidates.order_by(hosts.c.host)).mappings())
-    found.sort(key=lambda host: (host["host"] not in prefer, host["host"]))
+    found = read_all(HostRow, connection.execute(candidates.order_by(hosts.c.host)))
+    found.sort(key=lambda host: (host.host not in prefer, host.host))
     for first in range(0, len(found), _PAGE):
         page = found[first : first + _PAGE]
         taken = held(
             connection,
-            allocations.c.host.in_([host["host"] for host in page]),
+            allocations.c.host.in_([host.host for host in page]),
             allocations.c.starts < wish.ends,
             allocations.c.ends > wish.starts,
         )
         for host in page:
-            yield host, [_taken(row) for row in taken if row["host"] == host["host"]]
+            mine = (row for row in taken if row.host == host.host)
+            yield host, [Allocation(row.starts, row.ends, size_of(row), row.whole) for row in mine]
 
 
-def _taken(row: sa.RowMapping) -> Allocation:
-    return Allocation(row["starts"], row["ends"], size_of(row), row["whole"])
+def _allocation_row(booking: BookingRow, host: str, units: int, size: Size, phase: str) -> dict[str, Any]:
+    kept = {name: getattr(booking, name) for name in ("reservation", "lease", "starts", "ends", "whole")}
+    return kept | {"host": host, "units": units, "phase": phase, **columns(size.times(units))}
 
 
-def _allocation_row(booking: Mapping[str, Any], host: str, units: int, size: Size, phase: str) -> dict[str, Any]:
-    all_of_it = size.times(units)
-    kept = {name: booking[name] for name in ("reservation", "lease", "starts", "ends", "whole")}
-    return kept | {
-        "host": host,
-        "units": units,
-        "vcpus": all_of_it.vcpus,
-        "memory_mb": all_of_it.memory_mb,
-        "disk_gb": all_of_it.disk_gb,
-        "phase": phase,
-    }
+def columns(size: Size) -> dict[str, int]:
+    """A size as the tables have it."""
+    return {"vcpus": size.vcpus, "memory_mb": size.memory_mb, "disk_gb": size.disk_gb}

@@ -14,73 +14,71 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused
-from domain.leases.dates import parse_stored, stamp
+from domain.leases.dates import stamp
+from domain.leases.messages import BookingChange, BookingTerms, LeaseTerms
 from domain.leases.names import event_path
 from domain.leases.specs import LeaseChange, LeaseTerm, Resize
 from domain.leases.tables import BEFORE_END, END, EVENTS, EventStatus, LeaseStatus
 from domain.model import Move
 from domain.paths import name_of, short
 from store.leases import booking, capacity, parts
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationRow
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING
 from store.leases.parts import LeaseParts
-from store.leases.tables import allocations, bookings, timers
-
-BookingTerms = dict[str, Any]  # start, end and units of a booking
+from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, timers
+from store.schema import ObjectRow
 
 
 def prepare(
     connection: sa.Connection, lease: str, now: LeaseParts, change: LeaseChange, dates: LeaseTerm, started: bool
-) -> dict[str, Any]:
+) -> LeaseTerms:
     """Allocates what the update needs. Returns the details that `settle` and the workflow need."""
-    specs = {name_of(row["path"]): row["spec"] for row in now.reservations}
+    specs = {name_of(row.path): row.spec for row in now.reservations}
     sizes = _sizes(change, specs)
-    plans: dict[str, dict[str, BookingTerms]] = {}
+    plans: dict[str, BookingChange] = {}
     hand_over = returning(connection, lease)
     for each in capacity.locked(connection, lease):
-        name = name_of(each["reservation"])
+        name = name_of(each.reservation)
         size, before = sizes.get(name), _terms(each)
-        if each["closing"] or (size is None and before == _terms(_dated(each, dates))):
+        if each.closing or (size is None and before == _terms(each.during(dates))):
             continue
-        if not started and each["units"]:
+        if not started and each.units:
             units = _rebook(connection, each, dates, size, specs[name]["min"])
         else:
             _extend(connection, each, dates.end)
-            units = _resize(connection, each | {"ends": max(each["ends"], dates.end)}, size) if size else each["units"]
-            hand_over += [each["reservation"]] if units != each["units"] else []
-        plans[each["reservation"]] = {"before": before, "after": _terms(_dated(each, dates) | {"units": units})}
+            units = _resize(connection, each._replace(ends=max(each.ends, dates.end)), size) if size else each.units
+            hand_over += [each.reservation] if units != each.units else []
+        after = _terms(each.during(dates)._replace(units=units))
+        plans[each.reservation] = BookingChange(before=before, after=after)
         _cover_both(connection, each, dates, units)
-    told = [row for row in now.reservations if name_of(row["path"]) in sizes]
-    moves = [_sized(row, sizes[name_of(row["path"])]) for row in told]
-    return {"plans": plans, "hand_over": sorted(set(hand_over)), "moves": moves}
+    told = [row for row in now.reservations if name_of(row.path) in sizes]
+    moves = [_sized(row, sizes[name_of(row.path)]) for row in told]
+    return LeaseTerms(plans=plans, hand_over=sorted(set(hand_over)), moves=moves)
 
 
-def settle(connection: sa.Connection, lease: str, details: Mapping[str, Any], good: bool) -> None:
+def settle(connection: sa.Connection, lease: str, terms: LeaseTerms, good: bool) -> None:
     """Ends an update: keeps the new allocations if it succeeded (`good`), else restores the old ones."""
-    plans, handed = details.get("plans", {}), details.get("hand_over", ())
     for row in capacity.locked(connection, lease):
-        if plan := plans.get(row["reservation"]):
-            if row["reservation"] in handed and not good:
-                _may_have_joined(connection, row["reservation"])
-            _end_change(connection, row, plan["after" if good else "before"], good)
-    capacity.raise_version(connection, sorted(plans))
+        if plan := terms.plans.get(row.reservation):
+            if row.reservation in terms.hand_over and not good:
+                _may_have_joined(connection, row.reservation)
+            _end_change(connection, row, plan.after if good else plan.before, good)
+    capacity.raise_version(connection, sorted(terms.plans))
 
 
-def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, dict[str, BookingTerms]]) -> int:
+def hosts_of(connection: sa.Connection, lease: str, plans: Mapping[str, BookingChange]) -> int:
     """Returns how many whole hosts the lease will have after the update."""
-    rows = [row for row in capacity.locked(connection, lease) if row["whole"]]
-    return sum(
-        plans[row["reservation"]]["after"]["units"] if row["reservation"] in plans else row["units"] for row in rows
-    )
+    rows = [row for row in capacity.locked(connection, lease) if row.whole]
+    return sum(plans[row.reservation].after.units if row.reservation in plans else row.units for row in rows)
 
 
 def returning(connection: sa.Connection, lease: str) -> list[str]:
     """Returns reservations with hosts that an earlier update may still have handed over."""
     rows = capacity.held(connection, allocations.c.lease == lease, allocations.c.phase == RETURNING)
-    return list(dict.fromkeys(row["reservation"] for row in rows))
+    return list(dict.fromkeys(row.reservation for row in rows))
 
 
 def move_events(
-    connection: sa.Connection, now: LeaseParts, dates: Mapping[str, datetime], lease: sa.RowMapping
+    connection: sa.Connection, now: LeaseParts, dates: Mapping[str, datetime], lease: ObjectRow
 ) -> list[Move]:
     """Returns the moves of events whose time the update changes. A before_end event that came too early is repeated."""
     moves = []
@@ -88,21 +86,19 @@ def move_events(
         event, old, due = now.events[name], now.due(name), dates[name]
         if old == due:
             continue
-        again = name == BEFORE_END and event["status"] in (EventStatus.DONE, EventStatus.ERROR)
-        status = EventStatus.UNDONE if again else event["status"]
-        moves.append(Move(path=event["path"], to=status, spec={"due": stamp(due)}))
-        fires = status == EventStatus.UNDONE and (name == END or lease["status"] != LeaseStatus.ERROR)
+        again = name == BEFORE_END and event.status in (EventStatus.DONE, EventStatus.ERROR)
+        status = EventStatus.UNDONE if again else event.status
+        moves.append(Move(path=event.path, to=status, spec={"due": stamp(due)}))
+        fires = status == EventStatus.UNDONE and (name == END or lease.status != LeaseStatus.ERROR)
         if fires and (again or due < old):
             _set_timer(connection, lease, name, due)
     return moves
 
 
-def _set_timer(connection: sa.Connection, lease: sa.RowMapping, name: str, due: datetime) -> None:
-    event, pool = event_path(lease["path"], name), lease["spec"]["pool"]
+def _set_timer(connection: sa.Connection, lease: ObjectRow, name: str, due: datetime) -> None:
+    event, pool = event_path(lease.path, name), lease.spec["pool"]
     connection.execute(sa.delete(timers).where(timers.c.event == event))
-    connection.execute(
-        parts.NEW_TIMERS, {"event": event, "lease": lease["path"], "pool": pool, "name": name, "due": due}
-    )
+    connection.execute(parts.NEW_TIMERS, {"event": event, "lease": lease.path, "pool": pool, "name": name, "due": due})
 
 
 def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
@@ -122,73 +118,73 @@ def _sizes(change: LeaseChange, specs: Mapping[str, Any]) -> dict[str, Resize]:
     return sizes
 
 
-def _rebook(connection: sa.Connection, each: dict[str, Any], dates: LeaseTerm, size: Resize | None, least: int) -> int:
+def _rebook(connection: sa.Connection, each: BookingRow, dates: LeaseTerm, size: Resize | None, least: int) -> int:
     """Allocates a reservation that has not started anew, preferring the hosts that it has. Returns its units."""
-    mine = allocations.c.reservation == each["reservation"]
+    mine = allocations.c.reservation == each.reservation
     rows = capacity.held(connection, mine)
     capacity.drop(connection, mine)  # its own allocations do not block the search
-    least, most = (size.min, size.max or size.min) if size else (min(least, each["units"]), each["units"])
-    moved = _dated(each, dates)
-    places = booking.place(connection, moved, least, most, [row["host"] for row in rows])
+    least, most = (size.min, size.max or size.min) if size else (min(least, each.units), each.units)
+    moved = each.during(dates)
+    places = booking.place(connection, moved, least, most, [row.host for row in rows])
     if rows:
-        connection.execute(sa.insert(allocations), [dict(row) | {"phase": LEAVING} for row in rows])
+        connection.execute(sa.insert(allocations), [row._replace(phase=LEAVING)._asdict() for row in rows])
     capacity.take(connection, moved, places, JOINING)
     return sum(places.values())
 
 
-def _extend(connection: sa.Connection, each: Mapping[str, Any], ends: datetime) -> None:
+def _extend(connection: sa.Connection, each: BookingRow, ends: datetime) -> None:
     """Extends the allocations of a started reservation; refuses if one of its hosts is booked before the new end."""
-    if ends <= each["ends"]:
+    if ends <= each.ends:
         return
-    mine = allocations.c.reservation == each["reservation"]
+    mine = allocations.c.reservation == each.reservation
     rows = capacity.held(connection, mine)
     capacity.drop(connection, mine)
     for row in rows:  # one by one: two may be on one host
-        moved = dict(each) | {"starts": row["starts"], "ends": ends}
-        found = capacity.find(connection, booking.room_request(moved, row["units"]), [row["host"]])
-        if found.get(row["host"], 0) < row["units"]:
+        moved = each._replace(starts=row.starts, ends=ends)
+        found = capacity.find(connection, booking.room_request(moved, row.units), [row.host])
+        if found.get(row.host, 0) < row.units:
             raise _taken(row, ends)
-        connection.execute(sa.insert(allocations), dict(row) | {"ends": ends})
+        connection.execute(sa.insert(allocations), row._replace(ends=ends)._asdict())
 
 
-def _resize(connection: sa.Connection, each: Mapping[str, Any], size: Resize) -> int:
+def _resize(connection: sa.Connection, each: BookingRow, size: Resize) -> int:
     """Adds or marks allocations for the new size of a started reservation. Returns its units after the update."""
-    units, most = int(each["units"]), size.max or size.min
+    units, most = int(each.units), size.max or size.min
     if units < most:
         more = booking.place(connection, each, max(0, size.min - units), most - units)
         capacity.take(connection, each, more, JOINING)
         return units + sum(more.values())
-    rows = capacity.held(connection, allocations.c.reservation == each["reservation"])
-    _mark_leaving(connection, each, rows, sum(row["units"] for row in rows) - most)
+    rows = capacity.held(connection, allocations.c.reservation == each.reservation)
+    _mark_leaving(connection, each, rows, sum(row.units for row in rows) - most)
     return most
 
 
-def _mark_leaving(connection: sa.Connection, each: Mapping[str, Any], rows: list[sa.RowMapping], units: int) -> None:
+def _mark_leaving(connection: sa.Connection, each: BookingRow, rows: list[AllocationRow], units: int) -> None:
     """Marks so many units as LEAVING, from the last host back; splits an allocation that leaves in part."""
     size = capacity.size_of(each)
     for row in reversed(rows):
-        leaving = min(units, row["units"])
+        leaving = min(units, row.units)
         if leaving <= 0:
             return
-        stay = row["units"] - leaving
-        this = sa.update(allocations).where(allocations.c.id == row["id"])
+        stay = row.units - leaving
+        this = sa.update(allocations).where(allocations.c.id == row.id)
         if stay:
-            connection.execute(this.values(units=stay, **booking.columns(size.times(stay))))
-            part = dict(each) | {"starts": row["starts"], "ends": row["ends"]}
-            capacity.take(connection, part, {row["host"]: leaving}, LEAVING)
+            connection.execute(this.values(units=stay, **capacity.columns(size.times(stay))))
+            part = each._replace(starts=row.starts, ends=row.ends)
+            capacity.take(connection, part, {row.host: leaving}, LEAVING)
         else:
             connection.execute(this.values(phase=LEAVING))
         units -= leaving
 
 
-def _cover_both(connection: sa.Connection, each: Mapping[str, Any], dates: LeaseTerm, units: int) -> None:
+def _cover_both(connection: sa.Connection, each: BookingRow, dates: LeaseTerm, units: int) -> None:
     values = {
-        "starts": min(each["starts"], dates.start),
-        "ends": max(each["ends"], dates.end),
-        "units": max(each["units"], units),
+        "starts": min(each.starts, dates.start),
+        "ends": max(each.ends, dates.end),
+        "units": max(each.units, units),
         "version": bookings.c.version + 1,
     }
-    connection.execute(sa.update(bookings).where(bookings.c.reservation == each["reservation"]).values(**values))
+    connection.execute(sa.update(bookings).where(bookings.c.reservation == each.reservation).values(**values))
 
 
 def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
@@ -197,31 +193,23 @@ def _may_have_joined(connection: sa.Connection, reservation: str) -> None:
     connection.execute(sa.update(allocations).where(unsure).values(phase=RETURNING))
 
 
-def _end_change(connection: sa.Connection, row: Mapping[str, Any], terms: BookingTerms, good: bool) -> None:
-    mine = allocations.c.reservation == row["reservation"]
+def _end_change(connection: sa.Connection, row: BookingRow, terms: BookingTerms, good: bool) -> None:
+    mine = allocations.c.reservation == row.reservation
     capacity.drop(connection, mine, allocations.c.phase == (LEAVING if good else JOINING))
-    values: dict[str, Any] = {
-        "starts": parse_stored(terms["starts"]),
-        "ends": parse_stored(terms["ends"]),
-        "units": terms["units"],
-    }
+    values: dict[str, Any] = terms.model_dump()
     now = sa.update(allocations).where(mine, allocations.c.phase != RETURNING)
     connection.execute(now.values(phase=HELD, ends=values["ends"]))
-    if good and row["began_with"] is not None:
-        values["began_with"] = sorted({each["host"] for each in capacity.held(connection, mine)})
-    connection.execute(sa.update(bookings).where(bookings.c.reservation == row["reservation"]).values(**values))
+    if good and row.began_with is not None:
+        values["began_with"] = sorted({each.host for each in capacity.held(connection, mine)})
+    connection.execute(sa.update(bookings).where(bookings.c.reservation == row.reservation).values(**values))
 
 
-def _dated(each: Mapping[str, Any], dates: LeaseTerm) -> dict[str, Any]:
-    return dict(each) | {"starts": dates.start, "ends": dates.end}
+def _terms(each: BookingRow) -> BookingTerms:
+    return BookingTerms(starts=each.starts, ends=each.ends, units=each.units)
 
 
-def _terms(each: Mapping[str, Any]) -> BookingTerms:
-    return {"starts": stamp(each["starts"]), "ends": stamp(each["ends"]), "units": each["units"]}
-
-
-def _sized(row: sa.RowMapping, size: Resize) -> Move:
-    return Move(path=row["path"], to=row["status"], spec={**row["spec"], "min": size.min, "max": size.max})
+def _sized(row: ObjectRow, size: Resize) -> Move:
+    return Move(path=row.path, to=row.status, spec={**row.spec, "min": size.min, "max": size.max})
 
 
 def _unclear(specs: Mapping[str, Any]) -> Refused:
@@ -237,7 +225,7 @@ def _unclear(specs: Mapping[str, Any]) -> Refused:
 def _taken(row: AllocationRow, ends: datetime) -> Refused:
     return Refused(
         Category.QUOTA,
-        f"host {name_of(row['host'])} is booked by another lease before {stamp(ends)}; "
-        f"{short(row['lease'])} has started, so it keeps its hosts",
+        f"host {name_of(row.host)} is booked by another lease before {stamp(ends)}; "
+        f"{short(row.lease)} has started, so it keeps its hosts",
         "ask for an earlier end, or for a lease of its own",
     )

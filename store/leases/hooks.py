@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from domain.errors import Category, Refused
 from domain.leases.dates import stamp
+from domain.leases.messages import LeaseTerms, ReservationWork
 from domain.leases.names import event_path, reservation_path
 from domain.leases.specs import (
     EventFiring,
@@ -34,6 +35,7 @@ from store.leases import booking, changes, hosts, parts
 from store.leases.capacity import held_by, locked, one_at_a_time
 from store.leases.parts import LeaseParts, next_due
 from store.leases.tables import bookings
+from store.rows import find_object
 
 _BEGAN = sa.update(bookings).where(bookings.c.reservation == sa.bindparam("which"))
 _BOOKING = ("create", "update")  # the others write nothing before a refusal
@@ -42,7 +44,7 @@ SOON = timedelta(minutes=1)  # the clock is always woken for an event this near
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Ends an action on a lease: checks its parts, releases the bookings of deleted reservations, sets the timers."""
-    lease = parts.lease_at(connection, grant.path)
+    lease = find_object(connection, grant.path)
     if lease is None:
         booking.release(connection, grant.path)
         parts.set_timers(connection, grant.path, "", NONE, None)
@@ -52,13 +54,14 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
     if grant.action == "start":
         _remember_hosts(connection, grant.path)
     if grant.action == "update":
-        changes.settle(connection, grant.path, grant.details, outcome.result is Result.SUCCEEDED)
+        terms = LeaseTerms.model_validate(grant.details)
+        changes.settle(connection, grant.path, terms, outcome.result is Result.SUCCEEDED)
     if grant.action == "create" and status == LeaseStatus.ERROR:
         booking.release(connection, grant.path)
-    over = [row["path"] for row in now.reservations if row["status"] == ReservationStatus.DELETED]
+    over = [row.path for row in now.reservations if row.status == ReservationStatus.DELETED]
     if over:
         booking.release(connection, grant.path, over)
-    parts.set_timers(connection, grant.path, lease["spec"]["pool"], status, now)
+    parts.set_timers(connection, grant.path, lease.spec["pool"], status, now)
 
 
 def admit_event(
@@ -66,16 +69,16 @@ def admit_event(
 ) -> GrantExtras:
     """Admits an event only at the time when it is due."""
     assert found
-    _on_time(cast(EventFiring, spec), name_of(found["path"]), found["spec"]["due"])
+    _on_time(cast(EventFiring, spec), name_of(found.path), found.spec["due"])
     return GrantExtras()
 
 
 def ended_event(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
     """Sets the timers of an event's lease again."""
     path = str(parent_of(grant.path))
-    lease = parts.lease_at(connection, path)
+    lease = find_object(connection, path)
     if lease is not None:
-        parts.set_timers(connection, path, lease["spec"]["pool"], lease["status"], parts.read(connection, path))
+        parts.set_timers(connection, path, lease.spec["pool"], lease.status, parts.read(connection, path))
 
 
 def _create(
@@ -84,8 +87,7 @@ def _create(
     assert isinstance(spec, LeaseSpec)
     lease = claim.request.path
     dates = term(spec, claim.at, limits)
-    project = lease.split(":")[1]
-    _lock_project_and_pool(connection, project, spec.pool)
+    _lock_project_and_pool(connection, lease.split(":")[1], spec.pool)
     wanted = spec.wanted()
     number_of_hosts = sum(each.min for each in wanted if isinstance(each, PhysicalHosts))
     booking.check_quota(connection, lease, dates, number_of_hosts, limits)
@@ -93,14 +95,14 @@ def _create(
     births = []
     for number, each in enumerate(wanted, 1):
         path = reservation_path(lease, number)
-        new = {"reservation": path, "lease": lease, "project": project, "pool": spec.pool}
-        booking.book(connection, new | {"token": f"{path}#{claim.run}"}, each, dates)
+        booking.book(connection, path, claim.run, spec.pool, each, dates)
         births.append(NewObject(path, "reservation", "", each.model_dump(mode="json")))
     for name, due in _dues(dates).items():
         births.append(NewObject(event_path(lease, name), "event", "", {"due": stamp(due)}))
     connection.execute(parts.NEW_TIMERS, [_timer(lease, spec.pool, name, due) for name, due in _dues(dates).items()])
     kept = {"name": spec.name or name_of(lease), "pool": spec.pool, **_dates_info(dates)}
-    return GrantExtras(births=births, spec=kept, details=_wake(spec.pool, before, dates.start, claim.at))
+    terms = LeaseTerms(pool=spec.pool, wake=_wake(before, dates.start, claim.at))
+    return GrantExtras(births=births, spec=kept, details=terms)
 
 
 def _update(
@@ -109,69 +111,68 @@ def _update(
     """Admits an update of a lease: allocates what it needs. Readers see no change before it ends."""
     assert found
     assert isinstance(spec, LeaseChange)
-    lease, pool, now = found["path"], found["spec"]["pool"], parts.read(connection, found["path"])
-    named = {**found["spec"], **({"name": spec.name} if spec.name else {})}
+    lease, pool, now = found.path, found.spec["pool"], parts.read(connection, found.path)
+    named = {**found.spec, **({"name": spec.name} if spec.name else {})}
     if spec.only_name():
-        return GrantExtras(details={"pool": pool, "wake": False, "spec": named})
-    if found["status"] == LeaseStatus.TERMINATED:
+        return GrantExtras(details=LeaseTerms(pool=pool, wake=False, spec=named))
+    if found.status == LeaseStatus.TERMINATED:
         raise Refused(Category.NOT_ALLOWED, "the lease has ended: only its name can change", "create another lease")
-    if wrong := now.why_refused("update", found["status"]):
-        return GrantExtras(details={"contradiction": wrong})
-    started = now.events[START]["status"] != EventStatus.UNDONE
+    if wrong := now.why_refused("update", found.status):
+        return GrantExtras(details=LeaseTerms(contradiction=wrong))
+    started = now.events[START].status != EventStatus.UNDONE
     dates = changed_term(spec, now.term(), started, claim.at, limits)
     _lock_project_and_pool(connection, lease.split(":")[1], pool)
     before = next_due(connection, pool)
     taken = changes.prepare(connection, lease, now, spec, dates, started)
-    booking.check_quota(connection, lease, dates, changes.hosts_of(connection, lease, taken["plans"]), limits)
+    booking.check_quota(connection, lease, dates, changes.hosts_of(connection, lease, taken.plans), limits)
     to_come = (due for name, due in _dues(dates).items() if due > claim.at or (name == START and not started))
-    moves = [*changes.move_events(connection, now, _dues(dates), found), *taken.pop("moves")]
-    details = {
-        **_wake(pool, before, min(to_come, default=claim.at), claim.at),
-        **taken,
+    more = {
+        "pool": pool,
+        "wake": _wake(before, min(to_come, default=claim.at), claim.at),
         "spec": {**named, **_dates_info(dates)},
-        "moves": [move.model_dump(mode="json") for move in moves],
+        "moves": [*changes.move_events(connection, now, _dues(dates), found), *taken.moves],
     }
-    return GrantExtras(details=details)
+    return GrantExtras(details=taken.model_copy(update=more))
 
 
 def _start(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert found
-    now = parts.read(connection, found["path"])
-    if wrong := now.wrong(found["status"]):
-        return GrantExtras(details={"contradiction": wrong})
-    _on_time(cast(EventFiring, spec), START, now.events[START]["spec"]["due"])
-    entering = Move(path=now.events[START]["path"], to=EventStatus.IN_PROGRESS, action="start")
+    now = parts.read(connection, found.path)
+    if wrong := now.wrong(found.status):
+        return GrantExtras(details=LeaseTerms(contradiction=wrong))
+    _on_time(cast(EventFiring, spec), START, now.events[START].spec["due"])
+    entering = Move(path=now.events[START].path, to=EventStatus.IN_PROGRESS, action="start")
     return GrantExtras(details=_work(now), moves=[entering])
 
 
 def _end(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     """Admits the end of a lease: by the clock, by a user before its time, or after a failed start or end."""
     assert found
-    now = parts.read(connection, found["path"])
-    if wrong := now.why_refused("end", found["status"]):
-        return GrantExtras(details={"contradiction": wrong})
+    now = parts.read(connection, found.path)
+    if wrong := now.why_refused("end", found.status):
+        return GrantExtras(details=LeaseTerms(contradiction=wrong))
     firing = cast(EventFiring, spec)
     if firing.due:
-        _on_time(firing, END, now.events[END]["spec"]["due"])
-    moves = [Move(path=now.events[END]["path"], to=EventStatus.IN_PROGRESS, action="end")]
-    if now.events[START]["status"] != EventStatus.DONE:
+        _on_time(firing, END, now.events[END].spec["due"])
+    moves = [Move(path=now.events[END].path, to=EventStatus.IN_PROGRESS, action="end")]
+    if now.events[START].status != EventStatus.DONE:
         told = "closed: the lease ends without having started well"
-        moves.append(Move(path=now.events[START]["path"], to=EventStatus.DONE, message=told))
-    never = [row for row in now.reservations if row["status"] == ReservationStatus.PENDING]
+        moves.append(Move(path=now.events[START].path, to=EventStatus.DONE, message=told))
+    never = [row for row in now.reservations if row.status == ReservationStatus.PENDING]
     told = "its lease ends without having started; whatever it may hold is taken back"
-    moves += [Move(path=row["path"], to=ReservationStatus.ERROR, message=told) for row in never]
+    moves += [Move(path=row.path, to=ReservationStatus.ERROR, message=told) for row in never]
     return GrantExtras(details=_work(now), moves=moves)
 
 
 def _delete(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     """Admits a delete in every status; also frees bookings whose reservation does not exist any more."""
     assert found
-    work = _work(parts.read(connection, found["path"]))
-    known = {each["path"] for each in work["reservations"]}
-    lost = [row for row in locked(connection, found["path"]) if row["units"] and row["reservation"] not in known]
+    work = _work(parts.read(connection, found.path))
+    known = {each.path for each in work.reservations}
+    lost = [row for row in locked(connection, found.path) if row.units and row.reservation not in known]
     gone = {"status": ReservationStatus.ERROR, "resource_type": "physical:host"}
-    work["reservations"] += [{"path": row["reservation"], **gone} for row in lost]
-    return GrantExtras(details=work)
+    more = [ReservationWork(path=row.reservation, **gone) for row in lost]
+    return GrantExtras(details=work.model_copy(update={"reservations": [*work.reservations, *more]}))
 
 
 _Admit = Callable[[sa.Connection, Claim, BaseModel | None, MaybeRow], GrantExtras]
@@ -195,16 +196,16 @@ def _dates_info(dates: LeaseTerm) -> dict[str, str]:
     return {"start": stamp(dates.start), "end": stamp(dates.end), "before_end": stamp(dates.before_end)}
 
 
-def _wake(pool: str, before: datetime | None, earliest: datetime, at: datetime) -> dict[str, Any]:
+def _wake(before: datetime | None, earliest: datetime, at: datetime) -> bool:
     """Returns whether the pool's clock must be woken, because it would wake later than the earliest event here."""
     first = min(before, earliest) if before else earliest
-    return {"pool": pool, "wake": before is None or earliest < before or first <= at + SOON}
+    return before is None or earliest < before or first <= at + SOON
 
 
-def _work(now: LeaseParts) -> dict[str, Any]:
+def _work(now: LeaseParts) -> LeaseTerms:
     """Returns reservations and events with their statuses, for the workflow to start, end or free."""
-    told = [{"path": row["path"], "status": row["status"], **_kind(row["spec"])} for row in now.reservations]
-    return {"reservations": told, "events": {name: row["status"] for name, row in now.events.items()}}
+    work = [ReservationWork(path=row.path, status=row.status, **_kind(row.spec)) for row in now.reservations]
+    return LeaseTerms(reservations=work, events={name: row.status for name, row in now.events.items()})
 
 
 def _kind(spec: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +228,7 @@ def _remember_hosts(connection: sa.Connection, lease: str) -> None:
     locked(connection, lease)  # serialises with a host that fails now
     began: defaultdict[str, list[str]] = defaultdict(list)
     for row in held_by(connection, lease):
-        began[row["reservation"]].append(row["host"])
+        began[row.reservation].append(row.host)
     if began:
         connection.execute(_BEGAN, [{"which": path, "began_with": names} for path, names in began.items()])
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.errors import Category, Refused
+from domain.leases.messages import LeaseTerms
 from domain.leases.specs import HostSpec
 from domain.leases.tables import HostStatus, LeaseStatus, ReservationStatus
 from domain.model import Claim, Grant, Outcome
@@ -19,7 +19,7 @@ from store.hooks import GrantExtras, MaybeRow
 from store.leases import capacity
 from store.leases.booking import room_request
 from store.leases.capacity import RETURNING
-from store.leases.tables import allocations, bookings, hosts
+from store.leases.tables import BookingRow, HostRow, allocations, bookings, hosts
 from store.schema import objects
 
 HOLDERS_SHOWN = 5
@@ -40,7 +40,7 @@ def admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found
         _set_working(connection, host, row.action != "fail")
         changed = _reallocate(connection, host, claim.at) if row.action == "fail" else []
         changed += _make_whole(connection, pool, claim.at)
-        return GrantExtras(details={"hand_over": _in_use(connection, changed)})
+        return GrantExtras(details=LeaseTerms(hand_over=_in_use(connection, changed)))
 
 
 def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -53,13 +53,9 @@ def ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetim
 
 
 def _enlist(connection: sa.Connection, host: str, pool: str, spec: HostSpec) -> None:
-    sizes = {"vcpus": spec.vcpus, "memory_mb": spec.memory_mb, "disk_gb": spec.disk_gb}
-    profile = _profile(spec)
-    connection.execute(sa.insert(hosts).values(host=host, pool=pool, profile=profile, working=True, **sizes))
-
-
-def _profile(spec: HostSpec) -> str:
-    return json.dumps(spec.all_properties(), sort_keys=True)
+    profile = json.dumps(spec.all_properties(), sort_keys=True)
+    row = HostRow(host, pool, profile, spec.vcpus, spec.memory_mb, spec.disk_gb, working=True)
+    connection.execute(sa.insert(hosts), row._asdict())
 
 
 def _set_working(connection: sa.Connection, host: str, working: bool) -> None:
@@ -67,7 +63,7 @@ def _set_working(connection: sa.Connection, host: str, working: bool) -> None:
 
 
 def _nobody_has(connection: sa.Connection, host: str) -> None:
-    leases = dict.fromkeys(row["lease"] for row in capacity.held(connection, allocations.c.host == host))
+    leases = dict.fromkeys(row.lease for row in capacity.held(connection, allocations.c.host == host))
     if leases:
         shown = ", ".join(short(lease) for lease in list(leases)[:HOLDERS_SHOWN])
         more = f" and {len(leases) - HOLDERS_SHOWN} more" if len(leases) > HOLDERS_SHOWN else ""
@@ -85,14 +81,14 @@ def _reallocate(connection: sa.Connection, host: str, at: datetime) -> list[str]
     Each allocation is replaced for its own period and phase, so that leases under update stay right, too.
     """
     which = (allocations.c.host == host, allocations.c.ends > at)
-    touched = capacity.lock(connection, [row["reservation"] for row in capacity.held(connection, *which)])
+    touched = capacity.lock(connection, [row.reservation for row in capacity.held(connection, *which)])
     rows = capacity.held(connection, *which)  # read again under the lock
-    for row in sorted(rows, key=lambda row: (row["starts"], row["id"])):
-        capacity.drop(connection, allocations.c.id == row["id"])
-        if row["phase"] != RETURNING and (mine := touched.get(row["reservation"])) and not mine["closing"]:
-            rest = mine | {"starts": max(row["starts"], at), "ends": row["ends"]}
-            places = capacity.find(connection, room_request(rest, row["units"]), mine["began_with"] or ())
-            capacity.take(connection, rest, places, row["phase"])
+    for row in sorted(rows, key=lambda row: (row.starts, row.id)):
+        capacity.drop(connection, allocations.c.id == row.id)
+        if row.phase != RETURNING and (mine := touched.get(row.reservation)) and not mine.closing:
+            rest = mine._replace(starts=max(row.starts, at), ends=row.ends)
+            places = capacity.find(connection, room_request(rest, row.units), mine.began_with or ())
+            capacity.take(connection, rest, places, row.phase)
     capacity.raise_version(connection, list(touched))
     return list(touched)
 
@@ -115,17 +111,17 @@ def _make_whole(connection: sa.Connection, pool: str, at: datetime) -> list[str]
         .where(objects.c.status != LeaseStatus.UPDATING.value)
         .order_by(bookings.c.starts, bookings.c.reservation)
     )
-    if capacity.lock(connection, [row["reservation"] for row in connection.execute(query).mappings()]):
-        missing = connection.execute(query).mappings().all()  # read again under the lock
-        return [row["reservation"] for row in missing if _refill(connection, dict(row), at)]
+    if capacity.lock(connection, [row.reservation for row in connection.execute(query)]):
+        missing = [(BookingRow(*row), units) for *row, units in connection.execute(query)]  # others may have ended
+        return [booking.reservation for booking, units in missing if _refill(connection, booking, units, at)]
     return []
 
 
-def _refill(connection: sa.Connection, booking: dict[str, Any], at: datetime) -> bool:
-    rest = booking | {"starts": max(booking["starts"], at)}
-    places = capacity.find(connection, room_request(rest, booking["missing"]), booking["began_with"] or ())
+def _refill(connection: sa.Connection, booking: BookingRow, units: int, at: datetime) -> bool:
+    rest = booking._replace(starts=max(booking.starts, at))
+    places = capacity.find(connection, room_request(rest, units), booking.began_with or ())
     capacity.take(connection, rest, places)
-    capacity.raise_version(connection, [booking["reservation"]])
+    capacity.raise_version(connection, [booking.reservation])
     return bool(places)
 
 

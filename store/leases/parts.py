@@ -24,10 +24,10 @@ from domain.paths import name_of
 from domain.statetable import NONE, Actor
 from store.history import history_line
 from store.leases.tables import timers
-from store.schema import objects
+from store.rows import read_all
+from store.schema import ObjectRow, objects
 from store.status import ONE
 
-_LEASE = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
 _PARTS = (
     sa.select(objects)
     .where(objects.c.parent == sa.bindparam("at_path"), objects.c.kind.in_(("reservation", "event")))
@@ -44,22 +44,22 @@ _TO_COME = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 class LeaseParts:
     """The stored reservations and events of one lease."""
 
-    reservations: list[sa.RowMapping]
-    events: dict[str, sa.RowMapping]
+    reservations: list[ObjectRow]
+    events: dict[str, ObjectRow]
 
     def wrong(self, status: str) -> str:
         """Returns how the parts contradict the lease's status; empty if they do not."""
-        return contradiction(status, [row["status"] for row in self.reservations], self._statuses())
+        return contradiction(status, [row.status for row in self.reservations], self._statuses())
 
     def why_refused(self, action: str, status: str) -> str:
         """Returns why the action is refused: contradicting parts, or a lease under ERROR that can only be deleted."""
         return self.wrong(status) or why_only_delete(action, self._statuses())
 
     def _statuses(self) -> dict[str, str]:
-        return {name: row["status"] for name, row in self.events.items()}
+        return {name: row.status for name, row in self.events.items()}
 
     def due(self, name: str) -> datetime:
-        return parse_stored(self.events[name]["spec"]["due"])
+        return parse_stored(self.events[name].spec["due"])
 
     def term(self) -> LeaseTerm:
         return LeaseTerm(self.due(START), self.due(END), self.due(BEFORE_END))
@@ -67,28 +67,21 @@ class LeaseParts:
 
 def read(connection: sa.Connection, lease: str) -> LeaseParts:
     """Reads the reservations of a lease, ordered by path, and its events by name."""
-    rows = connection.execute(_PARTS, {"at_path": lease}).mappings().all()
-    events = {name_of(row["path"]): row for row in rows if row["kind"] == "event"}
-    return LeaseParts([row for row in rows if row["kind"] == "reservation"], events)
+    rows = read_all(ObjectRow, connection.execute(_PARTS, {"at_path": lease}))
+    events = {name_of(row.path): row for row in rows if row.kind == "event"}
+    return LeaseParts([row for row in rows if row.kind == "reservation"], events)
 
 
-def lease_at(connection: sa.Connection, path: str) -> sa.RowMapping | None:
-    """Returns the row of a lease, or None."""
-    return connection.execute(_LEASE, {"at_path": path}).mappings().one_or_none()
-
-
-def reconcile(connection: sa.Connection, lease: sa.RowMapping, parts: LeaseParts, at: datetime) -> str:
+def reconcile(connection: sa.Connection, lease: ObjectRow, parts: LeaseParts, at: datetime) -> str:
     """Moves a lease whose parts contradict its status to ERROR, with the reason. Returns the resulting status."""
-    status = str(lease["status"])
+    status = str(lease.status)
     wrong = parts.wrong(status)
     if not wrong:
         return status
     message = f"its parts cannot be reconciled: {wrong}"
     change = {"status": LeaseStatus.ERROR.value, "error": message, "changed_at": at}
-    told = history_line(
-        lease["path"], at, Actor.CONTROLLER, "reconcile", status, LeaseStatus.ERROR, lease["epoch"], message
-    )
-    ONE.change(connection, {"name": lease["path"]}, change, [told])
+    told = history_line(lease.path, at, Actor.CONTROLLER, "reconcile", status, LeaseStatus.ERROR, lease.epoch, message)
+    ONE.change(connection, {"name": lease.path}, change, [told])
     return LeaseStatus.ERROR
 
 
@@ -112,7 +105,7 @@ def _wanted(status: str, parts: LeaseParts) -> dict[str, datetime]:
     if status in (LeaseStatus.TERMINATED, NONE):
         return {}
     names = (END,) if status == LeaseStatus.ERROR else EVENTS
-    to_come = [name for name in names if name in parts.events and parts.events[name]["status"] in _TO_COME]
+    to_come = [name for name in names if name in parts.events and parts.events[name].status in _TO_COME]
     return {name: parts.due(name) for name in to_come}
 
 

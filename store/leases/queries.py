@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,9 +23,10 @@ from domain.leases.tables import EVENTS, ReservationStatus
 from domain.paths import name_of
 from store.leases.capacity import HELD, LEAVING, RETURNING
 from store.leases.parts import next_due
-from store.leases.tables import allocations, bookings, hosts
+from store.leases.tables import AllocationRow, BookingRow, allocations, bookings, hosts
 from store.queries import below
-from store.schema import objects
+from store.rows import read_all
+from store.schema import ObjectRow, objects
 from store.transaction import Store, transaction
 
 WEEK = timedelta(days=7)
@@ -49,78 +49,81 @@ def _list_leases(connection: sa.Connection, prefix: str, after: str, limit: int)
 
 def _leases(connection: sa.Connection, which: sa.ColumnElement[bool], limit: int) -> list[LeaseView]:
     query = sa.select(objects).where(objects.c.kind == "lease", which).order_by(objects.c.path).limit(limit)
-    leases = connection.execute(query).mappings().all()
-    paths = [row["path"] for row in leases]
-    parts = _grouped(connection, sa.select(objects).where(objects.c.parent.in_(paths)), "parent")
-    booked = _grouped(connection, sa.select(bookings).where(bookings.c.lease.in_(paths)), "lease")
-    placed = _grouped(connection, sa.select(allocations).where(allocations.c.lease.in_(paths)), "reservation")
-    return [_view(row, parts[row["path"]], booked[row["path"]], placed) for row in leases]
+    leases = read_all(ObjectRow, connection.execute(query))
+    paths = [row.path for row in leases]
+    parts: defaultdict[str, list[ObjectRow]] = defaultdict(list)
+    for part in read_all(ObjectRow, connection.execute(sa.select(objects).where(objects.c.parent.in_(paths)))):
+        parts[part.parent].append(part)
+    booked = read_all(BookingRow, connection.execute(sa.select(bookings).where(bookings.c.lease.in_(paths))))
+    by_path = {row.reservation: row for row in booked}
+    placed: defaultdict[str, list[AllocationRow]] = defaultdict(list)
+    for row in read_all(
+        AllocationRow, connection.execute(sa.select(allocations).where(allocations.c.lease.in_(paths)))
+    ):
+        placed[row.reservation].append(row)
+    return [_view(lease, parts[lease.path], by_path, placed) for lease in leases]
 
 
-def _grouped(connection: sa.Connection, query: sa.Select[Any], by: str) -> defaultdict[str, list[sa.RowMapping]]:
-    found: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
-        found[row[by]].append(row)
+def _by_host(rows: Iterable[AllocationRow]) -> dict[str, list[Occupancy]]:
+    found: defaultdict[str, list[Occupancy]] = defaultdict(list)
+    for row in rows:
+        found[row.host].append(
+            Occupancy(lease=row.lease, start=row.starts, end=row.ends, units=row.units, whole=row.whole)
+        )
     return found
 
 
 def _view(
-    lease: sa.RowMapping,
-    parts: Sequence[sa.RowMapping],
-    booked: Sequence[sa.RowMapping],
-    placed: dict[str, list[sa.RowMapping]],
+    lease: ObjectRow,
+    parts: Sequence[ObjectRow],
+    by_path: Mapping[str, BookingRow],
+    placed: Mapping[str, list[AllocationRow]],
 ) -> LeaseView:
-    by_path = {row["reservation"]: row for row in booked}
-    ordered = sorted((row for row in parts if row["kind"] == "reservation"), key=lambda row: int(_number(row["path"])))
-    reservations = [_reservation(row, by_path.get(row["path"]), placed.get(row["path"], [])) for row in ordered]
-    events = {name_of(row["path"]): row for row in parts if row["kind"] == "event"}
+    ordered = sorted(
+        (row for row in parts if row.kind == "reservation"), key=lambda row: int(name_of(row.path).removeprefix("r"))
+    )
+    reservations = [_reservation(row, by_path.get(row.path), placed.get(row.path, [])) for row in ordered]
+    events = {name_of(row.path): row for row in parts if row.kind == "event"}
     return LeaseView(
-        path=lease["path"],
-        name=lease["spec"]["name"],
-        status=lease["status"],
-        pool=lease["spec"]["pool"],
-        start=parse_stored(lease["spec"]["start"]),
-        end=parse_stored(lease["spec"]["end"]),
+        path=lease.path,
+        name=lease.spec["name"],
+        status=lease.status,
+        pool=lease.spec["pool"],
+        start=parse_stored(lease.spec["start"]),
+        end=parse_stored(lease.spec["end"]),
         degraded=any(each.missing_resources or each.resources_changed for each in reservations),
         reservations=reservations,
         events=[_event(name, events[name]) for name in EVENTS if name in events],
-        error=lease["error"],
+        error=lease.error,
     )
 
 
-def _number(path: str) -> str:
-    return name_of(path).removeprefix("r")
-
-
-def _reservation(row: sa.RowMapping, booking: sa.RowMapping | None, placed: Sequence[sa.RowMapping]) -> ReservationView:
+def _reservation(row: ObjectRow, booking: BookingRow | None, placed: Sequence[AllocationRow]) -> ReservationView:
     """Builds the view of a reservation. Its flags are computed from the allocations, never stored."""
-    spec = row["spec"]
+    spec = row.spec
     units: dict[str, int] = {}
-    for each in (row for row in placed if row["phase"] in (HELD, LEAVING)):
-        units[name_of(each["host"])] = units.get(name_of(each["host"]), 0) + each["units"]
-    began = {name_of(host) for host in (booking["began_with"] or ())} if booking else set()
-    active = row["status"] == ReservationStatus.ACTIVE
+    for each in (each for each in placed if each.phase in (HELD, LEAVING)):
+        units[name_of(each.host)] = units.get(name_of(each.host), 0) + each.units
+    began = {name_of(host) for host in (booking.began_with or ())} if booking else set()
+    active = row.status == ReservationStatus.ACTIVE
+    # During an update a booking covers what is and what will be.
+    promised = sum(each.units for each in placed if each.phase != RETURNING)
     return ReservationView(
-        id=name_of(row["path"]),
-        status=row["status"],
+        id=name_of(row.path),
+        status=row.status,
         resource_type=spec["resource_type"],
         min=spec.get("min", 1),
         max=spec.get("max") or spec.get("min", 1),
         hosts=dict(sorted(units.items())),
         mci=spec.get("mci", ""),
-        missing_resources=bool(booking and _promised(placed) < booking["units"]),
+        missing_resources=bool(booking and promised < booking.units),
         resources_changed=active and bool(units.keys() - began),
-        error=row["error"],
+        error=row.error,
     )
 
 
-def _promised(placed: Sequence[sa.RowMapping]) -> int:
-    """Returns the allocated units, except those on their way back."""
-    return sum(row["units"] for row in placed if row["phase"] != RETURNING)
-
-
-def _event(name: str, row: sa.RowMapping) -> EventView:
-    return EventView(name=name, status=row["status"], due=parse_stored(row["spec"]["due"]), error=row["error"])
+def _event(name: str, row: ObjectRow) -> EventView:
+    return EventView(name=name, status=row.status, due=parse_stored(row.spec["due"]), error=row.error)
 
 
 def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) -> CalendarView:
@@ -134,14 +137,14 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
     within = sa.select(allocations).where(
         allocations.c.host.in_([host for host, _ in shown]), allocations.c.starts < end, allocations.c.ends > start
     )
-    taken = _grouped(connection, within.order_by(allocations.c.starts, allocations.c.lease), "host")
+    rows = connection.execute(within.order_by(allocations.c.starts, allocations.c.lease))
+    taken = _by_host(read_all(AllocationRow, rows))
     return CalendarView(
         pool=query.pool,
         start=start,
         end=end,
         hosts=[
-            HostOccupancy(host=name_of(host), status=status, stretches=[_stretch(row) for row in taken[host]])
-            for host, status in shown
+            HostOccupancy(host=name_of(host), status=status, stretches=taken.get(host, [])) for host, status in shown
         ],
         left_out=len(lines) - len(shown),
     )
@@ -149,22 +152,15 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
 
 def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
     """Returns the periods that leases at or below a path have booked, host by host."""
-    query = sa.select(allocations)
-    query = query.where(below(allocations.c.lease, prefix)) if prefix else query
-    taken = _grouped(connection, query, "host")
-    return [
-        HostOccupancy(host=host, status="", stretches=[_stretch(row) for row in rows]) for host, rows in taken.items()
-    ]
+    query = sa.select(allocations).where(below(allocations.c.lease, prefix)) if prefix else sa.select(allocations)
+    taken = _by_host(read_all(AllocationRow, connection.execute(query)))
+    return [HostOccupancy(host=host, status="", stretches=stretches) for host, stretches in taken.items()]
 
 
 def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
     """Returns the calendar's first moment: now, or the next event if that is more than a week away."""
     soon = next_due(connection, pool)
     return max(now, soon) if soon and soon > now + WEEK else now
-
-
-def _stretch(row: sa.RowMapping) -> Occupancy:
-    return Occupancy(lease=row["lease"], start=row["starts"], end=row["ends"], units=row["units"], whole=row["whole"])
 
 
 class LeaseReads(Store):

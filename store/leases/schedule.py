@@ -13,8 +13,8 @@ from domain.leases.capacity import Size
 from domain.leases.dates import stamp
 from domain.leases.messages import DueEvent, DueList, DueQuery, HandOver, HandOverGoal, Holding
 from domain.leases.tables import BEFORE_END, END, START, LeaseStatus
-from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, AllocationRow, lock, one_at_a_time, size_of
-from store.leases.tables import allocations, bookings, timers
+from store.leases.capacity import HELD, JOINING, LEAVING, RETURNING, lock, one_at_a_time, size_of
+from store.leases.tables import BookingRow, allocations, bookings, timers
 from store.queries import below
 from store.schema import actions, objects
 from store.transaction import Store, transaction
@@ -170,14 +170,14 @@ def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandO
     generations = {path: info["generation"] for path, info in connection.execute(_MADE, these)}
     places: defaultdict[str, dict[str, int]] = defaultdict(dict)
     returning = set[str]()
-    for row in connection.execute(_HELD, these).mappings():
-        if row["phase"] == RETURNING:
-            returning.add(row["reservation"])
+    for row in connection.execute(_HELD, these):
+        if row.phase == RETURNING:
+            returning.add(row.reservation)
             continue
-        there = places[row["reservation"]]
-        there[row["host"]] = there.get(row["host"], 0) + row["units"]
+        there = places[row.reservation]
+        there[row.host] = there.get(row.host, 0) + row.units
     return [
-        _holding(row, generations.get(path, 0), {} if row["closing"] else places[path], path in returning)
+        _holding(row, generations.get(path, 0), {} if row.closing else places[path], path in returning)
         for path, row in rows.items()
     ]
 
@@ -185,14 +185,14 @@ def holdings(connection: sa.Connection, reservations: Sequence[str], want: HandO
 def returned(connection: sa.Connection, holding: Holding) -> None:
     """Frees the RETURNING hosts of a reservation, unless its booking has changed since the order."""
     row = lock(connection, [holding.reservation]).get(holding.reservation)
-    if row and (row["token"], row["version"]) == (holding.token, holding.version):
+    if row and (row.token, row.version) == (holding.token, holding.version):
         connection.execute(_IS_BACK, {"mine": holding.reservation})
 
 
-def _holding(row: AllocationRow, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
+def _holding(row: BookingRow, generation: int, hosts: dict[str, int], returning: bool) -> Holding:
     size: Size = size_of(row)
-    named = (row["token"], generation, row["reservation"], row["version"])
-    return Holding(*named, hosts, row["whole"], size, returning)
+    named = (row.token, generation, row.reservation, row.version)
+    return Holding(*named, hosts, row.whole, size, returning)
 
 
 def _held_up(connection: sa.Connection, leases: list[str]) -> set[str]:

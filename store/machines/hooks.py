@@ -10,15 +10,17 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from domain.machines import QUEUE, rules, specs
+from domain.machines.messages import MachineTerms
 from domain.machines.tables import GONE, IN_BIN, S
 from domain.model import Claim, Grant, Outcome, Request, Result
-from domain.orphans import OrphanSpec
+from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import ancestors, name_of
 from domain.statetable import NONE, Row
 from store.history import merge_info
 from store.hooks import AdmitHook, GrantExtras, Hooks, MaybeRow
 from store.queries import inside
-from store.schema import MACHINES, actions, history, json_text, objects
+from store.rows import read_one
+from store.schema import MACHINES, ObjectRow, actions, history, json_text, objects
 from store.status import set_details
 
 _ATTACHED = (S.ASSIGNED, S.TOBEDELETED)
@@ -39,12 +41,12 @@ def _statuses(connection: sa.Connection, paths: Sequence[str]) -> dict[str, str]
     return {path: status for path, status in connection.execute(query) if status not in GONE}
 
 
-def _object(connection: sa.Connection, path: str, shared: bool = False) -> sa.RowMapping | None:
+def _object(connection: sa.Connection, path: str, shared: bool = False) -> MaybeRow:
     """Returns an object's row, locked until the transaction ends, because a decision depends on it; None if it is gone.
     With `shared`, others may lock it in the same way."""
     query = sa.select(objects).where(objects.c.path == path).with_for_update(read=shared)
-    found = connection.execute(query).mappings().one_or_none()
-    return None if found and found["status"] in GONE else found
+    found = read_one(ObjectRow, connection.execute(query))
+    return None if found and found.status in GONE else found
 
 
 def _disks_of(connection: sa.Connection, path: str) -> list[str]:
@@ -61,7 +63,7 @@ def _disks_of(connection: sa.Connection, path: str) -> list[str]:
 
 def _machine_of(found: MaybeRow) -> str:
     """Returns the path of the machine that a disk is attached to, or an empty string."""
-    return str(found["info"].get("machine", "")) if found else ""
+    return str(found.info.get("machine", "")) if found else ""
 
 
 # Locks that an action needs besides its own.
@@ -93,7 +95,7 @@ def _disk_locks(connection: sa.Connection, request: Request, found: MaybeRow) ->
         return _added_to(connection, request.path)
     if request.action in ("attach", "assign"):
         return [rules.machine_path(request.path, str((request.spec or {}).get("machine", "")))]
-    attached = found is not None and found["status"] in _ATTACHED
+    attached = found is not None and found.status in _ATTACHED
     return [_machine_of(found)] if attached and _machine_of(found) else ()
 
 
@@ -112,22 +114,22 @@ def _admit_machine(
     if isinstance(spec, specs.NewMachine) and not spec.virtual:
         return GrantExtras(spec=_stored_spec(spec), info=_check_new_machine(connection, spec.model_dump()))
     if request.action == "deploy" and found:
-        return GrantExtras(info=_check_new_machine(connection, found["spec"]))
+        return GrantExtras(info=_check_new_machine(connection, found.spec))
     if isinstance(spec, specs.Migrate) and found:
         _check_target(connection, found, spec.node)
-        return GrantExtras(details={"node": spec.node or ""})
+        return GrantExtras(details=MachineTerms(node=spec.node or ""))
     if isinstance(spec, specs.DiskChoice):
         return _admit_disk_action(connection, request, spec)
     named = _machine_locks(connection, request, found)
-    return _admit_delete(connection, claim, spec, found, row, {"named": list(named)})
+    return _admit_delete(connection, claim, spec, found, row, MachineTerms(named=list(named)))
 
 
 def _admit_disk_action(connection: sa.Connection, request: Request, spec: specs.DiskChoice) -> GrantExtras:
     disk = rules.disk_path(request.path, spec.disk)
     kept = _object(connection, disk)
-    status = str(kept["status"]) if kept else None
+    status = str(kept.status) if kept else None
     rules.check_disk(request.action, disk, status, _machine_of(kept), request.path)
-    return GrantExtras(details={"named": [disk], "order": spec.model_dump()})
+    return GrantExtras(details=MachineTerms(named=[disk], order=spec.model_dump()))
 
 
 def _admit_disk(
@@ -140,11 +142,11 @@ def _admit_disk(
         machine = rules.machine_path(request.path, spec.machine)
     if isinstance(spec, specs.MachineChoice) or request.action == "detach" or row.source == S.TOBEDELETED:
         kept = _object(connection, machine)
-        going = request.action == "destroy" and kept is not None and kept["status"] in IN_BIN
+        going = request.action == "destroy" and kept is not None and kept.status in IN_BIN
         if not going:
-            rules.check_machine(request.action, machine, str(kept["status"]) if kept else None)
-    details = {"named": [machine] if machine else [], "machine": machine}
-    return _admit_delete(connection, claim, spec, found, row, details)
+            rules.check_machine(request.action, machine, str(kept.status) if kept else None)
+    terms = MachineTerms(named=[machine] if machine else [], machine=machine)
+    return _admit_delete(connection, claim, spec, found, row, terms)
 
 
 def _admit_cloudspace(
@@ -154,10 +156,10 @@ def _admit_cloudspace(
     _check_parents(connection, request)
     if request.action in ("delete", "destroy"):
         _check_contents(connection, request, spec, ("machine",))
-    details: dict[str, Any] = {"named": list(_cloudspace_locks(connection, request, found))}
-    if request.action == "restore" and found:
-        details["bin"] = found["info"].get("bin")  # objects deleted with it are restored with it
-    return _admit_delete(connection, claim, spec, found, row, details)
+    terms = MachineTerms(named=list(_cloudspace_locks(connection, request, found)))
+    if request.action == "restore" and found:  # objects deleted with it are restored with it
+        terms = terms.model_copy(update={"bin": found.info.get("bin")})
+    return _admit_delete(connection, claim, spec, found, row, terms)
 
 
 def _admit_account(
@@ -166,8 +168,8 @@ def _admit_account(
     request = claim.request
     if request.action in ("delete", "destroy"):
         _check_contents(connection, request, spec, ("cloudspace", "disk", "machine"))
-    named = list((found["info"] if found else {}).get("paused", [])) if request.action == "enable" else []
-    return _admit_delete(connection, claim, spec, found, row, {"named": named})
+    named = list((found.info if found else {}).get("paused", [])) if request.action == "enable" else []
+    return _admit_delete(connection, claim, spec, found, row, MachineTerms(named=named))
 
 
 def _admit_image(
@@ -178,7 +180,7 @@ def _admit_image(
         made_from = json_text(objects.c.spec, "image") == name_of(request.path)
         users = sa.select(objects.c.path).where(MACHINES, made_from, objects.c.status.notin_([*GONE, S.VIRTUAL]))
         rules.check_unused(request.path, request.action, connection.execute(users.limit(100)).scalars())
-    return _admit_delete(connection, claim, spec, found, row, {})
+    return _admit_delete(connection, claim, spec, found, row, MachineTerms())
 
 
 def _admit_node(
@@ -189,9 +191,9 @@ def _admit_node(
         _one_at_a_time(connection)
         rules.check_another_node(name_of(request.path), _enabled_nodes(connection), f"decommission of {request.path}")
     if isinstance(spec, specs.Maintain):
-        return GrantExtras(details={"mode": spec.mode})
+        return GrantExtras(details=MachineTerms(mode=spec.mode))
     if request.action == "enable" and found:
-        return GrantExtras(details={"stopped": found["info"].get("stopped", [])})
+        return GrantExtras(details=MachineTerms(stopped=found.info.get("stopped", [])))
     return GrantExtras(spec=_stored_spec(spec))
 
 
@@ -211,27 +213,27 @@ def _check_new_machine(connection: sa.Connection, spec: dict[str, Any]) -> dict[
     """Refuses unless the image and the named node can take the machine. Reserves memory on that node."""
     image = f"image:{spec['image']}"
     found = _object(connection, image, shared=True)
-    rules.check_image(image, str(found["status"]) if found else None)
+    rules.check_image(image, str(found.status) if found else None)
     if node := spec.get("node"):
         _check_room(connection, node, int(spec.get("memory", specs.MACHINE_MEMORY)))
     return {"node": node} if node else None
 
 
-def _check_target(connection: sa.Connection, found: sa.RowMapping, node: str | None) -> None:
+def _check_target(connection: sa.Connection, found: ObjectRow, node: str | None) -> None:
     """Refuses a migration that is impossible now. Without a named node, the hypervisor chooses at its turn."""
-    here = str(found["info"].get("node", ""))
+    here = str(found.info.get("node", ""))
     if node is None:
-        rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found['path']}")
+        rules.check_another_node(here, _enabled_nodes(connection), f"migration of {found.path}")
         return
-    needed = int(found["spec"].get("memory", specs.MACHINE_MEMORY)) if found["status"] in _USING_MEMORY else 0
+    needed = int(found.spec.get("memory", specs.MACHINE_MEMORY)) if found.status in _USING_MEMORY else 0
     _check_room(connection, node, needed, here)
 
 
 def _check_room(connection: sa.Connection, name: str, needed: int, here: str = "") -> None:
     node = _object(connection, f"node:{name}")  # locked first: serialises decisions about its memory
     used = int(connection.execute(_USED, {"node": name, "statuses": _USING_MEMORY}).scalar_one())
-    room = int(node["spec"].get("memory", specs.NODE_MEMORY)) - used if node else 0
-    rules.check_node(name, str(node["status"]) if node else None, room, needed, here)
+    room = int(node.spec.get("memory", specs.NODE_MEMORY)) - used if node else 0
+    rules.check_node(name, str(node.status) if node else None, room, needed, here)
 
 
 def _one_at_a_time(connection: sa.Connection) -> None:
@@ -246,18 +248,18 @@ def _enabled_nodes(connection: sa.Connection) -> list[str]:
 
 
 def _admit_delete(
-    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row, details: dict[str, Any]
+    connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row, terms: MachineTerms
 ) -> GrantExtras:
     """Admits delete and destroy of every kind: sets the retention; the clock may destroy only the entry it saw."""
     path, info = claim.request.path, None
     if isinstance(spec, specs.Delete) and row.then in IN_BIN:
         account = connection.execute(_SPEC, {"which": rules.account_of(path)}).scalar_one_or_none()  # its lock is held
         stays = rules.retention(spec.retention_days, account, specs.DEFAULT_RETENTION_DAYS)
-        details["until"] = rules.until(claim.at, stays)
-        info = {"until": details["until"]}  # written at begin, so that the clock finds it when it is woken
+        terms = terms.model_copy(update={"until": rules.until(claim.at, stays)})
+        info = {"until": terms.until}  # written at begin, so that the clock finds it when it is woken
     if isinstance(spec, specs.Destroy) and spec.bin is not None:
-        rules.check_bin(path, found["status"] if found else NONE, found["info"].get("bin") if found else None, spec.bin)
-    return GrantExtras(details=details, info=info, spec=_stored_spec(spec))
+        rules.check_bin(path, found.status if found else NONE, found.info.get("bin") if found else None, spec.bin)
+    return GrantExtras(details=terms, info=info, spec=_stored_spec(spec))
 
 
 def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: datetime) -> None:
@@ -265,8 +267,8 @@ def _ended(connection: sa.Connection, grant: Grant, outcome: Outcome, at: dateti
     if grant.action != "delete" or outcome.result is Result.SUCCEEDED:
         return
     found = _object(connection, grant.path)
-    if found and found["status"] not in IN_BIN and "until" in found["info"]:
-        kept = merge_info(found["info"], {"until": None})
+    if found and found.status not in IN_BIN and "until" in found.info:
+        kept = merge_info(found.info, {"until": None})
         set_details(connection, grant.path, info=kept)
 
 
@@ -282,7 +284,7 @@ def _unless_orphan(admit: AdmitHook) -> AdmitHook:
         connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row
     ) -> GrantExtras:
         if isinstance(spec, OrphanSpec):
-            return GrantExtras(details={"queue": QUEUE})
+            return GrantExtras(details=OrphanTerms(queue=QUEUE))
         return admit(connection, claim, spec, found, row)
 
     return admit_any

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from domain.mci.messages import ConnectionHold, HeldConnection, LeaveResult, PlaceNeeds
 from domain.ports import SHARED
 from store import clock
-from store.mci.tables import connections, uses
+from store.mci.tables import ConnectionRow, connections, uses
+from store.rows import read_all, read_one
 from store.schema import objects
 
 CHECKED_FOR = timedelta(hours=24)  # how long a verified offer counts
@@ -38,7 +39,7 @@ _VMS = sa.select(objects.c.path).where(objects.c.parent == sa.bindparam("mine"))
 
 def unverified(connection: sa.Connection, wanted: Sequence[PlaceNeeds], at: datetime) -> list[PlaceNeeds]:
     """Returns the specs and images that were not verified with their cloud in the last 24 hours."""
-    known = {row["place"]: row["checked"] for row in _rows(connection, [each.place for each in wanted])}
+    known = {row.place: row.checked for row in _rows(connection, [each.place for each in wanted])}
     return [each for each in wanted if not _offered(known.get(each.place, {}), each, at)]
 
 
@@ -46,7 +47,7 @@ def mark_verified(connection: sa.Connection, wanted: PlaceNeeds, at: datetime) -
     """Records that the cloud offers these specs and images."""
     row = _lock(connection, wanted.place)
     seen = {word: at.isoformat() for word in _words(wanted)}
-    connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row["checked"], **seen}})
+    connection.execute(_CHANGE, {"at_place": wanted.place, "checked": {**row.checked, **seen}})
 
 
 def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> list[str]:
@@ -56,7 +57,7 @@ def record_use(connection: sa.Connection, path: str, places: Sequence[str]) -> l
     """
     rows = [_lock(connection, place) for place in sorted(places)]
     connection.execute(_ADD_USE, [{"place": place, "path": path} for place in places])
-    ready = {row["place"] for row in rows if not row["holder"] and _complete(row["resources"])}
+    ready = {row.place for row in rows if not row.holder and _complete(row.resources)}
     return [place for place in places if place not in ready]
 
 
@@ -89,7 +90,7 @@ def forget(connection: sa.Connection, path: str) -> None:
 
 def resources(connection: sa.Connection, place: str) -> dict[str, str]:
     """Returns the shared resources of a place: name -> cloud id."""
-    return {what: known for row in _rows(connection, [place]) for what, known in row["resources"].items()}
+    return {what: known for row in _rows(connection, [place]) for what, known in row.resources.items()}
 
 
 def acquire_hold(connection: sa.Connection, wish: ConnectionHold) -> HeldConnection | None:
@@ -99,13 +100,13 @@ def acquire_hold(connection: sa.Connection, wish: ConnectionHold) -> HeldConnect
     """
     row = _lock(connection, wish.place)
     at = clock.now(connection)
-    if row["holder"] not in ("", wish.holder) and row["held_until"] is not None and at < row["held_until"]:
+    if row.holder not in ("", wish.holder) and row.held_until is not None and at < row.held_until:
         return None
-    generation = row["generation"] if row["resources"] else wish.generation  # created anew: other tokens
-    epoch = max(row["epoch"] + 1, clock.micros(connection))  # also above epochs that a restored store has lost
+    generation = row.generation if row.resources else wish.generation  # created anew: other tokens
+    epoch = max(row.epoch + 1, clock.micros(connection))  # also above epochs that a restored store has lost
     held = {"holder": wish.holder, "held_until": at + wish.lasts, "generation": generation, "epoch": epoch}
     connection.execute(_CHANGE, {"at_place": wish.place, **held})
-    return HeldConnection(wish.place, generation, epoch, dict(row["resources"]))
+    return HeldConnection(wish.place, generation, epoch, dict(row.resources))
 
 
 def renew_hold(connection: sa.Connection, held: HeldConnection, lasts: timedelta) -> bool:
@@ -121,7 +122,7 @@ def record_resource(
     row = _lock(connection, held.place)
     if not _is_held_by(row, held):
         return False
-    known = {name: kept for name, kept in row["resources"].items() if name != what}
+    known = {name: kept for name, kept in row.resources.items() if name != what}
     if cloud_id is not None:
         known[what] = cloud_id
     until = clock.now(connection) + lasts
@@ -135,8 +136,8 @@ def release_hold(connection: sa.Connection, held: HeldConnection) -> None:
     connection.execute(_CHANGE.where(mine), {"at_place": held.place, "holder": "", "held_until": None})
 
 
-def _is_held_by(row: sa.RowMapping, held: HeldConnection) -> bool:
-    return bool(row["holder"]) and row["epoch"] == held.epoch
+def _is_held_by(row: ConnectionRow, held: HeldConnection) -> bool:
+    return bool(row.holder) and row.epoch == held.epoch
 
 
 def leave_place(connection: sa.Connection, wish: ConnectionHold, path: str) -> LeaveResult:
@@ -159,16 +160,16 @@ def finish_leaving(connection: sa.Connection, held: HeldConnection, path: str) -
     return True
 
 
-def _rows(connection: sa.Connection, places: Iterable[str]) -> Sequence[sa.RowMapping]:
-    return connection.execute(_NAMED, {"places": list(places)}).mappings().all()
+def _rows(connection: sa.Connection, places: Iterable[str]) -> list[ConnectionRow]:
+    return read_all(ConnectionRow, connection.execute(_NAMED, {"places": list(places)}))
 
 
-def _lock(connection: sa.Connection, place: str) -> sa.RowMapping:
+def _lock(connection: sa.Connection, place: str) -> ConnectionRow:
     """Locks and returns the row of a place; inserts it if there is none."""
-    found = connection.execute(_ONE, {"at_place": place}).mappings().one_or_none()
+    found = read_one(ConnectionRow, connection.execute(_ONE, {"at_place": place}))
     if found is None:
         connection.execute(_ADD_CONNECTION, {"place": place})
-        found = connection.execute(_ONE, {"at_place": place}).mappings().one()
+        found = ConnectionRow(*connection.execute(_ONE, {"at_place": place}).one())
     return found
 
 

@@ -11,21 +11,21 @@ from typing import Any
 import sqlalchemy as sa
 
 from domain.errors import Category, Refused, one_line
-from domain.limits import CHUNK_VMS, FAILURES_SHOWN
+from domain.limits import FAILURES_SHOWN
 from domain.mci import MCI, VM, MciPhase, MciSpec, VmStatus
 from domain.mci.messages import AddedVms, AddVms
 from domain.mci.specs import new_vms
 from domain.model import Chunk, Grant, NewObject, TargetFailure
 from domain.statetable import Actor, Row, Ruling
-from store.grants import begin_values, cut_into_chunks, new_row, stored_grant
+from store.grants import begin_values, chunks_of, cut_into_ranges, new_row, stored_grant
 from store.history import history_line, merge_info
-from store.mci.groups import highest_ever, vms_of
-from store.schema import actions, objects
+from store.mci.groups import PlacedVm, highest_ever, vms_of
+from store.rows import lock_object, read_all, read_one
+from store.schema import ActionRow, ObjectRow, actions, objects
 from store.status import ONE, ObjectSet, create
 
 _ACTION = sa.select(actions).where(actions.c.epoch == sa.bindparam("mine")).with_for_update()
 _GRANT = sa.update(actions).where(actions.c.epoch == sa.bindparam("mine"))
-_MCI = sa.select(objects).where(objects.c.path == sa.bindparam("at_path")).with_for_update()
 _TAKEN = ObjectSet(
     objects.c.parent == sa.bindparam("which"),
     objects.c.epoch == sa.bindparam("mine"),
@@ -35,26 +35,25 @@ _TAKEN = ObjectSet(
 
 def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     """Adds VMs to a running action by its row for VMs. Refuses if the action has ended or lost the MCI."""
-    action = connection.execute(_ACTION, {"mine": order.epoch}).mappings().one_or_none()
-    mci = connection.execute(_MCI, {"at_path": order.path}).mappings().one_or_none()
-    if action is None or action["ended_at"] is not None or mci is None or mci["epoch"] != order.epoch:
+    action = read_one(ActionRow, connection.execute(_ACTION, {"mine": order.epoch}))
+    mci = lock_object(connection, order.path)
+    if action is None or action.ended_at is not None or mci is None or mci.epoch != order.epoch:
         raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
     return _WAYS[order.action](connection, order, mci, stored_grant(action))
 
 
-def _new_vms(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
+def _new_vms(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """Creates VM records: all of the spec for `create`, some more of one subgroup for `scale-out`."""
     if grant.targets:
         return AddedVms(chunks=grant.chunks, targets=grant.targets)
-    spec = MciSpec.model_validate(mci["spec"])
-    highest: dict[str, int] = dict(mci["info"].get("highest", {}))
+    spec = MciSpec.model_validate(mci.spec)
+    highest: dict[str, int] = dict(mci.info.get("highest", {}))
     born: list[NewObject] = []
     for group in spec.subGroups if order.action == "create" else [spec.group(order.group)]:
         size = group.subGroupSize if order.action == "create" else order.count
         first = _next(connection, order, highest, group.name)
         born += new_vms(order.path, group, first, size)
         highest[group.name] = first + size - 1
-    born.sort(key=lambda each: (each.placement, each.path))
     row = VM.creation_row(order.action)
     assert row
     fresh = begin_values(row, row.source, order.epoch, order.at)
@@ -62,10 +61,7 @@ def _new_vms(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant
     _provision(connection, order, mci, {"highest": highest})
     create(connection, [new_row(each) | fresh for each in born])
     _tell(connection, order, row.actor)
-    parts = [
-        (group[0].placement, group[0].path, group[-1].path, len(group)) for group in cut_into_chunks(born, CHUNK_VMS)
-    ]
-    return _keep(connection, order, grant, _chunks(order, parts))
+    return _keep(connection, order, grant, _chunks(order, [(each.placement, each.path) for each in born]))
 
 
 def _next(connection: sa.Connection, order: AddVms, highest: dict[str, int], group: str) -> int:
@@ -75,9 +71,9 @@ def _next(connection: sa.Connection, order: AddVms, highest: dict[str, int], gro
     return 1 + (highest_ever(connection, order.path, group) if known is None else known)
 
 
-def _provision(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, news: dict[str, Any]) -> None:
+def _provision(connection: sa.Connection, order: AddVms, mci: ObjectRow, news: dict[str, Any]) -> None:
     """Moves the MCI to Creating, row by row, and merges info."""
-    status, lines = mci["status"], []
+    status, lines = mci.status, []
     for to, why in ((MciPhase.PREPARED, ""), (VmStatus.CREATING, order.message)):
         if MCI.judge_step(status, to, Actor.CONTROLLER).ruling is Ruling.GO:
             lines.append(
@@ -86,11 +82,11 @@ def _provision(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, new
             status = to
     if status != VmStatus.CREATING:
         raise Refused(Category.NOT_ALLOWED, f"{order.path} is {status}: no VM is made in that status")
-    values = {"status": status, "changed_at": order.at, "info": merge_info(mci["info"], news)}
+    values = {"status": status, "changed_at": order.at, "info": merge_info(mci.info, news)}
     ONE.change(connection, {"name": order.path}, values, lines)
 
 
-def _scaled_in(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
+def _scaled_in(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """Takes the VMs with the highest numbers of a subgroup, for `scale-in`."""
     if grant.targets:
         return AddedVms(chunks=grant.chunks, targets=grant.targets)
@@ -98,15 +94,16 @@ def _scaled_in(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, gra
     return _keep(connection, order, grant, _take_along(connection, order, found))
 
 
-def _failed_or_all(connection: sa.Connection, order: AddVms, mci: sa.RowMapping, grant: Grant) -> AddedVms:
+def _failed_or_all(connection: sa.Connection, order: AddVms, mci: ObjectRow, grant: Grant) -> AddedVms:
     """After a partly failed creation, takes the failed VMs for `refine` or all VMs for `delete`."""
-    members = connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}).mappings().all()
-    taken = [row for row in members if row["target_action"] == order.action]  # by an earlier attempt
-    failed = [row for row in members if row["status"] == VmStatus.FAILED or row["previous_status"] == VmStatus.FAILED]
+    members = read_all(ObjectRow, connection.execute(_MEMBERS, {"which": order.path, "mine": order.epoch}))
+    taken = [row for row in members if row.target_action == order.action]  # by an earlier attempt
+    failed = [row for row in members if row.status == VmStatus.FAILED or row.previous_status == VmStatus.FAILED]
     if not failed:
         return AddedVms()
-    todo = taken or (failed if order.action == "refine" else members)
-    chunks = _parts(order, todo) if taken else _take_along(connection, order, todo)
+    rows = taken or (failed if order.action == "refine" else members)
+    todo = [PlacedVm(row.path, row.placement, row.status) for row in rows]
+    chunks = _chunks(order, [(vm.placement, vm.path) for vm in todo]) if taken else _take_along(connection, order, todo)
     troubles = [_trouble(row, order) for row in failed[:FAILURES_SHOWN]]
     return AddedVms(chunks=chunks, targets=len(todo), lost=len(failed), troubles=troubles)
 
@@ -117,7 +114,7 @@ _MEMBERS = (
     .order_by(objects.c.path)
     .with_for_update()
 )
-_WAYS: dict[str, Callable[[sa.Connection, AddVms, sa.RowMapping, Grant], AddedVms]] = {
+_WAYS: dict[str, Callable[[sa.Connection, AddVms, ObjectRow, Grant], AddedVms]] = {
     "create": _new_vms,
     "scale-out": _new_vms,
     "scale-in": _scaled_in,
@@ -126,16 +123,15 @@ _WAYS: dict[str, Callable[[sa.Connection, AddVms, sa.RowMapping, Grant], AddedVm
 }
 
 
-def _take_along(connection: sa.Connection, order: AddVms, found: Sequence[Any]) -> list[Chunk]:
+def _take_along(connection: sa.Connection, order: AddVms, vms: Sequence[PlacedVm]) -> list[Chunk]:
     """Moves VMs to their transitional status by the action's row. Returns their chunks."""
-    changes = []
-    for each in found:
-        row = _row(order, each["status"])
-        changes.append({"name": each["path"], **begin_values(row, each["status"], order.epoch, order.at)})
+    changes = [
+        {"name": vm.path, **begin_values(_row(order, vm.status), vm.status, order.epoch, order.at)} for vm in vms
+    ]
     if changes:
         ONE.change_each(connection, changes, [])  # `_tell` writes their history lines in one statement
         _tell(connection, order, Actor.GROUP)
-    return _parts(order, found)
+    return _chunks(order, [(vm.placement, vm.path) for vm in vms])
 
 
 def _row(order: AddVms, status: str) -> Row:
@@ -145,23 +141,8 @@ def _row(order: AddVms, status: str) -> Row:
     return verdict.row
 
 
-def _parts(order: AddVms, found: Sequence[Any]) -> list[Chunk]:
-    placed = sorted((NewObject(each["path"], "", each["placement"], {}) for each in found), key=_where)
-    return _chunks(
-        order,
-        [(some[0].placement, some[0].path, some[-1].path, len(some)) for some in cut_into_chunks(placed, CHUNK_VMS)],
-    )
-
-
-def _where(each: NewObject) -> tuple[str, str]:
-    return each.placement, each.path
-
-
-def _chunks(order: AddVms, parts: Sequence[tuple[str, str, str, int]]) -> list[Chunk]:
-    return [
-        Chunk(epoch=order.epoch, placement=place, action=order.action, first=first, last=last, count=count)
-        for place, first, last, count in parts
-    ]
+def _chunks(order: AddVms, placed: Sequence[tuple[str, str]]) -> list[Chunk]:
+    return chunks_of(cut_into_ranges(sorted(placed)), order.epoch, order.action)
 
 
 def _keep(connection: sa.Connection, order: AddVms, grant: Grant, chunks: list[Chunk]) -> AddedVms:
@@ -178,7 +159,7 @@ def _tell(connection: sa.Connection, order: AddVms, actor: str) -> None:
     _TAKEN.record_arrivals(connection, which, line)
 
 
-def _trouble(row: sa.RowMapping, order: AddVms) -> TargetFailure:
-    failure = row["info"].get("failure", {})
-    error = one_line(failure.get("error") or row["error"] or "it failed", 200)
-    return TargetFailure(path=row["path"], status=VmStatus.FAILED, error=error, at=failure.get("at") or order.at)
+def _trouble(row: ObjectRow, order: AddVms) -> TargetFailure:
+    failure = row.info.get("failure", {})
+    error = one_line(failure.get("error") or row.error or "it failed", 200)
+    return TargetFailure(path=row.path, status=VmStatus.FAILED, error=error, at=failure.get("at") or order.at)

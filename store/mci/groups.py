@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import sqlalchemy as sa
 
 from domain.mci import MCI, VM, MciSpec
 from domain.paths import name_of
+from store.rows import read_all
 from store.schema import history, objects, pruned
+
+
+class PlacedVm(NamedTuple):
+    """A VM: where it is, and how."""
+
+    path: str
+    placement: str
+    status: str
+
 
 _OF_MCI = (  # by a path range: by parent, SQLite would read all VMs for their order
     sa.select(objects.c.path, objects.c.placement, objects.c.status)
@@ -30,11 +42,11 @@ def place(connection: sa.Connection, path: str, group: str) -> str:
     return next((each.place for each in groups if each.name == group), "")
 
 
-def vms_of(connection: sa.Connection, path: str, group: str) -> list[sa.RowMapping]:
+def vms_of(connection: sa.Connection, path: str, group: str) -> list[PlacedVm]:
     """Locks and returns the VMs of a subgroup, ordered by number."""
-    rows = connection.execute(_OF_MCI, {"first": f"{path}:", "last": f"{path};"}).mappings()
-    found = [row for row in rows if name_of(row["path"]).rpartition("-")[0] == group]
-    return sorted(found, key=lambda row: index(row["path"], group))
+    rows = read_all(PlacedVm, connection.execute(_OF_MCI, {"first": f"{path}:", "last": f"{path};"}))
+    found = [row for row in rows if name_of(row.path).rpartition("-")[0] == group]
+    return sorted(found, key=lambda row: index(row.path, group))
 
 
 def highest_ever(connection: sa.Connection, path: str, group: str) -> int:

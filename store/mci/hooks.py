@@ -11,9 +11,10 @@ from pydantic import BaseModel
 from domain.connections import check_served
 from domain.errors import Category, Refused
 from domain.mci import MciSpec, Scale, VmStatus
+from domain.mci.messages import MciTerms
 from domain.mci.specs import check_length
 from domain.model import Claim, Grant, Outcome
-from domain.orphans import OrphanSpec
+from domain.orphans import OrphanSpec, OrphanTerms
 from domain.paths import name_of, parent_of, short
 from domain.statetable import Row
 from domain.wire import cloud_queue, split_placement
@@ -43,7 +44,7 @@ def admit_vm(
 ) -> GrantExtras:
     """Refuses an action on a VM whose place this worker does not serve."""
     if claim.serves is not None and found:
-        check_served([found["placement"]], claim.serves)
+        check_served([found.placement], claim.serves)
     return GrantExtras()
 
 
@@ -61,9 +62,9 @@ def admit_orphan(
         check_served([spec.place], claim.serves)
     if claim.request.action == "adopt":
         own = adopting.check(connection, vm, cloud_id, spec.place)
-        return GrantExtras(details={"place": spec.place, "own": own})
+        return GrantExtras(details=OrphanTerms(place=spec.place, own=own))
     queue = {"queue": cloud_queue(split_placement(spec.place)[0])} if spec.place else {}
-    return GrantExtras(details={"place": spec.place, **queue})
+    return GrantExtras(details=OrphanTerms(place=spec.place, **queue))
 
 
 def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datetime) -> None:
@@ -75,24 +76,24 @@ def ended(connection: sa.Connection, grant: Grant, _outcome: Outcome, _at: datet
 def _create(connection: sa.Connection, path: str, spec: BaseModel | None, _found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, MciSpec)
     places = sorted({group.place for group in spec.subGroups})
-    return GrantExtras(details={"places": places, "prepare": record_use(connection, path, places)})
+    return GrantExtras(details=MciTerms(places=places, prepare=record_use(connection, path, places)))
 
 
 def _scale_out(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, Scale)
     assert found
-    group = MciSpec.model_validate(found["spec"]).group(spec.subGroup)
+    group = MciSpec.model_validate(found.spec).group(spec.subGroup)
     try:
         check_length(group.name, highest_ever(connection, path, group.name) + spec.count)
     except ValueError as error:
         raise Refused(Category.INVALID, str(error)) from error
-    return GrantExtras(details={"places": [group.place], "prepare": record_use(connection, path, [group.place])})
+    return GrantExtras(details=MciTerms(places=[group.place], prepare=record_use(connection, path, [group.place])))
 
 
 def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, found: MaybeRow) -> GrantExtras:
     assert isinstance(spec, Scale)
     assert found
-    MciSpec.model_validate(found["spec"]).group(spec.subGroup)
+    MciSpec.model_validate(found.spec).group(spec.subGroup)
     there = len(vms_of(connection, path, spec.subGroup))
     if there < spec.count:
         message = f"subgroup {spec.subGroup} has {there} VMs: {spec.count} cannot be removed"
@@ -101,7 +102,7 @@ def _scale_in(connection: sa.Connection, path: str, spec: BaseModel | None, foun
 
 
 def _delete(connection: sa.Connection, path: str, _spec: BaseModel | None, _found: MaybeRow) -> GrantExtras:
-    return GrantExtras(details={"places": places_of(connection, path), "alone": used_alone(connection, path)})
+    return GrantExtras(details=MciTerms(places=places_of(connection, path), alone=used_alone(connection, path)))
 
 
 _WAYS: dict[str, Callable[[sa.Connection, str, BaseModel | None, MaybeRow], GrantExtras]] = {

@@ -17,7 +17,7 @@ from domain.model import Chunk
 from domain.paths import parent_of
 from domain.statetable import NONE, Actor
 from store.clock import written_at
-from store.grants import RANGES
+from store.grants import RANGES, chunks_of
 from store.history import history_line
 from store.mci.connections import places_of
 from store.mci.groups import count_vms
@@ -62,10 +62,7 @@ def plan_survey(connection: sa.Connection, survey: Survey) -> SurveyPlan:
         raise Refused(Category.NOT_FOUND, f"there is no such MCI: {survey.path}", hint)
     statuses = RECONCILED if survey.reconcile else ASKED
     which = {"which": survey.path, "member": VM.kind, "statuses": [str(status) for status in statuses]}
-    chunks = [
-        Chunk(epoch=0, placement=place, action="observe", first=first, last=last, count=count)
-        for place, first, last, count in connection.execute(RANGES, which)
-    ]
+    chunks = chunks_of([(*row,) for row in connection.execute(RANGES, which)], 0, "observe")
     saved = count_vms(connection, survey.path) - sum(chunk.count for chunk in chunks)
     places = {*connection.execute(_PLACES, {"which": survey.path}).scalars(), *places_of(connection, survey.path)}
     return SurveyPlan(path=survey.path, chunks=chunks, saved=saved, places=sorted(places))

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from datetime import datetime
+from typing import NamedTuple
 
-from store.schema import Json, Moment, Number, PathText, metadata
+from store.schema import Path, index, table
 
-# One row per region that was ever used. `resources` are what its VMs share; an empty id was ordered and perhaps
-# created. `holder` prepares or releases them now; its hold expires by itself.
-connections = sa.Table(
-    "connections",
-    metadata,
-    sa.Column("place", sa.String, primary_key=True),
-    sa.Column("generation", Number, nullable=False),
-    sa.Column("resources", Json, nullable=False),
-    sa.Column("checked", Json, nullable=False),  # verified specs and images, with the time
-    sa.Column("holder", sa.String, nullable=False),
-    sa.Column("held_until", Moment),  # by the database's clock
-    sa.Column("epoch", Number, nullable=False, server_default="0"),  # of the last hold; raised by every new one
-)
 
-uses = sa.Table(
-    "connection_uses",
-    metadata,
-    sa.Column("place", sa.String, primary_key=True),
-    sa.Column("path", PathText, primary_key=True),
-    sa.Index("connection_uses_of_path", "path"),
-)
+class ConnectionRow(NamedTuple):
+    """A region that was ever used."""
 
-# VMs whose records were deleted before a cloud answered: the order may still be carried out. Its token follows from
-# path and generation.
-unanswered = sa.Table(
-    "unanswered",
-    metadata,
-    sa.Column("place", sa.String, primary_key=True),
-    sa.Column("path", PathText, primary_key=True),
-    sa.Column("generation", Number, primary_key=True, autoincrement=False),
-    sa.Column("since", Moment, nullable=False),  # when the record was deleted
-)
+    place: str
+    generation: int
+    resources: dict[str, str]  # that its VMs share; an empty id was ordered and perhaps created
+    checked: dict[str, str]  # verified specs and images, with the time
+    holder: str  # prepares or releases them now; its hold expires by itself
+    held_until: datetime | None  # by the database's clock
+    epoch: int  # of the last hold; raised by every new one
+
+
+connections = table("connections", ConnectionRow, ("place",))
+
+
+class UseRow(NamedTuple):
+    """An MCI that uses a connection."""
+
+    place: str
+    path: Path
+
+
+uses = table("connection_uses", UseRow, ("place", "path"), index("connection_uses_of_path", "path"))
+
+
+class UnansweredRow(NamedTuple):
+    """A VM whose record was deleted before a cloud answered: the order may still be carried out. Its token follows from
+    path and generation."""
+
+    place: str
+    path: Path
+    generation: int
+    since: datetime  # when the record was deleted
+
+
+unanswered = table("unanswered", UnansweredRow, ("place", "path", "generation"))

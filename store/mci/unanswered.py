@@ -64,8 +64,8 @@ def places(connection: sa.Connection) -> list[str]:
 def page(connection: sa.Connection, place: str, after: UnansweredOrder | None, limit: int) -> list[UnansweredOrder]:
     """Returns a page of the unanswered orders of a place, ordered by path."""
     last = {"path": after.path, "generation": after.generation} if after else {"path": "", "generation": 0}
-    rows = connection.execute(_PAGE, {"at_place": place, "most": limit, **last}).mappings()
-    return [UnansweredOrder.model_validate(dict(row)) for row in rows]
+    rows = connection.execute(_PAGE, {"at_place": place, "most": limit, **last})
+    return [UnansweredOrder.model_validate(row._asdict()) for row in rows]
 
 
 def forget(connection: sa.Connection, some: Sequence[UnansweredOrder]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from client.outcomes import conflict
 from domain import registry
 from domain.model import Admission, Grant, Outcome, Request, Result
 from domain.statetable import Ruling
-from starter import actions, families, naming
+from starter import actions, families
 from starter.app import build
 from starter.errors import Exit
 from store.begin import _allowed
@@ -86,12 +86,12 @@ def test_that_it_was_cancelled_is_told_once(capsys: pytest.CaptureFixture[str], 
 
 
 def test_examples_in_help_are_the_family_s_own() -> None:
-    assert set(naming.EXAMPLES) == set(registry.KINDS)
-    for extension in families.EXTENSIONS.values():
-        mine: list[Any] = [each for each in naming.EXAMPLES.values() if each is extension.examples]
-        assert mine
-    assert naming.example(registry.kind("machine")) == "acme/dev/db"
-    assert naming.example(registry.kind("vm")) == "default/web/front-1"
+    for family, kinds in registry.FAMILIES.items():
+        named = families.EXTENSIONS[family].examples
+        shown = [word for kind in kinds if kind.offered and not kind.apart for word in kind.scope]
+        assert [word for word in shown if word not in named] == []
+    assert families.EXTENSIONS["machines"].example(registry.kind("machine")) == "acme/dev/db"
+    assert families.EXTENSIONS["mci"].example(registry.kind("vm")) == "default/web/front-1"
 
 
 def test_help_shows_the_command_for_orphans_and_not_the_noun_that_it_works_through(

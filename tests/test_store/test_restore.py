@@ -16,8 +16,9 @@ from domain.errors import Category
 from domain.model import Landing, Result
 from store.engine import Database
 from store.finish import UNKNOWN
-from store.identity import RESTORED, Identity, identity, mark_restored
+from store.identity import RESTORED, identity, mark_restored
 from store.migrate import migrate
+from store.schema import Identity
 from tests.test_store.driver import FRONT_1, HOOKS, WEB, StoreDriver, claim
 
 WEB_2 = f"{WEB}-2"

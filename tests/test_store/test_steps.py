@@ -220,6 +220,10 @@ def hooks(driver: StoreDriver) -> dict[str, Hooks]:
     return driver.hooks
 
 
+class Told(BaseModel):
+    row: str
+
+
 def admit(found: list[MaybeRow]) -> Any:
     def decide(
         connection: sa.Connection, claim: Claim, spec: BaseModel | None, thing: MaybeRow, row: Row
@@ -227,7 +231,7 @@ def admit(found: list[MaybeRow]) -> Any:
         found.append(thing)
         if claim.request.reason == "no":
             raise Refused(Category.QUOTA, "the family says no", "ask again")
-        return GrantExtras(details={"row": row.action}, info={"ridden": True})
+        return GrantExtras(details=Told(row=row.action), info={"ridden": True})
 
     return decide
 
@@ -248,7 +252,7 @@ async def test_a_hook_tells_the_workflow_and_keeps_facts(driver: StoreDriver, ho
     grant = await driver.grant(WEB, "suspend", "the-run")
     assert grant.details == {"row": "suspend"}
     assert seen[0] is not None
-    assert seen[0]["path"] == WEB
+    assert seen[0].path == WEB
     assert (await driver.inventory.get(WEB)).info["ridden"] is True
     assert (await driver.grant(WEB, "suspend", "the-run")).details == {"row": "suspend"}  # asked again: the same
 

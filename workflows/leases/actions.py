@@ -13,8 +13,8 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.leases import ends, names
-    from domain.leases.ends import ReservationErrors, ReservationWork
-    from domain.leases.messages import HandOverGoal
+    from domain.leases.ends import ReservationErrors
+    from domain.leases.messages import HandOverGoal, ReservationWork
     from domain.leases.names import event_path
     from domain.leases.tables import LeaseStatus
     from domain.model import Done, Grant, Move, Outcome, Request
@@ -42,7 +42,7 @@ class _OnLease(Action):
 
     def _errors(self, work: list[ReservationWork]) -> ReservationErrors:
         """Returns the errors by reservation; one whose result is unknown counts as an error."""
-        errors = {reservation["path"]: self._results.get(reservation["path"], CUT_OFF) for reservation in work}
+        errors = {reservation.path: self._results.get(reservation.path, CUT_OFF) for reservation in work}
         return {path: error for path, error in errors.items() if error}
 
 
@@ -59,8 +59,8 @@ class CreateLease(_OnLease):
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Wakes the clock, also if the action was cut off."""
-        if grant.details["wake"]:
-            await calls.wake_clock(grant.details["pool"])
+        if (terms := ends.terms_of(grant)).wake:
+            await calls.wake_clock(terms.pool)
         return Done()
 
 
@@ -74,17 +74,16 @@ class UpdateLease(_OnLease):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check_parts(grant)
-        if grant.details["wake"]:
-            await calls.wake_clock(grant.details["pool"])
-        changing = grant.details.get("hand_over", [])
-        if changing and (errors := (await calls.hand_over(grant, changing)).errors):
+        terms = ends.terms_of(grant)
+        if terms.wake:
+            await calls.wake_clock(terms.pool)
+        if terms.hand_over and (errors := (await calls.hand_over(grant, terms.hand_over)).errors):
             raise Failed(f"the size cannot change: {ends.join_errors(errors)}")
-        moves = [Move.model_validate(move) for move in grant.details.get("moves", [])]
-        return Done(spec=grant.details["spec"], moves=moves)
+        return Done(spec=terms.spec, moves=terms.moves)
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Gives back the hosts that were added. If one cannot be given back, the lease goes to ERROR."""
-        changing = grant.details.get("hand_over", [])
+        changing = ends.terms_of(grant).hand_over
         try:
             errors = (await calls.hand_over(grant, changing, HandOverGoal.BEFORE)).errors if changing else {}
         except FailureError as error:  # no answer for too long, or another action has taken over
@@ -147,14 +146,13 @@ class DeleteLease(_OnLease):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        work: list[ReservationWork] = grant.details["reservations"]
+        terms = ends.terms_of(grant)
+        work = terms.reservations
         await end_all(grant, work, self._results)
         if errors := {path: error for path, error in self._results.items() if error}:
             raise Failed(f"not everything could be taken back: {ends.join_errors(errors)}")
-        events = [event_path(grant.path, name) for name in grant.details["events"]]
-        return Done(
-            moves=[Move(path=path, to=NONE) for path in [*(reservation["path"] for reservation in work), *events]]
-        )
+        events = [event_path(grant.path, name) for name in terms.events]
+        return Done(moves=[Move(path=path, to=NONE) for path in [*(reservation.path for reservation in work), *events]])
 
 
 @workflow.defn(name=names.ANNOUNCE_END)
@@ -178,6 +176,6 @@ class ChangeHost(Action):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        changed: list[str] = grant.details.get("hand_over", [])
+        changed = ends.terms_of(grant).hand_over
         errors = (await calls.hand_over(grant, changed)).errors if changed else {}
         return Done(message=f"could not be handed over: {ends.join_errors(errors)}" if errors else "")

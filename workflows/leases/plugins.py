@@ -20,8 +20,8 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.errors import Category, one_line
     from domain.leases import ends
-    from domain.leases.ends import ReservationErrors, ReservationWork
-    from domain.leases.messages import HandOverGoal
+    from domain.leases.ends import ReservationErrors
+    from domain.leases.messages import HandOverGoal, ReservationWork
     from domain.model import Grant, ObjectView, Query, Request, Result
     from workflows.calls import act
     from workflows.leases import calls
@@ -52,8 +52,8 @@ class HostReservations:
         return await self._hand_over(grant, work, HandOverGoal.NOTHING)
 
     async def _hand_over(self, grant: Grant, work: Sequence[ReservationWork], want: HandOverGoal) -> ReservationErrors:
-        tried = all(reservation.get(ends.TRIED) for reservation in work)
-        return (await calls.hand_over(grant, [reservation["path"] for reservation in work], want, tried)).errors
+        tried = all(reservation.tried for reservation in work)
+        return (await calls.hand_over(grant, [reservation.path for reservation in work], want, tried)).errors
 
 
 class MciReservations:
@@ -63,26 +63,26 @@ class MciReservations:
         return await _for_each(work, self._start)
 
     async def end(self, grant: Grant, work: Sequence[ReservationWork]) -> ReservationErrors:
-        return await _for_each([reservation for reservation in work if reservation["status"] != "pending"], self._end)
+        return await _for_each([reservation for reservation in work if reservation.status != "pending"], self._end)
 
     async def _start(self, reservation: ReservationWork) -> str:
-        mci = await _read_mci(reservation["mci"])
-        if mci is None and reservation.get("spec") is None:
-            return f"there is no {reservation['mci']}, and no spec to create it from"
+        mci = await _read_mci(reservation.mci)
+        if mci is None and reservation.spec is None:
+            return f"there is no {reservation.mci}, and no spec to create it from"
         if mci is None:
-            return await _act(reservation, "create", reservation["spec"])
+            return await _act(reservation, "create", reservation.spec)
         if mci.counts.get("Suspended"):
             return await _act(reservation, "resume")
         running = bool(mci.counts) and set(mci.counts) == {"Running"}
-        return "" if running else f"{reservation['mci']} is {mci.status}: it can be neither created nor resumed"
+        return "" if running else f"{reservation.mci} is {mci.status}: it can be neither created nor resumed"
 
     async def _end(self, reservation: ReservationWork) -> str:
-        mci = await _read_mci(reservation["mci"])
-        if mci is None or (reservation["on_end"] == "suspend" and not mci.counts.get("Running")):
+        mci = await _read_mci(reservation.mci)
+        if mci is None or (reservation.on_end == "suspend" and not mci.counts.get("Running")):
             return ""
-        error = await _act(reservation, reservation["on_end"])
+        error = await _act(reservation, reservation.on_end)
         if (
-            error and reservation["on_end"] == "terminate"
+            error and reservation.on_end == "terminate"
         ):  # nothing could be terminated: for example only failed VMs are left
             return await _act(reservation, "delete")
         return error
@@ -105,7 +105,7 @@ async def end_all(grant: Grant, work: Sequence[ReservationWork], done: Reservati
 def _grouped(work: Sequence[ReservationWork]) -> list[tuple[ReservationPlugin, list[ReservationWork]]]:
     groups: list[tuple[ReservationPlugin, list[ReservationWork]]] = []
     for plugin in (ON_HOSTS, ON_MCIS):
-        group = [reservation for reservation in work if PLUGINS[reservation["resource_type"]] is plugin]
+        group = [reservation for reservation in work if PLUGINS[reservation.resource_type] is plugin]
         if group:
             groups.append((plugin, group))
     return groups
@@ -117,13 +117,13 @@ async def _group(what: Any, grant: Grant, group: list[ReservationWork], done: Re
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        errors = dict.fromkeys((reservation["path"] for reservation in group), one_line(error.cause or error))
-    done.update({reservation["path"]: errors.get(reservation["path"], "") for reservation in group})
+        errors = dict.fromkeys((reservation.path for reservation in group), one_line(error.cause or error))
+    done.update({reservation.path: errors.get(reservation.path, "") for reservation in group})
 
 
 async def _for_each(work: Sequence[ReservationWork], what: Any) -> ReservationErrors:
     errors = await asyncio.gather(*(what(reservation) for reservation in work))
-    return {reservation["path"]: error for reservation, error in zip(work, errors, strict=True) if error}
+    return {reservation.path: error for reservation, error in zip(work, errors, strict=True) if error}
 
 
 async def _read_mci(path: str) -> ObjectView | None:
@@ -146,8 +146,8 @@ async def _read_mci(path: str) -> ObjectView | None:
 
 async def _act(reservation: ReservationWork, action: str, spec: dict[str, Any] | None = None) -> str:
     """Carries out a normal action on the MCI. Returns the error, or an empty string."""
-    path = reservation["mci"]
-    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation['path']}")
+    path = reservation.mci
+    request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation.path}")
     for _ in range(BUSY_TRIES):
         try:
             outcome = await act(request, close=workflow.ParentClosePolicy.TERMINATE)

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_in
     from domain import machines
     from domain.errors import Category, one_line
-    from domain.machines.messages import ObjectTask, Residents
+    from domain.machines.messages import MachineTerms, ObjectTask, Residents
     from domain.model import Done, Grant, Outcome, Query, Request
     from workflows.action import Action, Failed
     from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, act
@@ -50,14 +50,14 @@ class WorkOnNode(Action):
     async def _maintain(self, grant: Grant) -> Done:
         """Cordons the node, then migrates its machines; stops those that cannot move."""
         await _order(grant, "maintain")
-        stopped = await self._clear(grant, move=grant.details.get("mode") != "stop", stop=True)
+        stopped = await self._clear(grant, move=MachineTerms.model_validate(grant.details).mode != "stop", stop=True)
         note = f"{len(stopped)} machines were stopped; they start again on enable" if stopped else ""
         return Done(message=note, info={"stopped": stopped})
 
     async def _enable(self, grant: Grant) -> Done:
         """Enables the node, and starts the machines that were stopped for the maintenance, if still stopped."""
         await _order(grant, "enable")
-        stopped = [str(path) for path in grant.details.get("stopped", [])]
+        stopped = MachineTerms.model_validate(grant.details).stopped
         ends = await self._each(stopped, lambda path: _act(path, "start"))
         failed = [f"{path}: {why}" for path, why in ends.items() if why]
         return Done(message=one_line("; ".join(failed)), info={"stopped": None})

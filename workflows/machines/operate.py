@@ -11,7 +11,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
-    from domain.machines.messages import ObjectResult, ObjectTask
+    from domain.machines.messages import MachineTerms, ObjectResult, ObjectTask
     from domain.model import Done, Grant, Outcome, Request
     from workflows.action import Action
     from workflows.calls import run_remote
@@ -38,7 +38,7 @@ class OperateObject(Action):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        if "until" in grant.details:  # first: its clock must run even if this workflow dies
+        if MachineTerms.model_validate(grant.details).until:  # first: its clock must run even if this workflow dies
             await wake_bin(grant.path)
         work = await on_hypervisor(MachineActivities.operate_object, ObjectTask(grant=grant), OPERATE_PATIENCE)
         return Done(message=work.message, to=work.to, info=work.info)

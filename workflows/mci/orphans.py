@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.mci.messages import ADOPT_ORPHAN
     from domain.mci.strays import Adoption, StrayOrder
     from domain.model import Done, Grant, Outcome, Request
+    from domain.orphans import OrphanTerms
     from domain.paths import name_of, parent_of
     from workflows.action import Action, Failed
     from workflows.calls import run_local, run_remote
@@ -29,10 +30,12 @@ class AdoptOrphan(Action):
         return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        place = str(grant.details["place"])
-        queue = wire.cloud_queue(wire.split_placement(place)[0])
-        order = StrayOrder(path=grant.path, epoch=grant.epoch, place=place, own=str(grant.details["own"]))
-        seen = await run_remote(IdentifyActivities.identify_orphan, order, PATIENCE, f"identify in {place}", queue)
+        terms = OrphanTerms.model_validate(grant.details)
+        queue = wire.cloud_queue(wire.split_placement(terms.place)[0])
+        order = StrayOrder(path=grant.path, epoch=grant.epoch, place=terms.place, own=terms.own)
+        seen = await run_remote(
+            IdentifyActivities.identify_orphan, order, PATIENCE, f"identify in {terms.place}", queue
+        )
         if seen.problem:
             raise Failed(seen.problem, Done())
         adoption = Adoption(order=order, seen=seen, at=workflow.now())

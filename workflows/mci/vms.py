@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.limits import FAILURES_SHOWN
     from domain.mci import Scale, VmStatus
-    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, PlaceNeeds
+    from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciTerms, PlaceNeeds
     from domain.model import Done, Grant, Outcome, Refusal, Request, TargetFailure
     from workflows.action import Action, Failed
     from workflows.calls import run_local
@@ -57,7 +57,7 @@ class OnVms(Action):
 
     async def prepare(self, grant: Grant, wanted: Sequence[PlaceNeeds]) -> None:
         """Creates the missing shared resources in all places in parallel. Raises Failed with every reason."""
-        todo = [each for each in wanted if each.place in grant.details.get("prepare", [])]
+        todo = [each for each in wanted if each.place in MciTerms.model_validate(grant.details).prepare]
         if not todo:
             return
         self.show(step=f"preparing {', '.join(each.place for each in todo[:PROBLEMS_SHOWN])}")
@@ -75,9 +75,13 @@ class OnVms(Action):
     async def release(self, grant: Grant) -> list[str]:
         """Leaves the MCI's places; shared resources that no other MCI uses are removed. Returns what could not be."""
         self._has_left = True
-        wanted = [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
-        findings = await in_all_places(PlaceActivities.release_place, grant, wanted, "release")
+        findings = await in_all_places(PlaceActivities.release_place, grant, _places(grant), "release")
         return [problem for finding in findings for problem in finding.problems]
+
+
+def _places(grant: Grant) -> list[PlaceNeeds]:
+    places = MciTerms.model_validate(grant.details).places
+    return [PlaceNeeds(place=place, specs=[], images=[]) for place in places]
 
 
 @workflow.defn(name=wire.CONTROL_VMS)
@@ -112,7 +116,7 @@ class RemoveVms(OnVms):
     async def _forget(self, grant: Grant) -> Done:
         await self.for_each_chunk(grant, VmActivities.forget_vms, SETTLE_PATIENCE)
         left = f"removed without asking the clouds: {grant.targets} VMs may be left there"
-        if alone := grant.details.get("alone"):
+        if alone := MciTerms.model_validate(grant.details).alone:
             left += f", and what VMs share in {', '.join(alone[:PROBLEMS_SHOWN])}"
         return Done(message=left)
 
@@ -132,9 +136,7 @@ class ScaleGroup(OnVms):
         return examination.refusal or request
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        await self.prepare(
-            grant, [PlaceNeeds(place=place, specs=[], images=[]) for place in grant.details.get("places", [])]
-        )
+        await self.prepare(grant, _places(grant))
         grant, _ = await self.enrol(grant, request.action, Scale.model_validate(request.spec))
         self.show(targets=grant.targets)
         await self.operate(grant)

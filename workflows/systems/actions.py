@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.statetable import NONE
     from domain.systems import TearDownSpec
     from domain.systems import ports as wire
-    from domain.systems.ports import AcceptDeploy, RevertDeploy, RollOutResult, SystemWork, backend_queue
+    from domain.systems.ports import AcceptDeploy, RevertDeploy, RollOutResult, SystemTerms, SystemWork, backend_queue
     from domain.systems.specs import DeploySpec as DeploySpec
     from domain.systems.tables import PART, DeployStage, PartState
     from workflows import calls
@@ -48,10 +48,9 @@ class _OnSystem(Action):
 
 def work_of(grant: Grant, undo: bool = False) -> SystemWork:
     """Returns the SystemWork of a granted action; with `undo`, of its rollback."""
-    details = grant.details
-    backend, record = str(details["backend"]), str(details.get("record", ""))
-    born = grant.came_from == NONE
-    return SystemWork(path=grant.path, epoch=grant.epoch, backend=backend, record=record, undo=undo, born=born)
+    terms, born = SystemTerms.model_validate(grant.details), grant.came_from == NONE
+    same = {"path": grant.path, "epoch": grant.epoch, "undo": undo, "born": born}
+    return SystemWork(backend=terms.backend, record=terms.record, **same)
 
 
 def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
@@ -88,7 +87,7 @@ class DeployPart(_OnSystem):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         spec, work = DeploySpec.model_validate(request.spec), work_of(grant)
-        name = str(grant.details["name"])
+        name = SystemTerms.model_validate(grant.details).name
         asked = AcceptDeploy(work=work, definition=(request.spec or {})["definition"], at=workflow.now())
         await self.write(SystemWrites.accept_deploy, asked)
         self.show(phase=DeployStage.IN_PROGRESS, step=f"{name} waits for its services to be stable")

@@ -14,7 +14,7 @@ from store.hooks import GrantExtras, Hooks, MaybeRow
 
 def _admit(connection: sa.Connection, claim: Claim, spec: BaseModel | None, found: MaybeRow, row: Row) -> GrantExtras:
     if isinstance(spec, Resize) and found:
-        refuse_to_shrink(claim.request.path, int(found["info"]["size"]), spec.size)
+        refuse_to_shrink(claim.request.path, int(found.info["size"]), spec.size)
     return GrantExtras()
 
 

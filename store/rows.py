@@ -1,0 +1,37 @@
+"""Results of statements as typed rows: a statement selects a column for each field of its row, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from store.schema import ObjectRow, objects
+
+R = TypeVar("R")
+
+
+def read_all(row: Callable[..., R], result: sa.Result[Any]) -> list[R]:
+    """The rows of a result, each as a `row`, which has a field for each of its columns."""
+    return [row(*values) for values in result]
+
+
+def read_one(row: Callable[..., R], result: sa.Result[Any]) -> R | None:
+    """The one row of a result, or None."""
+    values = result.one_or_none()
+    return None if values is None else row(*values)
+
+
+_OBJECT = sa.select(objects).where(objects.c.path == sa.bindparam("at_path"))
+_LOCKED = _OBJECT.with_for_update()
+
+
+def find_object(connection: sa.Connection, path: str) -> ObjectRow | None:
+    """An object as it is now; None if there is none."""
+    return read_one(ObjectRow, connection.execute(_OBJECT, {"at_path": path}))
+
+
+def lock_object(connection: sa.Connection, path: str) -> ObjectRow | None:
+    """An object on which a decision depends: nobody changes it before the transaction ends."""
+    return read_one(ObjectRow, connection.execute(_LOCKED, {"at_path": path}))
