@@ -175,18 +175,23 @@ class Copy:
         path.write_text(text)
         os.utime(path, (path.stat().st_mtime + self._later,) * 2)
 
-    def passes(self, files: list[str]) -> bool:
+    def passes(self, files: list[str], loud: bool = False) -> bool:
+        """Do these tests pass? If not, and that is no good news, show why."""
         command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", "-p", "no:cacheprovider", *files]
         with tempfile.TemporaryFile() as said:
             process = subprocess.Popen(command, cwd=self._folder, stdout=said, stderr=said, start_new_session=True)
             try:
-                return process.wait(SECONDS) == 0
+                good = process.wait(SECONDS) == 0
             except subprocess.TimeoutExpired:
-                return False
+                good = False
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, 9)
                     process.wait()
+            if loud and not good:
+                said.seek(0)
+                print(said.read().decode(errors="replace")[-4_000:])
+            return good
 
 
 def main() -> int:
@@ -198,14 +203,15 @@ def main() -> int:
     told = wish.parse_args()
     wanted = chosen(told.number, told.layers, random.Random(told.seed))
     killed, survived = Counter[str](), defaultdict[str, list[Mutant]](list)
-    sound: dict[tuple[str, ...], bool] = {}
+    sound = set[tuple[str, ...]]()
     with tempfile.TemporaryDirectory() as folder:
         copy = Copy(Path(folder))
         for mutant in wanted:
             began, original, seen = monotonic(), (ROOT / mutant.file).read_text(), ""
             for files in stages(mutant, told.all):
-                if not sound.setdefault(tuple(files), copy.passes(files) if tuple(files) not in sound else True):
-                    sys.exit(f"without any fault these fail: {' '.join(files)}")
+                if tuple(files) not in sound and not copy.passes(files, loud=True):
+                    sys.exit("these fail without any fault")
+                sound.add(tuple(files))
                 copy.write(mutant.file, mutant.text)
                 noticed = not copy.passes(files)
                 copy.write(mutant.file, original)
