@@ -36,8 +36,8 @@ from domain.statetable import NONE
 
 AT_ONCE = 20  # concurrent calls to Temporal
 HOLDERS_PATIENCE = 7.0  # seconds to ask about all holders; less than the activity's timeout
-CUT_OFF = "the action was cut off; back to what it was, the cloud was not asked"
-ABANDONED = "abandoned: its workflow was not running; back to what it was before"
+CUT_OFF = "the action was cut off; restored to its status before, without asking the cloud"
+ABANDONED = "abandoned: its workflow was not running; restored to its status before"
 CAME_TO_REST = "it came to rest while the sweep looked; nothing was changed"
 DEAD = (RunState.CLOSED, RunState.UNKNOWN)
 

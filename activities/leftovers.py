@@ -65,8 +65,8 @@ class LeftoverCleaner:
         """Removes a leftover by a normal action, whose locks exclude all others. Returns the report entry."""
         told = {"path": left.path, "action": left.action, "since": left.since, "status": NONE, "to": NONE}
         if dry_run:
-            return HealEntry(**told, finding=HealFinding.WOULD_REMOVE, message="looked for outside, and removed")
-        reason = f"{left.action} did not succeed, and may have left it outside"
+            return HealEntry(**told, finding=HealFinding.WOULD_REMOVE, message="searched at the provider, and removed")
+        reason = f"{left.action} did not succeed, and may have left it at the provider"
         request = Request(
             path=left.path,
             action=_discard_action(left.path),

@@ -51,7 +51,7 @@ async def one_by_one(rig: Rig, path: str, n: int, user: str) -> None:
 
 
 async def in_line(rig: Rig, path: str, n: int, user: str) -> None:
-    """Requests both at once: the user's action waits for the migration."""
+    """Requests migration and user's action at once: the latter waits for the former."""
     first = await ask(rig, path, "migrate", _there(n))
     second = await ask(rig, path, user)
     await asyncio.gather(*(rig.asking.outcome(each.path, each.run) for each in (first, second)))

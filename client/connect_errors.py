@@ -52,7 +52,7 @@ SIGNS = (
     Sign(
         ("ExpiredContext", "InvalidCertificate(Expired"),
         "its certificate has expired",
-        "whoever runs the server must renew its certificate",
+        "the server's operator must renew its certificate",
     ),
     Sign(
         ("UnknownIssuer", "InvalidCertificate(BadSignature"),

@@ -42,7 +42,7 @@ def configured(profile: str | None = None) -> dict[str, Any]:
     except OSError as error:
         why = f"the profile {named or 'default'!r} names a file that cannot be read: {error.filename}"
         raise Refused(
-            Category.INVALID, f"{why}: {error.strerror}", "mend it in temporal.toml, or TEMPORAL_TLS_*"
+            Category.INVALID, f"{why}: {error.strerror}", "correct it in temporal.toml, or TEMPORAL_TLS_*"
         ) from error
     except (RuntimeError, ValueError) as error:
         # Only the first line: the next ones quote the file, which may hold a key.

@@ -38,7 +38,7 @@ async def agree(client: Client, store: str, where: str) -> None:
         raise Refused(
             Category.INVALID,
             f"the workers of namespace {client.namespace} use the store {registered}, but {where} is the store {store}",
-            "set RATCHET_STORE_URL as on the others; if their store is gone for good: starter setup --forget-store",
+            "set RATCHET_STORE_URL as on the others; if their store is lost: starter setup --forget-store",
         )
 
 

@@ -86,7 +86,7 @@ class Keys(BaseModel):
 
 
 class Encryption(PayloadCodec):
-    """AES-256-GCM with a nonce of its own for every payload."""
+    """The payload codec that encrypts by AES-256-GCM, with a new nonce for every payload."""
 
     def __init__(self, keys: Keys) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM

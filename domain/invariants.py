@@ -83,7 +83,7 @@ def ended_with_an_outcome(actions: Iterable[ActionFacts]) -> list[BrokenPromise]
 def accepted_is_finished(open_actions: Iterable[ActionFacts], open_runs: set[str]) -> list[BrokenPromise]:
     """Checks I1 for actions that have not ended: each has an open workflow run."""
     return [
-        BrokenPromise("I1", action.path, f"{action.action} was admitted, but nobody carries it out: {action.run}")
+        BrokenPromise("I1", action.path, f"{action.action} was admitted, but no run carries it out: {action.run}")
         for action in open_actions
         if action.run not in open_runs
     ]

@@ -163,7 +163,7 @@ class Move(Model):
 
 
 class Step(Model):
-    """Moves within an action: all of them are made, or none."""
+    """The moves of one step within an action: all of them are made, or none."""
 
     path: str
     epoch: int

@@ -74,7 +74,7 @@ class PermitStore(Protocol):
 def settle(
     shares: Collection[PermitShare], worker: str, wishes: Sequence[PermitRequest], limits: PermitLimits, now: float
 ) -> tuple[list[PermitShare], PermitTerms]:
-    """Computes the worker's new shares, and the leases that they give it."""
+    """Computes a worker's new permit shares in a cloud, and the leases that they give it."""
     others = [share for share in shares if share.worker != worker and share.until > now]
     before = {share.region: share for share in shares if share.worker == worker and share.until > now}
     mine = [_renewed(wish, worker, before.get(wish.region), now + n * APART) for n, wish in enumerate(wishes)]

@@ -80,7 +80,7 @@ class AccessPolicy(Model):
         raise Refused(
             Category.NOT_ALLOWED,
             f"{who} may not {request.action} {request.path}{force}: {_having(names)} does not allow it",
-            "ask whoever looks after RATCHET_POLICY_FILE on the workers",
+            "ask the operator of the workers, who maintains RATCHET_POLICY_FILE",
         )
 
 

@@ -70,5 +70,5 @@ def _told(ill: list[ConnectionView]) -> Exit:
         terminal.say(f"{view.name}: {view.trouble}", "red")
     if ill:
         pages = " and ".join(sorted({view.page for view in ill if view.page}))
-        terminal.say(f"  hint: mend the file, the credentials, or the way to the cloud; {pages} describes them")
+        terminal.say(f"  hint: correct the file, the credentials, or the network; {pages} describes them")
     return Exit.FAILED if ill else Exit.DONE

@@ -220,9 +220,7 @@ async def _store(asking: ActionClient) -> DoctorCheck:
     if seen.incarnation > 1:
         told += f", restored {seen.incarnation - 1} time{'s' if seen.incarnation > 2 else ''}"
     if (known := await _known_store(asking)) not in (None, seen.id):
-        mend = (
-            "set RATCHET_STORE_URL alike on all workers; if that store is gone for good: starter setup --forget-store"
-        )
+        mend = "set RATCHET_STORE_URL alike on all workers; if that store is lost: starter setup --forget-store"
         return DoctorCheck("store", f"{told}; but the namespace's store is {known}", mend)
     return DoctorCheck("store", told)
 
@@ -236,7 +234,7 @@ async def _known_store(asking: ActionClient) -> str | None:
 async def _clouds(asking: ActionClient) -> list[DoctorCheck]:
     """Checks each real cloud through its worker: whether it has credentials, and the cloud accepts them."""
     real = [view for view in await list_connections(asking, check=True) if view.provider != "simulated"]
-    mend = "mend the file, the credentials, or the way to the cloud; then: starter connections --check"
+    mend = "correct the file, the credentials, or the network; then: starter connections --check"
     return [
         DoctorCheck(f"cloud {view.name}", view.trouble or view.answer, mend if view.trouble else "") for view in real
     ]

@@ -134,5 +134,5 @@ def _bad(source: str, why: str) -> Refused:
     return Refused(
         Category.INVALID,
         f"cannot use {ascii(source)[1:-1][:200]} as a spec: {why}",
-        "mend the file; there is an example in examples/mci-demo.yaml",
+        "correct the file; there is an example in examples/mci-demo.yaml",
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ServerPort = Annotated[int, Parameter(help="0 is the usual port, or any free one.")]
 ForgetOption = Annotated[
-    bool, Parameter(negative="", help="Forget which store this namespace's workers use: it is gone for good.")
+    bool, Parameter(negative="", help="Forget which store this namespace's workers use, because it is lost.")
 ]
 RestoredOption = Annotated[
     bool, Parameter(negative="", help="The store comes from a backup: end what was open in it, refuse all older runs.")

@@ -16,12 +16,12 @@ from starter.session import session
 PROMISES = {
     "I1": "every admitted request has one outcome",
     "I2": "at rest nothing is under way and nothing locked",
-    "I3": "our records and the world outside agree",
+    "I3": "records and providers agree",
     "I4": "every history is a path through its table",
     "I5": "no two conflicting actions at once",
     "I7": "each record is about its own resource",
     "I11": "behind every change there is an action",
-    "I12": "what is to happen later has somebody to do it",
+    "I12": "every future event has a running companion",
 }
 
 

@@ -173,7 +173,7 @@ def _translate_error(error: Exception) -> Exception:
     if _state(error) in NO_PERMISSION:
         return Refused(
             Category.INVALID,
-            f"the store does not let us: {_reason(error)}",
+            f"the store denies access: {_reason(error)}",
             "give the user of RATCHET_STORE_URL the right to create and change tables in that database",
         )
     if isinstance(error, OperationalError | InterfaceError | PoolTimeout) or _state(error) == READ_ONLY:

@@ -25,10 +25,10 @@ from store.status import ObjectSet, record, set_details
 from store.steps import apply_step
 
 UNANSWERED = "no clear answer from the cloud before the action ended"
-LEFT = "the action ended and left it; back to what it was"
+LEFT = "the action ended and left it under way; restored to its status before"
 UNKNOWN = (
     "the store knows nothing of this action: it was restored from an older copy, or the record was removed; "
-    "nothing was written; look what the object is now, and ask again"
+    "nothing was written; look at the object's present status, then ask again"
 )
 
 _ACTION = (

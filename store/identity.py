@@ -12,7 +12,7 @@ from store.hooks import HooksByKind
 from store.recovery import abandon
 from store.schema import Identity, actions, history, locks, store_identity
 
-RESTORED = "the store was restored from a backup while it ran; back to what it was, the cloud was not asked"
+RESTORED = "the store was restored from a backup while it ran; restored to its status before, without asking the cloud"
 
 _IDENTITY = sa.select(store_identity)
 
@@ -31,7 +31,7 @@ def check_incarnation(connection: sa.Connection, claim: Claim) -> None:
         raise Refused(
             Category.CONFLICT,
             f"the store was restored from a backup at {found.since:%Y-%m-%d %H:%M:%SZ}, after this run had started",
-            f"look what there is now: starter history {claim.request.path}; then ask again",
+            f"look at its present status: starter history {claim.request.path}; then ask again",
         )
 
 

@@ -35,7 +35,7 @@ _HELD = sa.select(locks.c.path).where(
     locks.c.owner == sa.bindparam("by"), locks.c.run == sa.bindparam("in_run"), locks.c.mode == Mode.X.value
 )
 
-CUT_OFF = "the action before was cut off; back to what it was, the cloud was not asked"
+CUT_OFF = "the action before was cut off; restored to its status before, without asking the cloud"
 
 
 def abandon(connection: sa.Connection, hooks: HooksByKind, owner: str, run: str, at: datetime, message: str) -> int:

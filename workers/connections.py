@@ -155,5 +155,5 @@ def _document(file: Path) -> object:
 
 def _unusable(where: str, why: str) -> Refused:
     pages = " or ".join(each.page for each in PROVIDERS if each.page)
-    hint = f"mend it, or unset RATCHET_CONNECTIONS to simulate everything; {pages} describes it"
+    hint = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {pages} describes it"
     return Refused(Category.INVALID, f"the connections file {where} {why}", hint)

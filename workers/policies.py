@@ -23,5 +23,5 @@ def load(name: str) -> AccessPolicy:
 
 
 def _wrong(name: str, why: str) -> Refused:
-    hint = "mend RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
+    hint = "correct RATCHET_POLICY_FILE; there is an example in examples/policy.yaml"
     return Refused(Category.INVALID, f"the policy file {name} {why}", hint)

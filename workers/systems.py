@@ -115,7 +115,7 @@ async def _keep(supervisor: Supervisor, store: SqlSystems) -> None:
         try:
             await supervisor.run(report)
         except Exception:
-            structlog.get_logger("keeper").exception("the keeper of %s broke down; it begins again", supervisor.name)
+            structlog.get_logger("keeper").exception("the supervisor of %s failed; it is restarted", supervisor.name)
             await asyncio.sleep(1)
 
 

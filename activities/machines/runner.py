@@ -224,7 +224,7 @@ class ObjectRunner:
             for verb in back:
                 await self.orders.order(verb, view.path, self._about(view), "settle")
         except (ProviderError, ApplicationError) as error:
-            return f"{view.path} could not be brought back: {one_line(error, 200)}"
+            return f"{view.path} could not be restored: {one_line(error, 200)}"
         return ""
 
     async def _is_done(self, view: ObjectView, state: str) -> bool:

@@ -165,7 +165,7 @@ class Tenants(Protocol):
 
 
 class Holdings(Protocol):
-    """The inventory's answer to what reservations should hold."""
+    """The store's protocol for host hand-over: what reservations should hold."""
 
     async def holdings(self, order: HandOver) -> list[Holding]:
         """Returns what these reservations should hold. Raises Superseded if the ordering action is over."""

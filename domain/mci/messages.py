@@ -82,7 +82,7 @@ class Findings(Model):
 def not_offered(answers: Sequence[Findings]) -> Refusal | None:
     """Returns a refusal if a cloud says clearly that it does not offer something."""
     if problems := [problem for answer in answers for problem in answer.problems if answer.clear]:
-        message, hint = join_first(problems, PROBLEMS_SHOWN), "mend the spec and ask again"
+        message, hint = join_first(problems, PROBLEMS_SHOWN), "correct the spec and ask again"
         return Refusal(category=Category.INVALID, message=message, hint=hint)
     return None
 

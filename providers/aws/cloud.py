@@ -109,4 +109,4 @@ class AwsCloud:
 
 def _told(name: str, real: str) -> str:
     """Names a requested spec or image, and its translation by the connection's options."""
-    return f"{real!r}" if name == real else f"{real!r} (the file's word for it is {name!r})"
+    return f"{real!r}" if name == real else f"{real!r} (in the spec: {name!r})"

@@ -98,7 +98,7 @@ class Ec2:
         if running.done():
             running.exception()  # marks it as retrieved
         else:
-            structlog.get_logger("ec2").warning("a call to EC2 goes on after its time", region=self._connection.region)
+            structlog.get_logger("ec2").warning("an EC2 call outlives its timeout", region=self._connection.region)
 
     def _in_thread(self, operation: str, arguments: dict[str, Any], changing: bool) -> Any:
         client = self._connected()

@@ -80,7 +80,7 @@ class Network:
         if vpc not in self._known:
             found = await self._subnets({"vpc-id": vpc})
             if not found:
-                raise Rejected(f"there is no subnet of ours in {vpc}: somebody removed it")
+                raise Rejected(f"there is no subnet of ours in {vpc}: it was removed by hand")
             self._known[vpc] = min(each["SubnetId"] for each in found)
         return self._known[vpc]
 

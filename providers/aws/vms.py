@@ -217,7 +217,7 @@ class Ec2Vms:
     def _late(self, task: VmTask) -> VmAnswer:
         name, waited = task.order.cloud_id or task.order.path, f"after {self._options.wait_seconds:g} s"
         if task.seen is None:
-            return UnknownOutcome(f"EC2 was told about {name} and shows nothing of it {waited}")
+            return UnknownOutcome(f"EC2 accepted the order for {name}, but does not list it {waited}")
         return UnknownOutcome(f"{name} is still {task.seen.state} {waited}")
 
 

@@ -66,7 +66,7 @@ class ControllerClient:
             return
         told = {"path": workflow_id, **signed}
         if not await self._signal_link(wire.CRM_RESPONSE, told):
-            self._log.warning("nobody hears us", about=told["path"], state=message["state"])
+            self._log.warning("no workflow received the message", about=told["path"], state=message["state"])
 
     def _signed(self, signal: str, path: str, message: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -113,7 +113,7 @@ class InstanceJobs:
         await self._report(request, {"state": done, **_runtime(request, done)}, times)
 
     async def _simulate_work(self, request: CrmRequest, fault: CrmFault | None, doing: str, times: int) -> None:
-        """Spends the time of the work, with progress messages; work without duration reports its end only."""
+        """Sleeps for the simulated duration of the work, with progress messages."""
         total = self._latency + (fault.seconds if fault and fault.kind is CrmFaultKind.SLOW else 0)
         quiet = fault is not None and fault.kind is CrmFaultKind.NO_ACK
         if total == 0 and not (fault and fault.kind is CrmFaultKind.TWICE):

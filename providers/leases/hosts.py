@@ -156,7 +156,7 @@ def _refuse_if_outdated(connection: sa.Connection, reservation: str, generation:
 def _refuse_if_taken(connection: sa.Connection, host: str, holding: Holding) -> None:
     others = {"at_host": host, "mine": holding.token}
     if (other := connection.execute(_OTHERS if holding.whole else _ALONE, others).scalar()) is not None:
-        raise Rejected(f"host {name_of(host)} is still in the hands of {other}")
+        raise Rejected(f"host {name_of(host)} is still held by {other}")
 
 
 def _tenant_row(holding: Holding, host: str, units: int) -> dict[str, object]:

@@ -68,7 +68,7 @@ def connections(port: int) -> int:
 
 def listens(port: int) -> str:
     """Returns an empty string if a process listens on the port, else the reason."""
-    return "" if "0A" in _states(port) else f"nobody listens on port {port}"
+    return "" if "0A" in _states(port) else f"no process listens on port {port}"
 
 
 def _states(port: int) -> list[str]:

@@ -212,7 +212,7 @@ class ServiceReconciler:
             why = await self._runner.probe(unit)
             misses = misses + 1 if why else 0
             if why and unit.healthy and health and misses >= health.failures:
-                return f"not healthy any more: {why}"
+                return f"no longer healthy: {why}"
             if (not why and not unit.healthy) or (why and why != unit.message and not unit.healthy):
                 unit.healthy, unit.message = not why, why
                 self._changed()

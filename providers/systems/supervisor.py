@@ -197,5 +197,5 @@ class Supervisor:
             try:
                 return await ask()
             except RatchetError as error:
-                self._log.warning("cannot read the books: %s", one_line(error))
+                self._log.warning("cannot read the ledger: %s", one_line(error))
                 await asyncio.sleep(POLL)

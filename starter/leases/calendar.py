@@ -61,7 +61,7 @@ def _legend(hosts: Sequence[HostOccupancy], letters: dict[str, str]) -> list[str
         start, end = min(each.start for each in mine), max(each.end for each in mine)
         lines.append((letter, short(lease), f"{stamp(start)} to {stamp(end)}"))
     told = [f"{FREE} free  {SEVERAL} several within one column"]
-    return ["", *aligned(lines), *told] if lines else ["", "nobody has booked anything"]
+    return ["", *aligned(lines), *told] if lines else ["", "nothing is booked"]
 
 
 def _day(at: datetime) -> str:

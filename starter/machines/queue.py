@@ -83,7 +83,7 @@ async def _queues(where: str, output: Output) -> Exit:
     """Prints the wait queue of one object, or all of them."""
     async with session() as asking:
         held = [lock for lock in await _locks(asking, where) if where in ("", lock.path)]
-    nothing = f"nothing is under way on {short(where)}, and nobody waits" if where else "nobody waits anywhere"
+    nothing = f"no action runs or waits on {short(where)}" if where else "no queue has anything in it"
     return _show(held, output, nothing)
 
 

@@ -88,7 +88,7 @@ def _deciding(word: str) -> CliCommand:
         async with session() as asking:
             await steering.decide(asking, path, word, decision)
         if not wait:
-            terminal.say(f"told; wait for it with: {terminal.command(f'starter wait {path}')}")
+            terminal.say(f"sent; wait for it with: {terminal.command(f'starter wait {path}')}")
             return Exit.DONE
         return await actions.wait(path, actions.duration(within), output)
 

@@ -162,7 +162,7 @@ def _able_cloudlet(connection: sa.Connection, path: str, override: Override) -> 
     why = refuses_changes(found.status, address_of(found) is not None)
     if why and not override.without_crm:
         hint = {
-            S.UPDATE_ERROR: f"mend it, then: starter cloudlet repair {short(home)}",
+            S.UPDATE_ERROR: f"correct the cause, then: starter cloudlet repair {short(home)}",
             S.UNDER_MAINTENANCE: f"end it: starter cloudlet maintenance-end {short(home)}",
             S.OFFLINE: f"start its CRM: starter crm run --cloudlet {short(home)}",
         }.get(S(found.status), f"see it: starter cloudlet status {short(home)}")

@@ -144,7 +144,7 @@ async def test_what_a_creation_could_not_undo_is_removed_as_well(site: MachineSi
         await site.fault("fail", node, verb=verb, message="out of order")
     outcome = await site.do(node, "create", memory=10)
     assert (outcome.result, outcome.status) == (Result.FAILED, "None")
-    assert "could not be brought back" in outcome.message
+    assert "could not be restored" in outcome.message
     await site.heal_faults()
     [gone] = await cleared(site)
     assert (gone.action, gone.finding, await state(site, node)) == ("create", HealFinding.REMOVED, "absent")

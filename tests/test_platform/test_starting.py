@@ -53,7 +53,12 @@ BAD: dict[str, tuple[dict[str, str], Exit, str, str]] = {
     ),
     "no URL": ({"RATCHET_STORE_URL": "hunter2"}, Exit.USAGE, "the store's URL cannot be read", "postgresql://user"),
     "newer": ({"RATCHET_STORE_URL": "{newer}"}, Exit.USAGE, "has schema 9999, which is newer", "upgrade this program"),
-    "no rights": ({"RATCHET_STORE_URL": "{forbidden}"}, Exit.USAGE, "the store does not let us", "the right to create"),
+    "no rights": (
+        {"RATCHET_STORE_URL": "{forbidden}"},
+        Exit.USAGE,
+        "the store denies access",
+        "the right to create",
+    ),
     "pool": ({"RATCHET_STORE_POOL": "0"}, Exit.USAGE, "store_pool: Input should be greater", "RATCHET_*"),
     "policy": ({"RATCHET_POLICY_FILE": "/nowhere"}, Exit.USAGE, "the policy file /nowhere cannot be read", "examples/"),
     "keys": ({"RATCHET_KEYS_FILE": "/nowhere"}, Exit.USAGE, "the keys file /nowhere cannot be read", "openssl rand"),

@@ -199,7 +199,7 @@ async def test_vms_are_born_once_and_only_by_an_action_that_is_open(driver: Stor
     await driver.land(grant, "Running")
     await driver.finish(grant)
     before = await driver.dump()
-    with pytest.raises(Refused, match="not in the hands of this action any more"):
+    with pytest.raises(Refused, match="no longer held by this action"):
         await driver.book.enrol(AddVms(path=WEB, epoch=grant.epoch, action="create", at=NOON))
     assert await driver.dump() == before
 

@@ -128,7 +128,7 @@ class StartLease(_AtBoundary):
 
 @workflow.defn(name=names.END_LEASE)
 class EndLease(_AtBoundary):
-    """Ends every reservation and returns everything. If that is quick, begin has done it already."""
+    """Ends every reservation and gives back what it holds. If that is quick, begin has done it already."""
 
     boundary, every = ends.ENDS, staticmethod(end_all)
 
@@ -139,7 +139,7 @@ class EndLease(_AtBoundary):
 
 @workflow.defn(name=names.DELETE_LEASE)
 class DeleteLease(_OnLease):
-    """Returns everything, whatever the lease was doing, and removes it. It may be repeated until it succeeds."""
+    """Gives back all that the lease holds, in any status, and removes it. It may be repeated until it succeeds."""
 
     @workflow.run
     async def run(self, request: Request) -> Outcome:
