@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from domain.leases.messages import HostOccupancy, LeaseView
@@ -13,11 +13,11 @@ PAGE = 200
 
 
 class LeaseSource(Protocol):
-    """The inventory's side of the audit: leases in pages, and booked periods by host."""
+    """The inventory's side of the audit, in pages: leases, and booked periods by host."""
 
     async def leases(self, prefix: str, after: str, limit: int) -> list[LeaseView]: ...
 
-    async def stretches(self, prefix: str) -> list[HostOccupancy]: ...
+    async def stretches(self, prefix: str, after: str, limit: int) -> list[HostOccupancy]: ...
 
 
 class TenantRow(Protocol):
@@ -33,8 +33,8 @@ class TenantRow(Protocol):
 class TenantSource(Protocol):
     """The provider's side of the audit: which reservation holds which host."""
 
-    async def tenants(self, prefix: str) -> Sequence[TenantRow]:
-        """Returns the tenancies of reservations at or below a path."""
+    async def held(self, reservations: Sequence[str]) -> Sequence[TenantRow]:
+        """Returns the tenancies of these reservations."""
         ...
 
 
@@ -47,32 +47,25 @@ class LeaseAudit:
 
     async def audit(self, prefix: str) -> tuple[list[BrokenPromise], int]:
         """Returns violations at or below a path, and the number of hosts held there."""
-        held = {(each.host, each.reservation) for each in await self._books.tenants(prefix)}
-        findings: list[BrokenPromise] = []
-        wanted: set[tuple[str, str]] = set()
-        known: set[str] = set()
-        async for lease in _all(self._leases, prefix):
-            findings += _related(lease)
-            known |= {f"{lease.path}:reservation:{each.id}" for each in lease.reservations}
-            wanted |= _wanted(lease)
-        findings += doubled(await self._leases.stretches(prefix))
-        findings += [
-            BrokenPromise("I3", path, f"should hold {host}, and does not") for host, path in sorted(wanted - held)
-        ]
-        findings += [
-            BrokenPromise("I3", path, f"holds {host}, and should not")
-            for host, path in sorted(held - wanted)
-            if path in known  # of what no record knows, the listing tells
-        ]
-        return findings, len(held)
+        findings, size, page = list[BrokenPromise](), 0, list[LeaseView]()
+        while page := await self._leases.leases(prefix, page[-1].path if page else "", PAGE):
+            findings += [finding for lease in page for finding in _related(lease)]
+            paths = [f"{lease.path}:reservation:{each.id}" for lease in page for each in lease.reservations]
+            held = {(each.host, each.reservation) for each in await self._books.held(paths)}
+            findings += _differences({pair for lease in page for pair in _wanted(lease)}, held)
+            size += len(held)
+        hosts: list[HostOccupancy] = []
+        while hosts := await self._leases.stretches(prefix, hosts[-1].host if hosts else "", PAGE):
+            findings += doubled(hosts)
+        return findings, size
 
 
-async def _all(leases: LeaseSource, prefix: str) -> AsyncIterator[LeaseView]:
-    after = ""
-    while page := await leases.leases(prefix, after, PAGE):
-        for lease in page:
-            yield lease
-        after = page[-1].path
+def _differences(wanted: set[tuple[str, str]], held: set[tuple[str, str]]) -> Iterable[BrokenPromise]:
+    """Compares what the hosts' provider has with the records. What no record knows, the listing of orphans tells."""
+    for host, path in sorted(wanted - held):
+        yield BrokenPromise("I3", path, f"should hold {host}, and does not")
+    for host, path in sorted(held - wanted):
+        yield BrokenPromise("I3", path, f"holds {host}, and should not")
 
 
 def _related(lease: LeaseView) -> Iterable[BrokenPromise]:

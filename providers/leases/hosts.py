@@ -6,6 +6,7 @@ the pool as region, a host or reservation as VM, `create` to hand over and `term
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import sqlalchemy as sa
@@ -61,13 +62,12 @@ _OTHERS = (
     .where(tenants.c.host == sa.bindparam("at_host"), tenants.c.token != sa.bindparam("mine"))
     .limit(1)
 )
+_TENANTS = sa.select(
+    *(tenants.c[name] for name in ("host", "reservation", "units", "token")),
+    sa.func.coalesce(generations.c.generation, 0).label("generation"),
+).outerjoin(generations, generations.c.reservation == tenants.c.reservation)
 _LIVING = (
-    sa.select(
-        *(tenants.c[name] for name in ("host", "reservation", "units", "token")),
-        sa.func.coalesce(generations.c.generation, 0).label("generation"),
-    )
-    .outerjoin(generations, generations.c.reservation == tenants.c.reservation)
-    .where(
+    _TENANTS.where(
         sa.tuple_(tenants.c.reservation, tenants.c.host)
         > sa.tuple_(sa.bindparam("last_reservation", type_=PathText), sa.bindparam("last_host", type_=PathText))
     )
@@ -100,6 +100,13 @@ class SimulatedHosts:
         query = _LIVING.where(below(tenants.c.reservation, prefix))
         return await self._provider.run(
             lambda connection: [HostTenant(**row._mapping) for row in connection.execute(query, last)]
+        )
+
+    async def held(self, reservations: Sequence[str]) -> list[HostTenant]:
+        """Returns what these reservations hold."""
+        query = _TENANTS.where(tenants.c.reservation.in_(reservations))
+        return await self._provider.run(
+            lambda connection: [HostTenant(**row._mapping) for row in connection.execute(query)]
         )
 
     async def books(self) -> list[HostTenant]:

@@ -150,11 +150,15 @@ def _calendar(connection: sa.Connection, query: CalendarQuery, now: datetime) ->
     )
 
 
-def _stretches(connection: sa.Connection, prefix: str) -> list[HostOccupancy]:
-    """Returns the periods that leases at or below a path have booked, host by host."""
-    query = sa.select(allocations).where(below(allocations.c.lease, prefix)) if prefix else sa.select(allocations)
-    taken = _by_host(read_all(AllocationRow, connection.execute(query)))
-    return [HostOccupancy(host=host, status="", stretches=stretches) for host, stretches in taken.items()]
+def _stretches(connection: sa.Connection, prefix: str, after: str, limit: int) -> list[HostOccupancy]:
+    """Returns the periods that leases at or below a path have booked, for the next hosts."""
+    host = allocations.c.host
+    which = [below(allocations.c.lease, prefix)] if prefix else []
+    some = sa.select(host).where(host > after, *which).group_by(host).order_by(host).limit(limit)
+    names = list(connection.execute(some).scalars())
+    booked = sa.select(allocations).where(host.in_(names), *which)
+    taken = _by_host(read_all(AllocationRow, connection.execute(booked)))
+    return [HostOccupancy(host=name, status="", stretches=taken[name]) for name in names]
 
 
 def _first(connection: sa.Connection, pool: str, now: datetime) -> datetime:
