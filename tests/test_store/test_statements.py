@@ -41,6 +41,7 @@ UNTRIED = {
     "clock.py micros": "reads no table",
     "engine.py _sqlite": "begins a transaction",
     "engine.py prepare": "begins a connection",
+    "engine.py _use_wal": "begins a connection",
     "turns.py serialise": "reads no table",
     "leases/capacity.py one_at_a_time": "reads no table",
     "machines/hooks.py _one_at_a_time": "reads no table",
