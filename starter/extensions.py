@@ -10,6 +10,7 @@ from cyclopts import App, Group
 
 from domain.kinds import Kind
 from domain.model import ObjectView
+from domain.paths import make, short
 from starter.errors import Exit
 
 if TYPE_CHECKING:
@@ -36,4 +37,4 @@ class CliExtension:
 
     def example(self, kind: Kind) -> str:
         """An example path of this kind, in the short form that users type."""
-        return "/".join(self.examples.get(word, f"{word}-1") for word in kind.scope)
+        return short(make(kind.scope, [self.examples.get(word, f"{word}-1") for word in kind.scope]))
