@@ -53,7 +53,7 @@ def adopt(connection: sa.Connection, adoption: Adoption) -> str:
     vm, cloud_id = parent_of(order.path) or "", name_of(order.path)
     action = connection.execute(_ACTION, {"mine": order.epoch}).first()
     if action is None or action.ended_at is not None:
-        raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
+        raise Refused(Category.CONFLICT, f"{order.path} is no longer held by this action")
     record, status = lock_object(connection, vm), OBSERVED[VmState(adoption.seen.state)]
     if record is not None and record.info.get("cloud_id") == cloud_id:
         return str(record.status)

@@ -38,7 +38,7 @@ def add_vms_to_action(connection: sa.Connection, order: AddVms) -> AddedVms:
     action = read_one(ActionRow, connection.execute(_ACTION, {"mine": order.epoch}))
     mci = lock_object(connection, order.path)
     if action is None or action.ended_at is not None or mci is None or mci.epoch != order.epoch:
-        raise Refused(Category.CONFLICT, f"{order.path} is not in the hands of this action any more")
+        raise Refused(Category.CONFLICT, f"{order.path} is no longer held by this action")
     return _WAYS[order.action](connection, order, mci, stored_grant(action))
 
 
