@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from temporalio.client import Client
@@ -45,19 +46,17 @@ class Missing:
     title: str
 
 
+@dataclass(eq=False)
 class Companions:
     """Finds missing companions: lists open workflows in pages, and describes those not listed one by one."""
 
-    def __init__(
-        self, client: Client, rows: Sequence[CompanionRow] = (), schedules: Sequence[ScheduleRow] = ()
-    ) -> None:
-        self._client = client
-        self._rows = rows
-        self._schedules = schedules
+    client: Client
+    rows: Sequence[CompanionRow] = ()
+    schedules: Sequence[ScheduleRow] = ()
 
     async def missing(self) -> list[Missing]:
         """Returns companions and schedules that should exist and do not. Changes nothing."""
-        found = [Missing(each.id, each.path, row.title) for row in self._rows for each in await self._missing_of(row)]
+        found = [Missing(each.id, each.path, row.title) for row in self.rows for each in await self._missing_of(row)]
         return found + [Missing(each.id, each.id, each.title) for each in await self._unscheduled()]
 
     async def overdue(self, prefix: str, at: datetime) -> list[BrokenPromise]:
@@ -65,7 +64,7 @@ class Companions:
         told = "should have been done at {}: its {} does not run, or cannot do it"
         return [
             BrokenPromise("I12", path, told.format(since, row.title))
-            for row in self._rows
+            for row in self.rows
             if row.overdue
             for path, since in (await row.overdue(prefix, at - OVERDUE)).items()
         ]
@@ -73,9 +72,9 @@ class Companions:
     async def ensure(self, at: datetime) -> list[Missing]:
         """Starts missing companions and schedules, and wakes overdue clocks. Returns what was started."""
         started: list[Missing] = []
-        for row in self._rows:
+        for row in self.rows:
             absent = await self._missing_of(row)
-            runs = await self._all(self._start, row, absent)
+            runs = await _for_all(partial(self._start, row), absent)
             begun = [(each, run) for each, run in zip(absent, runs, strict=True) if run]
             await self._stop_if_unneeded(row, {each.id: run for each, run in begun})
             started += [Missing(each.id, each.path, row.title) for each, _ in begun]
@@ -88,25 +87,22 @@ class Companions:
     async def _missing_of(self, row: CompanionRow) -> list[Companion]:
         """Returns expected companions without an open run, after a second look."""
         running = f"WorkflowType = '{row.workflow}' AND ExecutionStatus = 'Running'"
-        listed = {found.id async for found in self._client.list_workflows(running, page_size=PAGE)}
+        listed = {found.id async for found in self.client.list_workflows(running, page_size=PAGE)}
         doubtful = [each async for each in row.expected() if each.id not in listed]
-        if doubtful := await self._closed(row, doubtful):
+        if doubtful := await self._closed(doubtful):
             await asyncio.sleep(SETTLE)
             expected = {each.id async for each in row.expected()}
-            doubtful = await self._closed(row, [each for each in doubtful if each.id in expected])
+            doubtful = await self._closed([each for each in doubtful if each.id in expected])
         return doubtful
 
-    async def _closed(self, row: CompanionRow, doubtful: Sequence[Companion]) -> list[Companion]:
-        answers = await self._all(self._is_open, row, doubtful)
+    async def _closed(self, doubtful: Sequence[Companion]) -> list[Companion]:
+        answers = await _for_all(lambda each: is_open(self.client, each.id), doubtful)
         return [each for each, alive in zip(doubtful, answers, strict=True) if not alive]
-
-    async def _is_open(self, _row: CompanionRow, companion: Companion) -> bool:
-        return await is_open(self._client, companion.id)
 
     async def _start(self, row: CompanionRow, companion: Companion) -> str:
         """Starts a companion and returns its run; empty if one runs already."""
         try:
-            handle = await self._client.start_workflow(
+            handle = await self.client.start_workflow(
                 row.workflow,
                 companion.start,
                 id=companion.id,
@@ -127,7 +123,7 @@ class Companions:
         for workflow_id, run in started.items():
             if workflow_id not in expected:
                 with suppress(RPCError):  # it has ended by itself
-                    handle = self._client.get_workflow_handle(workflow_id, run_id=run)
+                    handle = self.client.get_workflow_handle(workflow_id, run_id=run)
                     await handle.terminate("what it was started for has gone meanwhile")
 
     async def _wake(self, row: CompanionRow, at: datetime) -> None:
@@ -137,29 +133,25 @@ class Companions:
         async for each in row.expected():
             if each.due and each.due < at - OVERDUE:
                 with suppress(RPCError):  # it has just ended
-                    await self._client.get_workflow_handle(each.id).signal(row.wake)
+                    await self.client.get_workflow_handle(each.id).signal(row.wake)
 
     async def _unscheduled(self) -> list[ScheduleRow]:
         found = []
-        for row in self._schedules:
+        for row in self.schedules:
             try:
-                await self._client.get_schedule_handle(row.id).describe()
+                await self.client.get_schedule_handle(row.id).describe()
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
                 found.append(row)
         return found
 
-    async def _all(
-        self,
-        call: Callable[[CompanionRow, Companion], Awaitable[T]],
-        row: CompanionRow,
-        companions: Sequence[Companion],
-    ) -> list[T]:
-        room = asyncio.Semaphore(AT_ONCE)
 
-        async def one(companion: Companion) -> T:
-            async with room:
-                return await call(row, companion)
+async def _for_all(call: Callable[[Companion], Awaitable[T]], companions: Sequence[Companion]) -> list[T]:
+    room = asyncio.Semaphore(AT_ONCE)
 
-        return await asyncio.gather(*map(one, companions))
+    async def one(companion: Companion) -> T:
+        async with room:
+            return await call(companion)
+
+    return await asyncio.gather(*map(one, companions))

@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.companions import Companions, Missing
+from activities.companions import Companions
 from activities.heartbeat import heartbeat
 from activities.leftovers import FindLeftovers, LeftoverCleaner
 from activities.measuring import count
@@ -97,7 +97,10 @@ class HealActivities:
             )
             lost = await (self._companions.missing() if order.dry_run else self._companions.ensure(at))
             pruned = await self._retention.prune(at, order.dry_run) if self._retention else None
-        found = [*(each for each in looks if each), *(_missing_entries(each, order.dry_run, at) for each in lost)]
+        started = HealFinding.WOULD_START if order.dry_run else HealFinding.STARTED
+        found = [each for each in looks if each] + [
+            HealEntry(path=each.id, action=each.title, since=at, status="missing", finding=started) for each in lost
+        ]
         counts, looked = Counter(each.finding.value for each in found), len(looks)
         report = HealReport(
             at=at, dry_run=order.dry_run, looked=looked, counts=dict(counts), found=found, pruned=pruned
@@ -127,20 +130,15 @@ class HealActivities:
             return await self._heal(suspect, at)
 
     async def _heal(self, suspect: Suspect, at: datetime) -> HealEntry:
-        before = await self._seen(suspect)
-        if await self._inventory.heal(suspect, at, ABANDONED):
-            return await self._entry_for(suspect, HealFinding.HEALED, before, ABANDONED)
-        return await self._entry_for(suspect, HealFinding.ENDED, before, CAME_TO_REST)
-
-    async def _entry_for(
-        self, suspect: Suspect, finding: HealFinding, before: ObjectView | None, message: str
-    ) -> HealEntry:
-        """Builds the report entry, with the object's status now and its state at the provider.
+        """Heals, and builds the report entry with the object's status now and its state at the provider.
 
         An object that was never created has no record any more; its state at the provider is reported all the same.
         """
+        before = await self._seen(suspect)
+        healed = await self._inventory.heal(suspect, at, ABANDONED)
         now = await self._seen(suspect)
         outside = await self._provider_state(found) if (found := now or before) else ""
+        finding, message = (HealFinding.HEALED, ABANDONED) if healed else (HealFinding.ENDED, CAME_TO_REST)
         return _entry(suspect, finding, to=now.status if now else NONE, message=message, provider=outside)
 
     async def _seen(self, suspect: Suspect) -> ObjectView | None:
@@ -176,20 +174,6 @@ class HealActivities:
         return [question.result() if question.done() else None for question in asked]
 
 
-def _missing_entries(missing: Missing, dry_run: bool, at: datetime) -> HealEntry:
-    finding = HealFinding.WOULD_START if dry_run else HealFinding.STARTED
-    return HealEntry(path=missing.id, action=missing.title, since=at, status="missing", finding=finding)
-
-
 def _entry(suspect: Suspect, finding: HealFinding, to: str = "", message: str = "", provider: str = "") -> HealEntry:
-    return HealEntry(
-        path=suspect.path,
-        action=suspect.action,
-        since=suspect.since,
-        status=suspect.status,
-        finding=finding,
-        to=to,
-        run=suspect.run,
-        message=message,
-        provider=provider,
-    )
+    told = suspect.model_dump(include={"path", "action", "since", "status", "run"})
+    return HealEntry(**told, finding=finding, to=to, message=message, provider=provider)

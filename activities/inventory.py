@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from temporalio import activity
@@ -35,6 +36,7 @@ from domain.statetable import Ruling
 _log = logging.getLogger("ratchet.actions")
 
 
+@dataclass(eq=False)
 class ActionWrites:
     """The inventory writes of every action, whatever its family.
 
@@ -42,23 +44,16 @@ class ActionWrites:
     runs in the same activity, and the workflow has nothing left to do.
     """
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        allowed: Callable[[Request], None] | None = None,
-        at_once: Mapping[tuple[str, str], InlineWork] | None = None,
-        serves: list[str] | None = None,
-    ) -> None:
-        self._inventory = inventory
-        self._allowed = allowed
-        self._at_once = at_once or {}
-        self._serves = serves  # the real places that this worker reaches
+    inventory: Inventory
+    allowed: Callable[[Request], None] | None = None
+    at_once: Mapping[tuple[str, str], InlineWork] = field(default_factory=dict)
+    serves: list[str] | None = None  # the real places that this worker reaches
 
     @activity.defn
     async def permit(self, request: Request) -> Refusal | None:
         """Returns the access policy's refusal, or None. begin checks the policy too."""
         try:
-            return self._allowed(request) if self._allowed else None
+            return self.allowed(request) if self.allowed else None
         except Refused as refused:
             return Refusal.of(refused)
 
@@ -67,7 +62,7 @@ class ActionWrites:
         """Admits an action or returns the refusal; runs its inline work if it has any."""
         began = time.monotonic()
         with timed(metrics.STORE_LATENCY, operation="begin"):
-            admission = await self._inventory.begin(claim.model_copy(update={"serves": self._serves}))
+            admission = await self.inventory.begin(claim.model_copy(update={"serves": self.serves}))
         if admission.grant is None or admission.outcome:
             return admission
         done = await self._work(admission.grant)
@@ -80,7 +75,7 @@ class ActionWrites:
 
     async def _work(self, grant: Grant) -> Done | Grant:
         """Runs the action's inline work. Returns its result, or the grant for the workflow to continue from."""
-        work = self._at_once.get((kind_of(grant.path), grant.action))
+        work = self.at_once.get((kind_of(grant.path), grant.action))
         if work is None or grant.ruling is not Ruling.GO or grant.behind:
             return grant
         try:
@@ -93,19 +88,19 @@ class ActionWrites:
     async def advance(self, step: Step) -> Stepped:
         """Applies a step: all of its moves or none."""
         with timed(metrics.STORE_LATENCY, operation="advance"):
-            return await self._inventory.advance(step)
+            return await self.inventory.advance(step)
 
     @activity.defn
     async def finish(self, ending: Ending) -> Outcome:
         """Ends an action and releases its locks."""
         with timed(metrics.STORE_LATENCY, operation="finish"):
-            return await self._inventory.finish(ending)
+            return await self.inventory.finish(ending)
 
     @activity.defn
     async def has_ended(self, query: Query) -> bool:
         """Tells whether finish has committed for this run; Temporal may not know it yet."""
         try:
-            await self._inventory.outcome(query.run)
+            await self.inventory.outcome(query.run)
         except Refused:
             return False
         return True
@@ -113,14 +108,14 @@ class ActionWrites:
     @activity.defn
     async def still_held(self, behind: Holders) -> Holders:
         """Returns those holders that have not released their locks."""
-        return Holders(holders=await self._inventory.still_held(behind.holders))
+        return Holders(holders=await self.inventory.still_held(behind.holders))
 
     @activity.defn(name="close_line")
     async def close_queue(self, order: QueueCommand) -> Holders:
         """Closes an object's wait queue to new requests. Returns who is in it."""
-        return Holders(holders=await self._inventory.close_queue(order))
+        return Holders(holders=await self.inventory.close_queue(order))
 
     @activity.defn(name="open_line")
     async def open_queue(self, order: QueueCommand) -> None:
         """Opens an object's wait queue to requests again."""
-        await self._inventory.open_queue(order)
+        await self.inventory.open_queue(order)

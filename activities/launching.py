@@ -1,4 +1,4 @@
-"""Starts actions on behalf of programs of ours, such as clocks and sweeps; they are admitted like any other."""
+"""Starts actions on behalf of programs of ours, which are admitted like any other, and wakes clocks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,21 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from domain import registry, wire
 from domain.limits import TASK_TIMEOUT
-from domain.model import Outcome, Request
+from domain.model import Model, Outcome, Request
 from domain.paths import kind_of, short
+
+
+async def wake_clock(client: Client, workflow: str, start: Model, clock_id: str, title: str) -> None:
+    """Makes a clock read again what is due, or starts it if it does not run."""
+    await client.start_workflow(
+        workflow,
+        start,
+        id=clock_id,
+        task_queue=wire.ACTIONS_QUEUE,
+        task_timeout=TASK_TIMEOUT,
+        start_signal=wire.LOOK_AGAIN,
+        static_summary=title,
+    )
 
 
 async def launch(client: Client, request: Request) -> WorkflowHandle[object, Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from temporalio.client import Client, WorkflowFailureError
@@ -25,41 +26,31 @@ REMOVAL_SECONDS = 60.0  # for which a sweep waits for a removal, which continues
 FindLeftovers = Callable[[datetime, bool], Awaitable[list[Leftover]]]
 
 
+@dataclass(eq=False)
 class LeftoverCleaner:
     """Removes only what the history or a family's own search names; other objects outside are not ours.
 
     Nothing is removed within `order_life` seconds, as an order to create it may still be on its way.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        inventory: Inventory,
-        limits: Mapping[str, float],
-        searches: Sequence[FindLeftovers] = (),
-        order_life: float = 0.0,
-    ) -> None:
-        self._client = client
-        self._inventory = inventory
-        self._limits = limits
-        self._searches = searches
-        self._order_life = order_life
+    client: Client
+    inventory: Inventory
+    limits: Mapping[str, float]
+    searches: Sequence[FindLeftovers] = ()
+    order_life: float = 0.0
 
     async def due(self, order: Sweep, at: datetime) -> list[Leftover]:
         """Returns leftovers whose grace period is over: no call of the action that made them can be on its way."""
-        found = {
-            each.path: each
-            for each in await self._inventory.leftovers()
-            if (at - each.since).total_seconds() >= self._grace(order, each.path)
-        }
-        for some in await asyncio.gather(*(search(at, order.dry_run) for search in self._searches)):
+
+        def grace(path: str) -> float:
+            usual = max(limit_for(self.limits, path, _discard_action(path)), self.order_life)
+            return usual if order.grace is None else order.grace
+
+        left = await self.inventory.leftovers()
+        found = {each.path: each for each in left if (at - each.since).total_seconds() >= grace(each.path)}
+        for some in await asyncio.gather(*(search(at, order.dry_run) for search in self.searches)):
             found |= {each.path: each for each in some}
         return list(found.values())
-
-    def _grace(self, order: Sweep, path: str) -> float:
-        if order.grace is not None:
-            return order.grace
-        return max(limit_for(self._limits, path, _discard_action(path)), self._order_life)
 
     async def clear(self, left: Leftover, dry_run: bool, room: asyncio.Semaphore) -> HealEntry:
         """Removes a leftover by a normal action, whose locks exclude all others. Returns the report entry."""
@@ -80,7 +71,7 @@ class LeftoverCleaner:
 
     async def _removed(self, request: Request) -> tuple[HealFinding, str]:
         try:
-            ending = asyncio.ensure_future((await launch(self._client, request)).result())
+            ending = asyncio.ensure_future((await launch(self.client, request)).result())
             if not (await asyncio.wait({ending}, timeout=REMOVAL_SECONDS))[0]:
                 ending.cancel()
                 return HealFinding.LEFT, f"{request.action} is under way"

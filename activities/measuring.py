@@ -80,13 +80,10 @@ class MeasuredCloud:
             except (ProviderError, TimeoutError, asyncio.CancelledError) as error:
                 count(metrics.PROVIDER_CALLS, vms, outcome=_outcome_label(error), **where)
                 raise
-        for word, number in _outcomes(answer).items():
+        outcomes = Counter(map(_outcome_label, answer)) if isinstance(answer, list) else {"ok": 1}
+        for word, number in outcomes.items():
             count(metrics.PROVIDER_CALLS, number, outcome=word, **where)
         return answer
-
-
-def _outcomes(answer: object) -> Mapping[str, int]:
-    return Counter(map(_outcome_label, answer)) if isinstance(answer, list) else {"ok": 1}
 
 
 def _outcome_label(answer: object) -> str:

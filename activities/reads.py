@@ -7,6 +7,7 @@ inventory and the workflows use one word for all families.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from domain.locks import LocksView, LockView
 from domain.model import (
     Admission,
     Claim,
-    Grant,
     HistoryLine,
     HistoryView,
     ObjectsView,
@@ -53,42 +53,35 @@ def store_reads(activities: Iterable[Callable[..., Any]]) -> dict[str, Callable[
     return {each.__name__: each for each in activities if getattr(each, "reads_store", False)}
 
 
+@dataclass(eq=False)
 class ReadActivities:
     """The activities behind `starter get`, `list`, `history`, `locks`, `check` and `doctor`."""
 
-    def __init__(
-        self,
-        inventory: Inventory,
-        describe_store: Callable[[], Awaitable[StoreView]],
-        allowed: Callable[[Request], None] | None = None,
-        dry_run_checks: Mapping[tuple[str, str], Examiner] | None = None,
-        serves: list[str] | None = None,
-    ) -> None:
-        self._inventory = inventory
-        self._describe_store = describe_store
-        self._allowed = allowed
-        self._dry_run_checks = dry_run_checks or {}
-        self._serves = serves  # the real places that this worker reaches
+    inventory: Inventory
+    describe_store: Callable[[], Awaitable[StoreView]]
+    allowed: Callable[[Request], None] | None = None
+    dry_run_checks: Mapping[tuple[str, str], Examiner] = field(default_factory=dict)
+    serves: list[str] | None = None  # the real places that this worker reaches
 
     @reads_store
     @activity.defn
     async def read_object(self, query: Query) -> ObjectView:
-        return _worded(await refusal_as_answer(self._inventory.get(query.path)))
+        return _worded(await refusal_as_answer(self.inventory.get(query.path)))
 
     @reads_store
     @activity.defn
     async def read_tree(self, query: Query) -> TreeView:
-        return await refusal_as_answer(self._inventory.tree(query.path, query.limit))
+        return await refusal_as_answer(self.inventory.tree(query.path, query.limit))
 
     @reads_store
     @activity.defn
     async def read_outcome(self, query: Query) -> Outcome:
-        return await refusal_as_answer(self._inventory.outcome(query.run))
+        return await refusal_as_answer(self.inventory.outcome(query.run))
 
     @reads_store
     @activity.defn
     async def read_action(self, query: Query) -> ActionView:
-        return await refusal_as_answer(self._inventory.action_of_run(query.run))
+        return await refusal_as_answer(self.inventory.action_of_run(query.run))
 
     @reads_store
     @activity.defn
@@ -98,7 +91,7 @@ class ReadActivities:
         return EventPage(events=events, cursor=events[-1].id if events else query.after)
 
     async def _events(self, query: EventQuery) -> list[Event]:
-        found = await self._inventory.events_after(parse_cursor(query.after), query.limit)
+        found = await self.inventory.events_after(parse_cursor(query.after), query.limit)
         return [
             event.model_copy(update={"line": _worded_line(registry.kind_at(event.line.path), event.line)})
             for event in found
@@ -108,45 +101,49 @@ class ReadActivities:
     @activity.defn
     async def read_newest_event(self, query: EventQuery) -> EventPage:
         """The position after the newest event."""
-        return EventPage(cursor=str(await refusal_as_answer(self._inventory.newest_event())))
+        return EventPage(cursor=str(await refusal_as_answer(self.inventory.newest_event())))
 
     @reads_store
     @activity.defn
     async def read_objects(self, query: Query) -> ObjectsView:
-        found = await refusal_as_answer(self._inventory.list_objects(query.kind, query.path, query.after, query.limit))
+        found = await refusal_as_answer(self.inventory.list_objects(query.kind, query.path, query.after, query.limit))
         return ObjectsView(objects=[_worded(view) for view in found])
 
     @reads_store
     @activity.defn
     async def read_history(self, query: Query) -> HistoryView:
-        lines = await refusal_as_answer(self._inventory.history(query.path, query.limit))
+        lines = await refusal_as_answer(self.inventory.history(query.path, query.limit))
         return HistoryView(lines=[_worded_line(registry.kind_at(query.path), line) for line in lines])
 
     @reads_store
     @activity.defn
     async def read_locks(self, query: Query) -> LocksView:
-        holds = await refusal_as_answer(self._inventory.holds(query.path))
+        holds = await refusal_as_answer(self.inventory.holds(query.path))
         return LocksView(locks=[LockView(**vars(hold)) for hold in holds])
 
     @activity.defn
     async def read_check(self, request: Request) -> Admission:
         """Dry run: returns what policy, examination and begin would answer now. Changes nothing."""
         found = await refusal_as_answer(self._checked(request))
-        return found.model_copy(update={"grant": _worded_grant(found.grant)}) if found.grant else found
+        if not found.grant:
+            return found
+        shown, grant = registry.kind_at(request.path).shown, found.grant
+        words = {"came_from": shown(grant.came_from), "then": shown(grant.then)}
+        return found.model_copy(update={"grant": grant.model_copy(update=words)})
 
     async def _checked(self, request: Request) -> Admission:
-        if self._allowed:
-            self._allowed(request)
-        if examine := self._dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
+        if self.allowed:
+            self.allowed(request)
+        if examine := self.dry_run_checks.get((registry.kind_at(request.path).name, request.action)):
             request = await examine(request)
         run = f"check-{activity.info().activity_id}"
-        return await self._inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self._serves))
+        return await self.inventory.check(Claim(request=request, run=run, at=datetime.now(UTC), serves=self.serves))
 
     @reads_store
     @activity.defn
     async def read_store(self, query: Query) -> StoreView:
         """Returns the store's identity and schema version."""
-        return await refusal_as_answer(self._describe_store())
+        return await refusal_as_answer(self.describe_store())
 
 
 def _worded(view: ObjectView) -> ObjectView:
@@ -159,11 +156,6 @@ def _worded(view: ObjectView) -> ObjectView:
 
 def _worded_line(kind: registry.Kind, line: HistoryLine) -> HistoryLine:
     return line.model_copy(update={"source": kind.shown(line.source), "to": kind.shown(line.to)})
-
-
-def _worded_grant(grant: Grant) -> Grant:
-    kind = registry.kind_at(grant.path)
-    return grant.model_copy(update={"came_from": kind.shown(grant.came_from), "then": kind.shown(grant.then)})
 
 
 async def refusal_as_answer(work: Awaitable[T]) -> T:

@@ -1,18 +1,29 @@
-"""Retries provider calls with growing pauses until a deadline."""
+"""Retries: the policies by which Temporal tries activities again, and growing pauses for loops of our own."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
-from domain.errors import Throttled, Unavailable, UnknownOutcome
+from temporalio.common import RetryPolicy
+
+from domain.errors import ProviderError, Throttled, Unavailable, UnknownOutcome
 
 T = TypeVar("T")
 AcquirePermit = Callable[[], AbstractAsyncContextManager[object]]
+
+# An unavailable store fails nothing: retries continue, and succeed soon after it is back.
+STORE_RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_interval=timedelta(seconds=5))
+PROVIDER_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
+READ_RETRY = RetryPolicy(maximum_interval=timedelta(seconds=2))  # somebody waits for the answer
+ONCE = RetryPolicy(maximum_attempts=1)
+
+UNANSWERED: tuple[type[ProviderError], ...] = (Throttled, Unavailable, UnknownOutcome)
 
 
 @dataclass(frozen=True)
@@ -25,23 +36,26 @@ class ProviderRetry:
     longest_pause: float = 20.0
 
     async def call_with_retry(
-        self, call: Callable[[], Awaitable[T]], total: float | None = None, room: AcquirePermit = nullcontext
+        self,
+        call: Callable[[], Awaitable[T]],
+        total: float | None = None,
+        room: AcquirePermit = nullcontext,
+        again: tuple[type[ProviderError], ...] = UNANSWERED,
     ) -> T:
-        """Repeats a call that was throttled, unavailable or unknown until the deadline; then raises the last error.
+        """Repeats a call after the errors in `again` until the deadline; then raises the last error.
 
         `room` is entered for each try; waiting for it does not count towards the call's timeout.
         """
-        deadline, pause = now() + (self.total if total is None else total), self.first_pause
+        deadline, pauses = now() + (self.total if total is None else total), self.pauses()
         while True:
             try:
                 async with room():
                     return await self.call_once(call)
-            except (Throttled, Unavailable, UnknownOutcome) as error:
-                wait = jittered(pause, [error])
+            except again as error:
+                wait = jittered(next(pauses), [error])
                 if now() + wait > deadline:
                     raise
             await asyncio.sleep(wait)
-            pause = self.next_pause(pause)
 
     async def call_once(self, call: Callable[[], Awaitable[T]]) -> T:
         """Makes one call; without an answer in time, raises UnknownOutcome."""
@@ -54,6 +68,20 @@ class ProviderRetry:
     def next_pause(self, pause: float) -> float:
         """Returns the pause after the next failure."""
         return min(pause * 2, self.longest_pause)
+
+    def pauses(self) -> Iterator[float]:
+        """Returns the pauses between tries, before they are jittered."""
+        return growing_pauses(self.first_pause, self.longest_pause)
+
+
+NEARBY = ProviderRetry(first_pause=0.1, longest_pause=10.0)  # a hypervisor or a site is nearer than a cloud
+
+
+def growing_pauses(first: float, longest: float) -> Iterator[float]:
+    """Yields pauses in seconds: each is twice as long as the one before, up to the longest."""
+    while True:
+        yield first
+        first = min(first * 2, longest)
 
 
 def jittered(pause: float, answers: Iterable[object]) -> float:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, SecretBytes, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, SecretBytes, StringConstraints, model_validator
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
@@ -24,7 +24,7 @@ from client.documents import Unreadable, read
 from client.settings import ClientSettings
 from domain import wire
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from domain.limits import MAX_PAYLOAD_BYTES
 
 ENCODING = b"binary/encrypted"
@@ -168,6 +168,9 @@ def patient(payloads: DataConverter) -> DataConverter:
     return replace(payloads, payload_codec=Patient(codec)) if codec else payloads
 
 
+KEYS_HINT = "write `active: NAME` and `keys: {NAME: KEY}`, each key from: openssl rand -base64 32"
+
+
 def load(name: str) -> Keys:
     """Reads the keys file, or raises Refused, which says what is wrong and quotes nothing."""
     try:
@@ -178,15 +181,13 @@ def load(name: str) -> Keys:
     try:
         if file.stat().st_mode & 0o077:
             raise _wrong(name, "can be read by others", f"chmod 600 {name}")
-        return Keys.model_validate(read(file) or {})
+        with refuse_invalid(f"the keys file {name} is not valid", KEYS_HINT):
+            return Keys.model_validate(read(file) or {})
     except OSError as error:
         raise _wrong(name, f"cannot be read: {error.strerror}") from error
     except Unreadable as error:
         raise _wrong(name, str(error)) from error
-    except ValidationError as error:
-        raise _wrong(name, f"is not valid: {describe_errors(error)}") from error
 
 
 def _wrong(name: str, why: str, hint: str = "") -> Refused:
-    written = "write `active: NAME` and `keys: {NAME: KEY}`, each key from: openssl rand -base64 32"
-    return Refused(Category.INVALID, f"the keys file {name} {why}", hint or written)
+    return Refused(Category.INVALID, f"the keys file {name} {why}", hint or KEYS_HINT)

@@ -17,10 +17,10 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import ActivityFailureError, Client
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, TimeoutError
 
 from activities.refusals import refusal_in
+from activities.retry import READ_RETRY
 from client.errors import NoWorker, TooMuch, Unanswered
 from domain import wire
 from domain.model import HistoryLine, HistoryView, ObjectsView, ObjectView, Query
@@ -61,7 +61,7 @@ class WorkerQueries:
             task_queue=queue,
             result_type=answer,
             schedule_to_close_timeout=timedelta(seconds=seconds),
-            retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=2)),
+            retry_policy=READ_RETRY,
         )
         try:
             result: T = await _once_more(lambda: asked(id=f"{activity}-{uuid.uuid4().hex[:12]}"))

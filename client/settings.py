@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import StringConstraints, ValidationError
+from pydantic import StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 
 Word = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$")]
 
@@ -31,9 +30,5 @@ S = TypeVar("S", bound=ClientSettings)
 
 def load(model: type[S]) -> S:
     """Reads the settings from the environment; refuses a wrong one, and names it."""
-    try:
+    with refuse_invalid("a setting is wrong", "see the RATCHET_* variables"):
         return model()
-    except ValidationError as error:
-        raise Refused(
-            Category.INVALID, f"a setting is wrong: {describe_errors(error)}", "see the RATCHET_* variables"
-        ) from error

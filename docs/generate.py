@@ -97,7 +97,7 @@ def sizes() -> str:
             (f"{limits.CHUNK_VMS}", f"VMs in one activity; {action.CHUNKS_AT_ONCE} activities run at once in a place"),
             (f"{limits.FAILURES_SHOWN}", "failed VMs listed in an outcome; the inventory has all of them"),
             (f"{client_admission.ADMISSION_SECONDS} s", "until the CLI reports that no worker has answered a request"),
-            (f"{calls.CLOUD_HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
+            (f"{calls.HEARTBEAT.seconds} s", "until Temporal notices that a worker died during a call"),
             (f"{queries.READ_SECONDS} s", "until a read that a frozen or dead worker took is sent once more"),
             (
                 f"{admission.FORCE_PATIENCE.seconds} s",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from pydantic import AfterValidator, ValidationError
 
-from domain.errors import Refused, join_first
+from domain.errors import Category, Refused, join_first
 from domain.paths import check_name, check_path
 
 
@@ -25,6 +26,15 @@ def validator(check: Callable[[str], str]) -> AfterValidator:
 
 Name = Annotated[str, validator(check_name)]
 ObjectPath = Annotated[str, validator(check_path)]
+
+
+@contextmanager
+def refuse_invalid(what: str, hint: str = "", whole: str = "spec") -> Iterator[None]:
+    """Refuses what pydantic finds invalid: `what`, then the fields. Not even the traceback holds the input."""
+    try:
+        yield
+    except ValidationError as error:
+        raise Refused(Category.INVALID, f"{what}: {describe_errors(error, whole)}", hint) from None
 
 
 def describe_errors(error: ValidationError, whole: str = "spec") -> str:

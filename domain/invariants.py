@@ -149,7 +149,9 @@ class HistoryWalk:
         if line.source == NONE and self._now in table.vacant:
             self._now = NONE  # the name is used again
         self.wrong = self._complaint(line)
-        if line.source not in table.moving and (line.source not in table.resting or _begins(table, line)):
+        # From a status that is both resting and passing, only the row can tell whether an action begins here.
+        begins = line.source not in table.resting or table.entry_row(line.action, line.source, line.to) is not None
+        if line.source not in table.moving and begins:
             self._came_from, self._doing = line.source, line.action
         self._now, self._epoch = line.to, line.epoch
 
@@ -170,11 +172,6 @@ class HistoryWalk:
         if not self._judged[case]:
             return f"no row leads from {line.source} to {line.to} ({line.action}, {line.actor})"
         return ""
-
-
-def _begins(table: StateTable, line: AuditLine) -> bool:
-    """Tells whether an action begins with this line; if its source status is also transitional, the row decides."""
-    return table.entry_row(line.action, line.source, line.to) is not None
 
 
 def _legal(table: StateTable, line: AuditLine, came_from: str, doing: str) -> bool:

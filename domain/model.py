@@ -201,7 +201,7 @@ class Result(StrEnum):
     ALREADY = "already"
 
 
-class Ending(Model):
+class Ending(Done):
     """How an action ended, as `finish` stores it: a result and a Done, with the epoch, run and path of the grant."""
 
     epoch: int
@@ -209,15 +209,7 @@ class Ending(Model):
     path: str
     action: str = ""
     result: Result
-    message: ShortText = ""
     at: datetime
-    to: str = ""
-    info: dict[str, Any] | None = None
-    spec: dict[str, Any] | None = None
-    moves: list[Move] = []
-    failed: bool = False
-    lost: int = 0
-    troubles: list[TargetFailure] = []
 
     @classmethod
     def of(cls, grant: Grant, result: Result, done: Done, at: datetime) -> Ending:

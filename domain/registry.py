@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from domain import edge, leases, machines, mci, systems
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from domain.kinds import Kind, Program, Verb
 from domain.model import Request
 from domain.paths import TREES, check_path, expand, kind_of
@@ -98,8 +98,5 @@ def parse_spec(request: Request) -> BaseModel | None:
         if request.spec:
             raise Refused(Category.INVALID, f"{request.action} takes no spec")
         return None
-    try:
+    with refuse_invalid("the spec is not valid", f"see what it takes: starter {own.name} {verb.action} --help"):
         return verb.spec.model_validate(request.spec or {})
-    except ValidationError as error:
-        hint = f"see what it takes: starter {own.name} {verb.action} --help"
-        raise Refused(Category.INVALID, f"the spec is not valid: {describe_errors(error)}", hint) from error

@@ -35,6 +35,9 @@ PASSED = "passed"
 DRAIN = "drain"
 DRAIN_LINE = "DrainLine"
 
+# The signal to a clock: something may be due earlier than planned.
+LOOK_AGAIN = "look_again"
+
 # Self-healing: the sweep, its schedule, and the reports that are kept.
 HEAL = "Heal"
 HEAL_SCHEDULE = "self-healing"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from pydantic import ValidationError
 
 from domain import wire
-from domain.errors import Category, Refused
 from domain.faults import Fault, FaultScript
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from starter.errors import Exit
 from starter.kinds import SpecFile, spec_in
 from starter.output import Output, OutputOption, Sheet, show
@@ -38,11 +36,8 @@ async def set_script(*, file: SpecFile, output: OutputOption = "table") -> Exit:
 
     Example: starter cloud fault set -f examples/faults.yaml
     """
-    try:
+    with refuse_invalid("the script is not valid", "there is an example in examples/faults.yaml"):
         script = FaultScript.model_validate(spec_in(file))
-    except ValidationError as error:
-        why = f"the script is not valid: {describe_errors(error)}"
-        raise Refused(Category.INVALID, why, "there is an example in examples/faults.yaml") from error
     return await _send(script.model_copy(update={"replace": True}), output)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import getpass
 
-from pydantic import ValidationError
-
 from domain import registry
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from domain.model import Request
 from domain.paths import check_path, expand, make
 from domain.wire import object_of
@@ -50,10 +48,8 @@ def prefix(text: str, kind: registry.Kind) -> str:
 
 def compose(path: str, action: str, **rest: object) -> Request:
     """Composes a request and validates it as far as possible without a worker."""
-    try:
+    with refuse_invalid("the request is not valid", whole="request"):
         request = Request.model_validate({"path": path, "action": action, "requested_by": user(), **rest})
-    except ValidationError as error:
-        raise Refused(Category.INVALID, describe_errors(error)) from error
     registry.parse_spec(request)
     return request
 

@@ -8,12 +8,12 @@ from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from client.documents import Unreadable, read
 from domain.connections import Connection, ConnectionModel, Connections, ConnectionView
 from domain.errors import Category, ProviderError, Refused, Superseded, one_line
-from domain.fields import Name, describe_errors
+from domain.fields import Name, refuse_invalid
 from domain.ports import Cloud
 from domain.wire import cloud_queue, split_placement
 from providers.provider import Provider, RealCloud
@@ -48,14 +48,14 @@ def file_of(providers: Sequence[Provider[Any]]) -> type[ConnectionsFile]:
 
 _FILE = file_of(PROVIDERS)
 _PROVIDER = {each.name: each for each in PROVIDERS}
+_PAGES = " or ".join(each.page for each in PROVIDERS if each.page)
+HINT = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {_PAGES} describes it"
 
 
 def parse(document: object, where: str) -> Connections:
     """Parses a connections file; refuses it with every reason, and without quoting its contents."""
-    try:
+    with refuse_invalid(f"the connections file {where} is not valid", HINT, "file"):
         named = _FILE.model_validate(document).connections
-    except ValidationError as error:
-        raise _unusable(where, f"is not valid: {describe_errors(error, 'file')}") from None  # that error has the input
     return Connections(named, frozenset(each.csp for each in named.values()))
 
 
@@ -150,10 +150,4 @@ def _document(file: Path) -> object:
     try:
         return read(file)
     except Unreadable as error:
-        raise _unusable(str(file), str(error)) from None
-
-
-def _unusable(where: str, why: str) -> Refused:
-    pages = " or ".join(each.page for each in PROVIDERS if each.page)
-    hint = f"correct it, or unset RATCHET_CONNECTIONS to simulate everything; {pages} describes it"
-    return Refused(Category.INVALID, f"the connections file {where} {why}", hint)
+        raise Refused(Category.INVALID, f"the connections file {file} {error}", HINT) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from pydantic import Field
@@ -12,14 +13,14 @@ from activities.leases import EventActivities, HostHandover, LeaseReading
 from activities.leases.audit import LeaseAudit
 from activities.leases.listing import TenantListing
 from activities.orphans import ProviderListing
-from activities.retry import ProviderRetry
+from activities.retry import NEARBY, ProviderRetry
 from activities.verify import Audit
 from domain.companions import Companion, CompanionRow
 from domain.leases import KINDS, names
 from domain.leases.messages import WakeClock
 from domain.leases.specs import LeaseLimits
 from domain.ports import InlineWork
-from domain.wire import ACTIONS_QUEUE
+from domain.wire import ACTIONS_QUEUE, LOOK_AGAIN
 from providers.leases.hosts import CSP, SimulatedHosts
 from store.hooks import HooksByKind
 from store.leases import LeaseReads, SqlLeases
@@ -68,7 +69,8 @@ class LeaseFamily(Family):
         super().__init__(context)
         self.hosts = SimulatedHosts(context.cloud_database)
         self._store, self._reads = SqlLeases(context.database), LeaseReads(context.database)
-        self._handover = HostHandover(self._store, self.hosts, context.fence, context.settings.patience)
+        patience = replace(NEARBY, call=context.settings.call_timeout, total=context.settings.patience)
+        self._handover = HostHandover(self._store, self.hosts, context.fence, patience)
 
     def activities(self) -> ActivitiesByQueue:
         handover, firing = self._handover, EventActivities(self.context.client, self._store)
@@ -82,7 +84,7 @@ class LeaseFamily(Family):
     def companions(self) -> Sequence[CompanionRow]:
         """Declares a clock per pool with events to come."""
         overdue = self._store.overdue
-        return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, names.LOOK_AGAIN, overdue)]
+        return [CompanionRow(names.LEASE_CLOCK, "lease clock", self._clocks, LOOK_AGAIN, overdue)]
 
     def fault_verbs(self) -> Mapping[str, tuple[str, ...]]:
         """Returns the verbs of the simulated host site."""

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 from temporalio.exceptions import (
@@ -46,6 +48,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.admission import ask_for_admission, why_misplaced
     from workflows.waitqueue import WaitQueue
 
+T = TypeVar("T")
+Spec = TypeVar("Spec", bound=BaseModel)
+
 CHUNKS_AT_ONCE = 2  # per place: the next chunk uses free capacity while the last targets of one are awaited
 
 PATH = SearchAttributeKey.for_keyword("ObjectPath")
@@ -65,11 +70,13 @@ class Failed(ApplicationError):
 
 
 class Action(ABC):
-    """One action on one object. A subclass has a `@workflow.run` that calls `carry_out`, and implements `perform`."""
+    """One action on one object. A subclass is declared by `@action_workflow(NAME)`, and implements `perform`."""
 
     def __init__(self) -> None:
         self._request: Request | None = None
+        self._examined: Request | None = None  # the request as `examine` returned it
         self._admission: Admission | None = None
+        self._spec: BaseModel | None = None
         self._progress = Progress()
         self._successor: Request | None = None
         self._work: asyncio.Task[Done] | None = None
@@ -167,7 +174,8 @@ class Action(ABC):
             admission = Admission(refusal=examined)
         else:
             asking = ask_for_admission(examined, spec_digest(request))
-            request, (admission, self._cut_off) = examined, await calls.uninterrupted(asking)
+            self._examined = request = examined
+            admission, self._cut_off = await uninterrupted(asking)
         self._admission = admission
         if admission.refusal:
             measuring.count_refused(request, admission.refusal)
@@ -183,8 +191,8 @@ class Action(ABC):
         self.show(phase=grant.during, targets=grant.targets)
         self._providers = summary.providers(grant)
         result, done = await self._run(request, grant)
-        outcome, _ = await calls.uninterrupted(calls.finish(grant, result, done))
-        await calls.uninterrupted(self.announce(request, outcome))
+        outcome, _ = await uninterrupted(calls.finish(grant, result, done))
+        await uninterrupted(self.announce(request, outcome))
         return await self._end_run(measuring.count_ended(outcome))
 
     def show(self, **seen: Any) -> None:
@@ -192,13 +200,21 @@ class Action(ABC):
         self._progress = self._progress.model_copy(update=seen)
         workflow.set_current_details(summary.progress_markdown(self._progress))
 
-    async def for_each_chunk(self, grant: Grant, activity: calls.CloudActivity, patience: timedelta) -> None:
+    def spec(self, model: type[Spec]) -> Spec:
+        """Returns the spec of the request as it was admitted: begin has checked it, and it is parsed once."""
+        if self._spec is None and self._examined:
+            self._spec = model.model_validate(self._examined.spec or {})
+        assert isinstance(self._spec, model)
+        return self._spec
+
+    async def for_each_chunk(self, grant: Grant, activity: calls.Activity[Chunk, Tally], patience: timedelta) -> None:
         """Runs an activity for every chunk: all places in parallel, a few chunks at a time in each."""
         rooms: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CHUNKS_AT_ONCE))
 
         async def one(chunk: Chunk) -> None:
             async with rooms[chunk.placement]:
-                self._count(await calls.on_cloud(activity, chunk, patience))
+                what = f"{chunk.action} {chunk.count}"
+                self._count(await calls.run_at(activity, chunk, chunk.placement, patience, what))
 
         ends = await asyncio.gather(*map(one, grant.chunks), return_exceptions=True)
         for end in ends:  # a failed place does not stop the others: all have ended by now
@@ -216,7 +232,7 @@ class Action(ABC):
             if not is_cancelled_exception(error) and not isinstance(error, FailureError):
                 raise  # a bug: the workflow task fails, and is retried once the bug is fixed
             cut_off = is_cancelled_exception(error) or self._was_cancelled(error)
-            settled, _ = await calls.uninterrupted(self._settle(request, grant, cut_off))  # may be cancelled too
+            settled, _ = await uninterrupted(self._settle(request, grant, cut_off))  # may be cancelled too
             if cut_off:
                 why = f"preempted by {self._successor.action}" if self._successor else "cancelled"
                 return Result.CANCELLED, summary.with_reason(settled, why)
@@ -264,10 +280,8 @@ class Action(ABC):
     async def _answer_everybody(self, followers: list[str] | None = None) -> None:
         """Answers all who wait for the end, then continues as the request that takes over, if there is one."""
         self._ended = True
-        await calls.uninterrupted(
-            self._queue.leave(followers or [])
-        )  # a cancel that comes now must not cut off the answers
-        await calls.uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
+        await uninterrupted(self._queue.leave(followers or []))  # a cancel that comes now must not cut off the answers
+        await uninterrupted(workflow.wait_condition(workflow.all_handlers_finished))
         if self._successor:
             _continue_as(self._successor)
 
@@ -286,6 +300,36 @@ class Action(ABC):
         if workflow.info().typed_search_attributes.get(PATH) is None:  # started without search attributes
             news += [PATH.value_set(seen.path), KIND.value_set(kind_of(seen.path)), ACTION.value_set(seen.action)]
         workflow.upsert_search_attributes(news)
+
+
+ActionType = TypeVar("ActionType", bound=type[Action])
+
+
+def action_workflow(name: str) -> Callable[[ActionType], ActionType]:
+    """Declares an Action as the workflow of this name. Temporal wants `run` on the very class: it is made here."""
+
+    def declare(action: ActionType) -> ActionType:
+        async def run(self: Action, request: Request) -> Outcome:
+            return await self.carry_out(request)
+
+        del run.__annotations__["self"]  # else Temporal takes it for the first argument
+        run.__module__, run.__qualname__ = action.__module__, f"{action.__qualname__}.run"
+        action.run = workflow.run(run)  # type: ignore[attr-defined]
+        return workflow.defn(name=name)(action)
+
+    return declare
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
+    """Awaits work that must not be cut off, as it may be stored already. Also tells whether a cancel came."""
+    task, cut_off = asyncio.ensure_future(work), False
+    while True:
+        try:
+            return await asyncio.shield(task), cut_off
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+            cut_off = True
 
 
 def _continue_as(request: Request) -> NoReturn:

@@ -8,9 +8,10 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.retry import growing_pauses
     from domain import registry
     from domain.errors import Category, Refused
-    from domain.model import Admission, Holder, Holders, Refusal, Request
+    from domain.model import Admission, Holders, Refusal, Request
     from workflows import calls, measuring
 
 FORCE_PATIENCE = timedelta(seconds=30)  # for the actions below to clean up, after a request with force
@@ -58,21 +59,18 @@ async def _cancel_below(request: Request, digest: str, admission: Admission) -> 
     if not all(holder.owner.startswith(f"{request.path}:") for holder in admission.refusal.holders):
         return admission
     cancelled: set[str] = set()
-    pause, since = 0.1, workflow.now()
+    pauses, since = growing_pauses(0.1, 5), workflow.now()
     while admission.refusal and admission.refusal.holders and workflow.now() < since + FORCE_PATIENCE:
-        await _cancel([holder for holder in admission.refusal.holders if holder.run not in cancelled])
-        cancelled.update(holder.run for holder in admission.refusal.holders)
-        await workflow.sleep(pause, summary="cancelled actions below are cleaning up")
-        pause = min(pause * 2, 5)
+        for holder in admission.refusal.holders:
+            if holder.run in cancelled:
+                continue
+            if not await _try_cancel(holder.owner, holder.run) and not await _try_cancel(holder.owner, None):
+                workflow.logger.info("%s ended before it could be cancelled", holder.owner)
+            cancelled.add(holder.run)
+        await workflow.sleep(next(pauses), summary="cancelled actions below are cleaning up")
         admission = await calls.begin(request, digest)
     measuring.time_wait(request, since)
     return admission
-
-
-async def _cancel(holders: list[Holder]) -> None:
-    for holder in holders:
-        if not await _try_cancel(holder.owner, holder.run) and not await _try_cancel(holder.owner, None):
-            workflow.logger.info("%s ended before it could be cancelled", holder.owner)
 
 
 async def _try_cancel(owner: str, run: str | None) -> bool:

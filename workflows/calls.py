@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.healing import HealActivities
     from activities.inventory import ActionWrites
+    from activities.refusals import refusal_in
+    from activities.retry import PROVIDER_RETRY, STORE_RETRY, growing_pauses
     from domain import registry, wire
-    from domain.errors import one_line
+    from domain.errors import Category, one_line
     from domain.limits import TASK_TIMEOUT
     from domain.model import (
         Admission,
-        Chunk,
         Claim,
         Done,
         Ending,
@@ -31,20 +33,15 @@ with workflow.unsafe.imports_passed_through():
         Result,
         Step,
         Stepped,
-        Tally,
     )
+    from workflows.summary import reason_of
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
-CloudActivity = Callable[[Any, Chunk], Awaitable[Tally]]
+Activity = Callable[[Any, Asked], Awaitable[T]]
 
-# An unavailable store fails nothing: retries continue, and succeed soon after it is back.
-STORE_RETRY = RetryPolicy(
-    initial_interval=timedelta(milliseconds=100), backoff_coefficient=2, maximum_interval=timedelta(seconds=5)
-)
 STORE_ATTEMPT = timedelta(seconds=60)
-CLOUD_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5))
-CLOUD_HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
+HEARTBEAT = timedelta(seconds=5)  # a dead worker is noticed after this time
 LONG_HISTORY = 4_000  # history events
 
 
@@ -54,58 +51,100 @@ def is_long() -> bool:
     return info.is_continue_as_new_suggested() or info.get_current_history_length() > LONG_HISTORY
 
 
-async def act(
-    request: Request,
-    close: workflow.ParentClosePolicy = workflow.ParentClosePolicy.ABANDON,
-    cancel: workflow.ChildWorkflowCancellationType = workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-) -> Outcome:
-    """Carries out a normal action on another object, as a user would request it: in a run of its own."""
-    outcome: Outcome = await workflow.execute_child_workflow(
-        registry.kind_at(request.path).verb(request.action).workflow,
-        request,
-        id=registry.owner_of(request.path, request.action),
-        task_timeout=TASK_TIMEOUT,
-        parent_close_policy=close,
-        cancellation_type=cancel,
-        static_summary=f"{request.action} {request.path}",
-        result_type=Outcome,
-    )
-    return outcome
+async def act_on(request: Request, busy_for: timedelta = timedelta(), leave_running: bool = False) -> str:
+    """Carries out a normal action on another object, as a user would request it. Returns the error, or an empty string.
+
+    While the object is busy it is requested again, for that long. If our own work is cancelled, so is the action, and
+    its end is awaited, unless it may be left running. If this workflow ends, the action goes on.
+    """
+    until, pauses = workflow.now() + busy_for, growing_pauses(1, 5)
+    while True:
+        why, busy = await _act_once(request, leave_running)
+        if not busy or workflow.now() >= until:
+            return why
+        await workflow.sleep(next(pauses), summary=f"{request.path} is busy")
 
 
-async def wake(activity: Callable[[Any, Asked], Awaitable[None]], what: Asked, summary: str) -> None:
-    """Makes a clock read the store again, as something may be due earlier than it believes."""
-    await workflow.execute_activity_method(
-        activity, what, start_to_close_timeout=timedelta(seconds=10), retry_policy=STORE_RETRY, summary=summary
-    )
+async def _act_once(request: Request, leave_running: bool) -> tuple[str, bool]:
+    """Returns the error of the action, and whether it was only that the object was busy."""
+    cancellation = workflow.ChildWorkflowCancellationType
+    try:
+        outcome: Outcome = await workflow.execute_child_workflow(
+            registry.kind_at(request.path).verb(request.action).workflow,
+            request,
+            id=registry.owner_of(request.path, request.action),
+            task_timeout=TASK_TIMEOUT,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            cancellation_type=cancellation.ABANDON if leave_running else cancellation.WAIT_CANCELLATION_COMPLETED,
+            static_summary=f"{request.action} {request.path}",
+            result_type=Outcome,
+        )
+    except WorkflowAlreadyStartedError:
+        return f"409 Conflict: other action currently happening on {request.path}", True
+    except ChildWorkflowError as error:
+        own = asyncio.current_task()
+        if is_cancelled_exception(error) and own and own.cancelling():  # not if somebody else has cancelled the action
+            raise
+        refusal = refusal_in(error.cause)
+        return reason_of(error), refusal is not None and refusal.category is Category.CONFLICT
+    partly = f"{outcome.failed} of {outcome.done + outcome.failed} failed"
+    return partly if outcome.result is Result.PARTIAL else "", False
 
 
-async def run_local(activity: Callable[[Any, Asked], Awaitable[T]], what: Asked) -> T:
+async def run_local(activity: Activity[Asked, T], what: Asked) -> T:
     """Runs a store-speed activity in this worker, with retries until it is done; it costs Temporal one marker."""
     return await workflow.execute_local_activity_method(
         activity, what, start_to_close_timeout=STORE_ATTEMPT, retry_policy=STORE_RETRY
     )
 
 
+async def run_quick(
+    activity: Activity[Asked, T],
+    what: Asked,
+    attempt: timedelta,
+    summary: str,
+    patience: timedelta | None = None,
+    queue: str | None = None,
+    retry: RetryPolicy = STORE_RETRY,
+) -> T:
+    """Runs an activity that is too short for heartbeats."""
+    return await workflow.execute_activity_method(
+        activity,
+        what,
+        task_queue=queue,
+        start_to_close_timeout=attempt,
+        schedule_to_close_timeout=patience,
+        retry_policy=retry,
+        summary=summary,
+    )
+
+
 async def run_remote(
-    activity: Callable[[Any, Asked], Awaitable[T]],
+    activity: Activity[Asked, T],
     what: Asked,
     patience: timedelta,
     summary: str,
     queue: str | None = None,
-    retry: RetryPolicy = CLOUD_RETRY,
+    attempt: timedelta | None = None,
 ) -> T:
     """Runs an activity that calls providers. A cancel waits until nothing of it is in flight."""
     return await workflow.execute_activity_method(
         activity,
         what,
         task_queue=queue,
+        start_to_close_timeout=attempt,
         schedule_to_close_timeout=patience,
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=retry,
+        heartbeat_timeout=HEARTBEAT,
+        retry_policy=PROVIDER_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=summary,
     )
+
+
+async def run_at(activity: Activity[Asked, T], what: Asked, place: str, patience: timedelta, verb: str) -> T:
+    """Runs an activity on the queue of a place's cloud."""
+    queue = wire.cloud_queue(wire.split_placement(place)[0])
+    return await run_remote(activity, what, patience, f"{verb} in {place}", queue)
 
 
 def own_run() -> str:
@@ -150,32 +189,8 @@ async def has_ended() -> bool:
     return await run_local(ActionWrites.has_ended, Query(run=own_run()))
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
-    """Awaits work that must not be cut off, as it may be stored already. Also tells whether a cancel came."""
-    task, cut_off = asyncio.ensure_future(work), False
-    while True:
-        try:
-            return await asyncio.shield(task), cut_off
-        except asyncio.CancelledError:
-            if task.done():
-                raise
-            cut_off = True
-
-
 async def heal(holders: Holders) -> int:
     """Abandons the actions of dead lock holders."""
-    return await workflow.execute_activity_method(
-        HealActivities.heal_holders,
-        holders,
-        start_to_close_timeout=timedelta(seconds=10),
-        schedule_to_close_timeout=timedelta(minutes=1),
-        retry_policy=STORE_RETRY,
-        summary="are the holders of the locks alive?",
-    )
-
-
-async def on_cloud(activity: CloudActivity, chunk: Chunk, patience: timedelta) -> Tally:
-    """Runs an activity for a chunk on its cloud's queue."""
-    csp, region = wire.split_placement(chunk.placement)
-    summary = f"{chunk.action} {chunk.count} in {csp} {region}"
-    return await run_remote(activity, chunk, patience, summary, wire.cloud_queue(csp))
+    summary = "are the holders of the locks alive?"
+    attempt, patience = timedelta(seconds=10), timedelta(minutes=1)
+    return await run_quick(HealActivities.heal_holders, holders, attempt, summary, patience)

@@ -10,7 +10,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.healing import HealActivities
     from domain import wire
     from domain.healing import HealReport, Sweep
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY
+    from workflows.calls import run_remote
 
 PATIENCE = timedelta(minutes=10)
 
@@ -21,11 +21,7 @@ class Heal:
 
     @workflow.run
     async def run(self, order: Sweep) -> HealReport:
-        return await workflow.execute_activity_method(
-            HealActivities.sweep,
-            order.model_copy(update={"at": workflow.now()}),
-            schedule_to_close_timeout=PATIENCE,
-            heartbeat_timeout=CLOUD_HEARTBEAT,
-            retry_policy=CLOUD_RETRY,
-            summary="what is over its limit, and is its workflow alive?",
+        summary = "what is over its limit, and is its workflow alive?"
+        return await run_remote(
+            HealActivities.sweep, order.model_copy(update={"at": workflow.now()}), PATIENCE, summary
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, FailureError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain import wire
@@ -42,7 +42,7 @@ def nothing_to_do(grant: Grant) -> Outcome:
 
 def reason_of(error: BaseException) -> str:
     """Returns why the work failed, without class names."""
-    cause = error.cause if isinstance(error, ActivityError) and error.cause else error
+    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
     return one_line(cause.message if isinstance(cause, FailureError) else cause)  # str() would begin with the type
 
 

@@ -14,6 +14,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.inventory import ActionWrites
+    from activities.retry import growing_pauses
     from domain import wire
     from domain.model import Holder, Holders, QueueCommand, QueuedWorkflow
     from workflows.calls import heal, own_run, run_local
@@ -31,7 +32,7 @@ class WaitQueue:
 
     async def wait(self, ahead: list[Holder]) -> None:
         """Waits until all holders ahead have released their locks."""
-        self.waiting, pause = True, FIRST_LOOK
+        self.waiting, pauses = True, growing_pauses(FIRST_LOOK, LONGEST_PAUSE)
         while True:
             seen = self.passed  # read first, so that a signal that arrives meanwhile is not missed
             left = await run_local(ActionWrites.still_held, Holders(holders=ahead))
@@ -40,12 +41,11 @@ class WaitQueue:
             try:
                 await workflow.wait_condition(
                     lambda seen=seen: self.passed > seen,  # type: ignore[misc]
-                    timeout=timedelta(seconds=pause),
+                    timeout=timedelta(seconds=next(pauses)),
                     timeout_summary="look whether those ahead have passed",
                 )
             except TimeoutError:
                 await heal(left)
-                pause = min(pause * 2, LONGEST_PAUSE)
         self.waiting = False
 
     async def leave(self, followers: list[str]) -> None:

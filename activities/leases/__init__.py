@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -13,9 +12,9 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from activities.fence import Fence, OrderRight, boot_time
 from activities.heartbeat import heartbeat
-from activities.launching import launch
+from activities.launching import launch, wake_clock
 from activities.reads import reads_store, refusal_as_answer
-from domain import wire
+from activities.retry import UNANSWERED, ProviderRetry
 from domain.errors import ProviderError, Rejected, one_line
 from domain.kinds import Program
 from domain.leases import ends, names
@@ -35,12 +34,10 @@ from domain.leases.messages import (
     Hosts,
     LeasesView,
     LeaseView,
-    ReservationWork,
     Schedule,
     WakeClock,
 )
 from domain.leases.tables import BEFORE_END, END, START
-from domain.limits import TASK_TIMEOUT
 from domain.model import Done, Grant, Query, Request
 
 SEEN_THROUGH = 5.0  # seconds for which a firing waits for an action; the clock follows up later ones
@@ -69,7 +66,7 @@ class HostHandover:
     So the first try may be a local activity, which adds no events to the history; a slow one becomes a normal activity.
     """
 
-    def __init__(self, holdings: Holdings, hosts: Hosts, fence: Fence, patience: float) -> None:
+    def __init__(self, holdings: Holdings, hosts: Hosts, fence: Fence, patience: ProviderRetry) -> None:
         self._holdings = holdings
         self._hosts = hosts
         self._fence = fence
@@ -101,15 +98,17 @@ class HostHandover:
         return await self._at_once(grant, ends.ENDS, HandOverGoal.NOTHING)
 
     async def _at_once(self, grant: Grant, boundary: ends.Boundary, want: HandOverGoal) -> Done | Grant:
-        if not _on_hosts(grant):
-            return grant
         work = boundary.work(grant)
+        on_hosts = all(each.resource_type in ends.ON_HOSTS for each in ends.to_start(grant))
+        if ends.contradictions(grant) or not on_hosts:
+            return grant
         paths = [each.path for each in work]
-        order = HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want)
-        handed = await self.try_hand_over(order)
+        handed = await self.try_hand_over(HandOver(path=grant.path, epoch=grant.epoch, reservations=paths, want=want))
         if handed.again:
             return ends.after_first_try(grant)
-        return _result_of(boundary.left(grant, handed.errors), boundary.word, handed.errors, work)
+        left, errors = boundary.left(grant, handed.errors), handed.errors
+        failed = {"failed": True, "message": ends.partial_failure(boundary.word, errors, work)} if errors else {}
+        return left.model_copy(update=failed)
 
     async def _read(self, order: HandOver, right: OrderRight) -> list[Holding]:
         """Reads what to hand over; a successful read also proves that the action is open."""
@@ -130,18 +129,18 @@ class HostHandover:
 
     async def _hand_over_one(self, order: HandOver, reservation: str, right: OrderRight) -> str:
         """Repeats an order until it succeeds or the deadline passes. A rejection is final only when hosts are taken."""
-        clock, pause = asyncio.get_running_loop().time, 0.1
-        deadline, mine = clock() + self._patience, order.model_copy(update={"reservations": [reservation]})
-        while True:
-            try:
-                for holding in await self._read(mine, right):
-                    return await self._hold(holding, order.want, right)
-                return ""  # its booking is gone: nothing to hold
-            except ProviderError as error:
-                if (isinstance(error, Rejected) and order.want is HandOverGoal.ALL) or clock() + pause > deadline:
-                    return one_line(error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 10)
+        mine = order.model_copy(update={"reservations": [reservation]})
+
+        async def hand_over() -> str:
+            for holding in await self._read(mine, right):
+                return await self._hold(holding, order.want, right)
+            return ""  # it has no booking any more: there is nothing to hold
+
+        try:
+            again = UNANSWERED if order.want is HandOverGoal.ALL else (ProviderError,)
+            return await self._patience.call_with_retry(hand_over, again=again)
+        except ProviderError as error:
+            return one_line(error)
 
     async def _hold(self, holding: Holding, want: HandOverGoal, right: OrderRight) -> str:
         """Gives one order. Returns an error if a reservation that should hold hosts has none left."""
@@ -150,20 +149,6 @@ class HostHandover:
         if holding.returning:
             await self._holdings.returned(holding)
         return "" if holding.hosts or want is not HandOverGoal.ALL else NO_HOST
-
-
-def _on_hosts(grant: Grant) -> bool:
-    """Tells whether all reservations of the lease are on hosts and nothing contradicts its status."""
-    return not ends.contradictions(grant) and all(each.resource_type in ends.ON_HOSTS for each in ends.to_start(grant))
-
-
-def _result_of(done: Done, what: str, errors: ends.ReservationErrors, work: Sequence[ReservationWork]) -> Done:
-    """Adds the failure message to the result of a start or an end."""
-    return (
-        done.model_copy(update={"failed": True, "message": ends.partial_failure(what, errors, work)})
-        if errors
-        else done
-    )
 
 
 class EventActivities:
@@ -207,15 +192,8 @@ class EventActivities:
     @activity.defn(name="lease_wake_clock")
     async def wake_clock(self, wake: WakeClock) -> None:
         """Wakes a pool's clock, or starts it if it does not run."""
-        await self._client.start_workflow(
-            names.LEASE_CLOCK,
-            wake,
-            id=names.clock_id(wake.pool),
-            task_queue=wire.ACTIONS_QUEUE,
-            task_timeout=TASK_TIMEOUT,
-            start_signal=names.LOOK_AGAIN,
-            static_summary=f"the clock of the leases in pool {wake.pool}",
-        )
+        title = f"the clock of the leases in pool {wake.pool}"
+        await wake_clock(self._client, names.LEASE_CLOCK, wake, names.clock_id(wake.pool), title)
 
     async def _fire(self, due: DueEvent) -> bool:
         """Starts an event's action. Returns False if another action runs there; the clock will retry."""

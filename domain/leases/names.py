@@ -19,8 +19,6 @@ READ_LEASE = "read_lease"
 READ_LEASES = "read_leases"
 READ_CALENDAR = "read_calendar"
 
-LOOK_AGAIN = "look_again"  # the clock's signal: an event may be due earlier than planned
-
 
 def clock_id(pool: str) -> str:
     """Returns the workflow ID of a pool's clock, which fires the events of all its leases."""

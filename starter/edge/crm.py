@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
-from pydantic import ValidationError
 
 from domain import registry
 from domain.edge import messages as wire
@@ -16,7 +15,7 @@ from domain.edge.faults import CrmFault, CrmFaults
 from domain.edge.messages import MAX_ERROR, CrmResponse, IgnoredMessage, IgnoredMessages
 from domain.edge.tables import CLOUDLET, GONE
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from domain.paths import ancestors, expand, kind_of, short
 from domain.statetable import NONE
 from domain.wire import companion
@@ -217,8 +216,5 @@ async def _signal(asking: ActionClient, workflow_id: str, message: dict[str, Any
 
 
 def _faults(file: str) -> tuple[CrmFault, ...]:
-    try:
+    with refuse_invalid("the fault script is not valid", "there is an example in examples/crm-faults.yaml"):
         return tuple(CrmFaults.model_validate(spec_in(file)).faults)
-    except ValidationError as error:
-        why = f"the fault script is not valid: {describe_errors(error)}"
-        raise Refused(Category.INVALID, why, "there is an example in examples/crm-faults.yaml") from error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
-from pydantic import ValidationError
 
 from domain.edge import messages as wire
 from domain.edge.policies import Demand
 from domain.errors import Category, Refused
-from domain.fields import describe_errors
+from domain.fields import refuse_invalid
 from domain.paths import expand, short
 from domain.wire import companion
 from starter import terminal
@@ -35,10 +34,8 @@ async def demand(
     """
     path = expand(policy, ("org", "policy"))
     seen = {"cloudlet": cloudlet, "clients": clients, "cpu": cpu, "mem": mem, "connections": connections}
-    try:
+    with refuse_invalid("the demand is not valid"):
         message = Demand.model_validate({key: value for key, value in seen.items() if value is not None})
-    except ValidationError as error:
-        raise Refused(Category.INVALID, f"the demand is not valid: {describe_errors(error)}") from error
     if message.clients is None and message.cpu is None and message.mem is None and message.connections is None:
         raise Refused(Category.INVALID, "nothing was measured", "say --cloudlet and --clients, or --cpu, --mem …")
     await _send(path, message)

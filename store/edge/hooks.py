@@ -8,14 +8,15 @@ from importlib.util import find_spec
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from domain.edge.facts import CloudletTerms, InstanceTerms
 from domain.edge.messages import CrmAddress
 from domain.edge.policies import ON_BEHALF
 from domain.edge.specs import AppSpec, CloudletSpec, ClusterSpec, DeleteClusterSpec, KeySpec, Override, UpgradeSpec
 from domain.edge.tables import S, refuses_changes
-from domain.errors import Category, Refused, one_line
+from domain.errors import Category, Refused
+from domain.fields import refuse_invalid
 from domain.model import Claim, Grant, Outcome, Result
 from domain.paths import ancestors, parent_of, short
 from domain.statetable import Actor, Row
@@ -197,10 +198,8 @@ def _after(action: str, spec: BaseModel | None, given: dict[str, Any], before: d
         return before
     wanted = spec
     if action == "update":
-        try:
+        with refuse_invalid("the spec is not valid"):
             wanted = type(spec).model_validate({**before, **given})
-        except ValidationError as error:
-            raise Refused(Category.INVALID, f"the spec is not valid: {one_line(error)}") from error
     return wanted.model_dump(mode="json", exclude={"override"})
 
 

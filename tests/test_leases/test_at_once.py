@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from activities.fence import Fence
 from activities.inventory import ActionWrites
 from activities.leases import HostHandover
+from activities.retry import ProviderRetry
 from domain.leases.dates import stamp
 from domain.leases.messages import Holding
 from domain.model import Admission, Claim, Request, Result
@@ -47,7 +48,9 @@ class Desk:
     site: Site
 
     def writes(self) -> ActionWrites:
-        hands = HostHandover(SqlLeases(self.driver.database), self.site, Fence(self.driver.inventory, _heard), 1)
+        hands = HostHandover(
+            SqlLeases(self.driver.database), self.site, Fence(self.driver.inventory, _heard), ProviderRetry(total=1)
+        )
         work: dict[tuple[str, str], InlineWork] = {("lease", "start"): hands.start, ("lease", "end"): hands.end}
         return ActionWrites(self.driver.inventory, at_once=work)
 

@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.fence import Fence
 from activities.leases import HostHandover
+from activities.retry import ProviderRetry
 from domain.leases.dates import stamp
 from domain.leases.messages import HandOver, HandOverGoal, Holding, Holdings, Hosts
 from domain.model import Grant
@@ -70,7 +71,7 @@ def _hands(tenant: Tenant, where: str, stop: Stop) -> HostHandover:
         hosts = HeldInCall(hosts, stop)
     else:
         store = HeldBeforeReading(store, stop)
-    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), PATIENCE)
+    return HostHandover(store, hosts, Fence(tenant.service.inventory, _heard), ProviderRetry(total=PATIENCE))
 
 
 async def _begun(tenant: Tenant, action: str, **spec: str) -> Grant:

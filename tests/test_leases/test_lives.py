@@ -247,6 +247,39 @@ async def test_an_mci_that_cannot_be_made_is_error_and_says_why(tenant: Tenant, 
     await tenant.do(tenant.lease("l2"), "delete")
 
 
+async def test_a_start_whose_mci_somebody_else_cancels_has_failed_and_was_not_cancelled(
+    tenant: Tenant, user: User
+) -> None:
+    mci = user.mci("held")
+    vms = {"subGroups": [{"name": "a", "csp": "aws", "region": "r1"}], "option": "hold"}
+    await tenant.create(start="now", end="+2h", reservations=[{"resource_type": "mci", "mci": mci, "spec": vms}])
+    async with asyncio.timeout(PATIENCE):
+        while (seen := await tenant.asking.glimpse(mci)) is None or seen.phase != "Prepared":
+            await asyncio.sleep(0.05)
+    start = await tenant.asking.newest(tenant.lease())
+    assert start
+    await tenant.asking.cancel(mci)
+    outcome = await tenant.asking.outcome(tenant.lease(), start.run_id)
+    assert (outcome.result, outcome.status) == (Result.FAILED, "ERROR")
+    assert f"r1: {mci}: " in outcome.message
+    await tenant.do(tenant.lease(), "delete")
+
+
+async def test_a_start_waits_for_an_action_inside_its_mci(tenant: Tenant, user: User) -> None:
+    mci = user.mci("leased")
+    vms = {"subGroups": [{"name": "a", "subGroupSize": 2, "csp": "aws", "region": user.region()}]}
+    await user.do(mci, "create", spec=vms)
+    await user.do(mci, "suspend")
+    await user.fault("hang", "a-1", verb="resume", times=1, seconds=2)
+    busy = await user.admitted(user.vm("a-1", "leased"), "resume")
+    what = {"resource_type": "mci", "mci": mci, "on_end": "suspend"}
+    await tenant.create(start="now", end="+2h", reservations=[what])
+    await tenant.until_status("ACTIVE")
+    assert (await tenant.asking.outcome(busy.path, busy.run)).result is Result.SUCCEEDED
+    assert (await user.see(mci)).status == "Running:2 (R:2/2)"
+    await tenant.do(tenant.lease(), "delete")
+
+
 # Delete, in each of the nine statuses.
 
 

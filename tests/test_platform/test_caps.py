@@ -22,7 +22,7 @@ from domain.limits import CLOUDS
 from domain.permits import SECONDS
 from tests.patience import PATIENCE
 from tests.test_platform.site import Site, Worker
-from workflows.calls import CLOUD_HEARTBEAT
+from workflows.calls import HEARTBEAT
 
 CSP, REGIONS, VMS = "ncp", 5, 45  # more regions and more VMs than the cloud takes at once: 3 and 15
 SPEC = {"subGroups": [{"name": f"g{n}", "subGroupSize": VMS, "csp": CSP, "region": f"r{n}"} for n in range(REGIONS)]}
@@ -118,7 +118,7 @@ async def test_no_more_is_in_flight_than_a_cloud_takes_whoever_is_killed_or_froz
         if workers > 2:
             killed, frozen = await _two_busy(journal, serving)
             stops = [_stop(frozen, signal.SIGSTOP), _stop(killed, signal.SIGKILL)]
-            await asyncio.sleep(CLOUD_HEARTBEAT.total_seconds() + 1)  # others have its work and its permits now
+            await asyncio.sleep(HEARTBEAT.total_seconds() + 1)  # others have its work and its permits now
             frozen.process.send_signal(signal.SIGCONT)
         outcome = await site.asking.outcome(path, ticket.run)
     assert outcome.done == REGIONS * VMS, outcome
@@ -130,4 +130,4 @@ async def test_no_more_is_in_flight_than_a_cloud_takes_whoever_is_killed_or_froz
 
 
 async def test_a_worker_that_is_killed_keeps_nobody_waiting_for_longer_than_its_heartbeat() -> None:
-    assert CLOUD_HEARTBEAT.total_seconds() > SECONDS
+    assert HEARTBEAT.total_seconds() > SECONDS

@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities, Letters
+    from activities.retry import ONCE
     from domain.edge import messages as wire
     from domain.edge.facts import (
         AnswerFact,
@@ -39,7 +39,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.proofs import statement
     from domain.errors import one_line
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, run_local
+    from workflows.calls import run_local, run_quick, run_remote
 
 WEBHOOK_PATIENCE = timedelta(minutes=5)
 PROBE_PATIENCE = timedelta(seconds=15)
@@ -51,61 +51,37 @@ async def send(to: CrmAddress, *requests: CrmRequest) -> None:
     post = CrmPost(to=to, requests=list(requests), path=first.reply_to or first.path, epoch=first.epoch)
     if to.transport == "queue":
         await run_local(EdgeActivities.crm_send, post)
-        return
-    await workflow.execute_activity_method(
-        EdgeActivities.crm_send,
-        post,
-        start_to_close_timeout=timedelta(seconds=30),
-        schedule_to_close_timeout=WEBHOOK_PATIENCE,
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=CLOUD_RETRY,
-        summary=f"{requests[0].verb} {requests[0].path}",
-    )
+    else:
+        summary, attempt = f"{first.verb} {first.path}", timedelta(seconds=30)
+        await run_remote(EdgeActivities.crm_send, post, WEBHOOK_PATIENCE, summary, attempt=attempt)
 
 
 async def probe(to: CrmAddress, verb: CrmVerb) -> str:
     """Pings or acknowledges a CRM without a session. Returns why it did not answer, or an empty string."""
     post = CrmPost(to=to, requests=[CrmRequest(path=to.cloudlet, verb=verb, **to.connection())])
+    patience = 2 * PROBE_PATIENCE  # an absent worker tells nothing about the CRM
+    summary = f"{verb} {to.version} of {to.cloudlet}"
     try:
-        return await workflow.execute_activity_method(
-            EdgeActivities.crm_probe,
-            post,
-            start_to_close_timeout=PROBE_PATIENCE,
-            schedule_to_close_timeout=2 * PROBE_PATIENCE,  # an absent worker tells nothing about the CRM
-            retry_policy=RetryPolicy(maximum_attempts=1),
-            summary=f"{verb} {to.version} of {to.cloudlet}",
-        )
+        return await run_quick(EdgeActivities.crm_probe, post, PROBE_PATIENCE, summary, patience, retry=ONCE)
     except ActivityError as error:
         return one_line(error.cause or error, 200)
 
 
 async def hand_in(workflow_id: str, letter: Letter) -> str:
     """Delivers a message to an action at its signal limit. Returns why it was refused, or an empty string."""
+    order = HandIn(workflow=workflow_id, letter=letter)
+    summary = f"{letter.signal} to {workflow_id}, which may hear no more signals"
     try:
-        return await workflow.execute_activity_method(
-            Letters.crm_hand_in,
-            HandIn(workflow=workflow_id, letter=letter),
-            start_to_close_timeout=timedelta(seconds=10),
-            schedule_to_close_timeout=timedelta(minutes=1),
-            retry_policy=CLOUD_RETRY,
-            summary=f"{letter.signal} to {workflow_id}, which may hear no more signals",
-        )
+        return await run_quick(Letters.crm_hand_in, order, timedelta(seconds=10), summary, timedelta(minutes=1))
     except ActivityError as error:
         return one_line(error.cause or error, 200)
 
 
 async def everything(to: CrmAddress, grant: Grant | None = None) -> int:
     """Sends all data to a CRM that is Ready, for an action or for the link."""
-    right = {"path": grant.path, "epoch": grant.epoch} if grant else {}
-    return await workflow.execute_activity_method(
-        EdgeActivities.crm_everything,
-        AllData.model_validate({"to": to, **right}),
-        start_to_close_timeout=timedelta(minutes=2),
-        schedule_to_close_timeout=timedelta(minutes=10),
-        heartbeat_timeout=CLOUD_HEARTBEAT,
-        retry_policy=CLOUD_RETRY,
-        summary=f"all data to {to.version} of {to.cloudlet}",
-    )
+    order = AllData(to=to, path=grant.path, epoch=grant.epoch) if grant else AllData(to=to)
+    summary, attempt = f"all data to {to.version} of {to.cloudlet}", timedelta(minutes=2)
+    return await run_remote(EdgeActivities.crm_everything, order, timedelta(minutes=10), summary, attempt=attempt)
 
 
 async def ignore(*messages: IgnoredMessage) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
@@ -22,14 +22,13 @@ with workflow.unsafe.imports_passed_through():
         Reconnected,
         join_errors,
     )
+    from domain.edge.specs import KeySpec, MaintenanceSpec
     from domain.edge.tables import CLOUDLET, GONE, CrmActor, S
-    from domain.errors import one_line
-    from domain.model import Done, Grant, Move, Outcome, Request
+    from domain.model import Done, Grant, Move, Outcome, Request, Result
     from domain.paths import short
     from domain.wire import companion
-    from workflows.action import Failed
-    from workflows.calls import act as child
-    from workflows.calls import advance, run_local
+    from workflows.action import Failed, action_workflow
+    from workflows.calls import act_on, advance, run_local
     from workflows.edge import calls
     from workflows.edge.inbox import CrmInbox, CrmNews
 
@@ -106,15 +105,11 @@ def undo_upgrade(grant: Grant, to: CrmAddress, version: str) -> CrmRequest:
     return order(grant, to, CrmVerb.UPGRADE, version=version).model_copy(update={"undo": True})
 
 
-@workflow.defn(name=wire.BRING_UP_CLOUDLET)
+@action_workflow(wire.BRING_UP_CLOUDLET)
 class BringUpCloudlet(OnCloudlet):
     """Creates or repairs a cloudlet: its CRM connects, is acknowledged, gathers its instances, and is Ready."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         await self._begin(grant, unasked=True)  # the CRM connects unasked
         until = workflow.now() + timedelta(seconds=self._terms.patience.connect)
         what = f"waiting for its CRM (starter crm run --cloudlet {short(grant.path)})"
@@ -134,12 +129,7 @@ class BringUpCloudlet(OnCloudlet):
                 await self._lost(grant, message)
         assert self._address
         await calls.everything(self._address, grant)
-        await self.close_inbox()
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.CRM)])
-
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.close_inbox()
-        return Done()
 
     async def _lost(self, grant: Grant, said: ConnectionLost) -> None:
         """Moves the cloudlet to Offline at once; the next CRM that connects continues from there."""
@@ -166,33 +156,26 @@ class BringUpCloudlet(OnCloudlet):
         return False
 
 
-@workflow.defn(name=wire.MAINTAIN_CLOUDLET)
+@action_workflow(wire.MAINTAIN_CLOUDLET)
 class MaintainCloudlet(OnCloudlet):
     """Begins maintenance, creating the apps elsewhere first if requested; or ends it."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         await self._begin(grant)
         note = ""
-        if (request.spec or {}).get("failover"):
-            note = await self._fail_over(grant)
         if request.action == "maintenance-start":
+            note = await self._fail_over(grant) if self.spec(MaintenanceSpec).failover else ""
             await self._request_and_wait(grant, CrmVerb.MAINTAIN, (S.UNDER_MAINTENANCE,), "the CRM stops its work")
         else:
             await self._request_and_wait(grant, CrmVerb.OPERATE, (S.READY,), "the CRM takes up its work")
-        await self.close_inbox()
         return Done(message=note)
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def revert(self, request: Request, grant: Grant) -> Done:
         """Asks the CRM to leave maintenance again, without waiting for it."""
         if self._address:
             await self._send_order(
                 grant, CrmVerb.OPERATE if request.action == "maintenance-start" else CrmVerb.MAINTAIN
             )
-        await self.close_inbox()
         return Done()
 
     async def _fail_over(self, grant: Grant) -> str:
@@ -212,63 +195,41 @@ class MaintainCloudlet(OnCloudlet):
         request = Request(
             path=app.to, action="create", spec=app.spec, requested_by=by, reason=f"failover of {app.path}"
         )
-        if why := await act(request):
+        if why := await act_on(request):
             return f"{app.path}: {why}"
         self.show(done=self._progress.done + 1)
         return ""
 
 
-async def act(request: Request) -> str:
-    """Carries out a normal action on an instance, as a user would request it. Returns the error, or an empty string."""
-    try:
-        await child(request)
-    except WorkflowAlreadyStartedError:
-        return f"409 Conflict: other action currently happening on {request.path}"
-    except ChildWorkflowError as error:
-        return one_line(error.cause.message if isinstance(error.cause, FailureError) else error)
-    return ""
-
-
-@workflow.defn(name=wire.REKEY_CLOUDLET)
+@action_workflow(wire.REKEY_CLOUDLET)
 class RekeyCloudlet(OnCloudlet):
     """Replaces the CRM's public key: the connected CRM has to reconnect, and prove itself with the new token."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        outcome = await self.carry_out(request)
-        if self._address:
-            try:
-                again = CrmRequest(path=request.path, verb=CrmVerb.RECONNECT, **self._address.connection())
-                await calls.send(self._address, again)
-            except FailureError as error:
-                workflow.logger.warning("its CRM could not be told: %s", error)
-        return outcome
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         self._terms = CloudletTerms.model_validate(grant.details)
         self._address = self._terms.address
-        key = str((request.spec or {}).get("key", ""))
-        await self.close_inbox()
+        key = self.spec(KeySpec).key
         note = "its CRM has to prove who it is" if key else "anybody may speak for its CRM"
         return Done(spec={**self._terms.spec, "key": key}, message=note)
 
+    async def announce(self, request: Request, outcome: Outcome) -> None:
+        """Ask the CRM to reconnect, once its new key is stored."""
+        if self._address is None or outcome.result is not Result.SUCCEEDED:
+            return
+        try:
+            again = CrmRequest(path=request.path, verb=CrmVerb.RECONNECT, **self._address.connection())
+            await calls.send(self._address, again)
+        except FailureError as error:
+            workflow.logger.warning("its CRM could not be told: %s", error)
 
-@workflow.defn(name=wire.DELETE_CLOUDLET)
+
+@action_workflow(wire.DELETE_CLOUDLET)
 class DeleteCloudlet(OnCloudlet):
     """Asks the CRM to shut down, then removes the cloudlet."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         await self._begin(grant)
         if self._address is None:
             return Done(message="no CRM was connected: nobody was told")
         await self._request_and_wait(grant, CrmVerb.SHUTDOWN, GONE, "the CRM shuts down")
-        await self.close_inbox()
-        return Done()
-
-    async def settle(self, request: Request, grant: Grant) -> Done:
-        await self.close_inbox()
         return Done()

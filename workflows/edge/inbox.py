@@ -7,6 +7,7 @@ are recorded in the history as ignored.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections import deque
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from domain.edge.proofs import statement
     from domain.errors import one_line
-    from domain.model import Model
+    from domain.model import Done, Grant, Model, Request
     from workflows.action import Action
     from workflows.edge import calls
 
@@ -57,6 +58,25 @@ class CrmInbox(Action):
         self._epoch = 0
         self._unasked = False  # may a CRM send messages that answer no request?
         self._handed_in: dict[str, datetime] = {}  # messages accepted by update, and when
+
+    @abstractmethod
+    async def converse(self, request: Request, grant: Grant) -> Done:
+        """The work, as `perform`. The inbox is closed after it."""
+
+    async def revert(self, request: Request, grant: Grant) -> Done:
+        """After the work failed or was cancelled, as `settle`. The inbox is closed after it, whatever comes of it."""
+        return Done()
+
+    async def perform(self, request: Request, grant: Grant) -> Done:
+        done = await self.converse(request, grant)
+        await self.close_inbox()
+        return done
+
+    async def settle(self, request: Request, grant: Grant) -> Done:
+        try:
+            return await self.revert(request, grant)
+        finally:
+            await self.close_inbox()
 
     @workflow.signal(name=wire.CRM_RESPONSE, description="A CRM's answer: state, errors, notify_id, progress.")
     async def crm_response(self, raw: Any = None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
@@ -16,9 +15,9 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge.messages import CrmProgress, CrmResponse, CrmVerb, join_errors
     from domain.edge.tables import ERROR_OF, CrmActor, S
     from domain.errors import one_line
-    from domain.model import Done, Grant, Move, Outcome, Request
+    from domain.model import Done, Grant, Move, Request
     from domain.statetable import NONE
-    from workflows.action import Failed
+    from workflows.action import Failed, action_workflow
     from workflows.calls import move
     from workflows.edge.exchange import CrmExchange, CrmFailed
     from workflows.edge.inbox import CrmInbox
@@ -38,7 +37,7 @@ _UNDO = {
 MISSING = "its cloudlet does not have it: missing; recreate it or delete it"
 
 
-@workflow.defn(name=wire.CHANGE_INSTANCE)
+@action_workflow(wire.CHANGE_INSTANCE)
 class ChangeInstance(CrmInbox):
     """One change of one instance. Deleting a cluster may delete its apps first."""
 
@@ -48,11 +47,7 @@ class ChangeInstance(CrmInbox):
         self._missing = False
         self._apps: dict[str, CrmExchange] = {}  # apps of a cluster that are being deleted
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         terms = InstanceTerms.model_validate(grant.details)
         await self.demand_proof(terms.key, grant.epoch)
         if request.action == "delete" and terms.address:
@@ -64,24 +59,14 @@ class ChangeInstance(CrmInbox):
             return await self._with_crm(request, grant, terms)
         except CrmFailed as failed:
             if terms.tolerant:
-                await self.close_inbox()
                 return Done(message=one_line(f"the CRM's error was ignored: {failed}"), spec=terms.spec or None)
             assert self._exchange
             self._exchange.status, self._missing = failed.to, failed.missing
             await move(grant, [Move(path=grant.path, to=failed.to, actor=failed.actor, message=one_line(str(failed)))])
             raise Failed(str(failed)) from failed
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def revert(self, request: Request, grant: Grant) -> Done:
         """Undoes the change: the CRM reverts it, and the object moves as its state table says."""
-        try:
-            left = await self._undo(request, grant)
-        except FailureError:
-            await self.close_inbox()  # late answers are recorded as ignored, whether or not it could be undone
-            raise
-        await self.close_inbox()
-        return left
-
-    async def _undo(self, request: Request, grant: Grant) -> Done:
         await asyncio.gather(*(self._put_back(grant, app, exchange) for app, exchange in self._apps.items()))
         exchange = self._exchange
         if exchange is None or exchange.status == S.DELETE_PREPARE:
@@ -105,14 +90,12 @@ class ChangeInstance(CrmInbox):
         self._exchange = CrmExchange(self, grant, grant.path, status, terms, terms.address)
         self._exchange.on_progress = self._show
         said = await self._exchange.request_and_wait(verb, getattr(terms.patience, verb.value))
-        await self.close_inbox()
         return Done(moves=[_landed(grant.path, said, terms)])
 
     async def _without_crm(self, grant: Grant, terms: InstanceTerms) -> Done:
         gone = [Move(path=app, to=to, action="delete") for to in (S.DELETE_PREPARE, NONE) for app in terms.apps]
         if gone and not (stepped := await move(grant, gone)).made:
             raise Failed(f"its apps could not be deleted: {join_errors(stepped.refusals)}")
-        await self.close_inbox()
         return Done(message="the CRM was not told", spec=terms.spec or None)
 
     async def _delete_apps(self, grant: Grant, terms: InstanceTerms) -> None:

@@ -17,14 +17,13 @@ with workflow.unsafe.imports_passed_through():
     from domain import registry
     from domain.edge import messages as wire
     from domain.edge.facts import Connected, ConnectionStanding
-    from domain.edge.floods import READING, SIGNALS, IgnoredBudget
+    from domain.edge.floods import READING, IgnoredBudget
     from domain.edge.messages import (
         ConnectionLost,
         CrmAddress,
         CrmConnect,
         CrmDisconnect,
         CrmResponse,
-        IgnoredMessage,
         Letter,
         Reconnected,
         parse_message,
@@ -35,8 +34,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.paths import kind_of, parent_of
     from domain.wire import REFUSED, companion
     from workflows.edge import calls
+    from workflows.edge.flooded import FloodedWorkflow
     from workflows.edge.sessions import Sessions
-    from workflows.guard import InitializedWorkflow
 
 MOST_MAIL = 1_000  # unread messages; further ones are counted, not queued
 DEAF = "SignalCountLimitExceeded"  # Temporal's error type: the run has reached its signal limit
@@ -61,24 +60,21 @@ class LinkState(Model):
 
 
 @workflow.defn(name=wire.CLOUDLET_LINK)
-class CloudletLink(InitializedWorkflow):
+class CloudletLink(FloodedWorkflow):
     """The companion of a cloudlet: its CRM connects here, and answers that no action awaits come here."""
 
     @workflow.init
     def __init__(self, state: LinkState) -> None:
-        self._cloudlet = state.cloudlet
+        super().__init__(state.cloudlet, state.budget, "CRM")
         self._notify_id = state.notify_id
         self._unread: deque[Letter] = deque(state.mail)
         self._waiting = {_text(letter) for letter in state.mail}
         self._pages: dict[int, CrmConnect] = {}  # of a connection that is not complete yet
         self._sessions = Sessions(state.cloudlet, self._notice)
-        self._budget = state.budget
-        self._to_ignore: list[IgnoredMessage] = []
-        self._heard = 0
 
     @workflow.run
     async def run(self, state: LinkState) -> None:
-        _check_cloudlet(self._cloudlet)
+        _check_cloudlet(self._path)
         for address in state.open:
             self._sessions.open(address, acked=True)
         while self._unread or self._to_ignore or self._sessions.addresses:
@@ -96,22 +92,19 @@ class CloudletLink(InitializedWorkflow):
                 await self._handle(_fact(letter))
             if self._must_continue_as_new() and sum(len(_text(letter)) for letter in self._unread) <= CARRIED:
                 await self._continue_as_new()
-        await self._record_summary()
-
-    def _must_continue_as_new(self) -> bool:
-        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
+        await self._record_summary("?")
 
     async def _continue_as_new(self) -> None:
         """Continues as new. Incomplete pages are dropped: a CRM that is not acknowledged connects again."""
         await self._record_ignored()
-        await self._record_summary()
+        await self._record_summary("?")
         state = self.state().model_copy(update={"mail": list(self._unread), "budget": self._budget})
         workflow.continue_as_new(state, task_timeout=READING)
 
     @workflow.query
     def state(self) -> LinkState:
         """Query: returns the open connections. A CRM picks a higher notify-id than the one here."""
-        return LinkState(cloudlet=self._cloudlet, notify_id=self._notify_id, open=self._sessions.addresses)
+        return LinkState(cloudlet=self._path, notify_id=self._notify_id, open=self._sessions.addresses)
 
     @workflow.signal(name=wire.CRM_CONNECT, description="A CRM has started: notify_id, version, instances.")
     def crm_connect(self, raw: Any = None) -> None:
@@ -133,13 +126,13 @@ class CloudletLink(InitializedWorkflow):
             return
         message = parse_message(_KINDS[signal], raw)
         if isinstance(message, str):
-            self._ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=message))
+            self._ignore("?", message)
             return
         letter = Letter(signal=signal, message=message.raw)
         room = MOST_MAIL if signal == wire.CRM_RESPONSE else 2 * MOST_MAIL
         if (text := _text(letter)) in self._waiting or len(self._unread) >= room:
             why = "it waits already" if text in self._waiting else f"{len(self._unread)} messages wait already"
-            self._ignore(IgnoredMessage(path=self._cloudlet, state=getattr(message, "state", signal), reason=why))
+            self._ignore(getattr(message, "state", signal), why)
             return
         self._waiting.add(text)
         self._unread.append(letter)
@@ -147,30 +140,12 @@ class CloudletLink(InitializedWorkflow):
     def _notice(self, gone: CrmDisconnect) -> None:
         self._unread.append(Letter(message=gone.model_dump()))
 
-    def _ignore(self, message: IgnoredMessage) -> None:
-        if self._spend():
-            self._to_ignore.append(message)
-
-    def _spend(self) -> bool:
-        kept, self._budget = self._budget.spend(workflow.now().timestamp())
-        return kept
-
-    async def _record_ignored(self) -> None:
-        junk, self._to_ignore = self._to_ignore, []
-        if junk:
-            await calls.ignore(*junk)
-
-    async def _record_summary(self) -> None:
-        if more := self._budget.summary():
-            self._budget = self._budget.model_copy(update={"more": 0})
-            await calls.ignore(IgnoredMessage(path=self._cloudlet, state="?", reason=more))
-
     async def _handle(self, message: CrmSignal) -> None:
         if isinstance(message, CrmConnect):
             await self._connect(message)
         elif isinstance(message, CrmDisconnect):
             await self._on_lost(message)
-        elif message.path in (None, self._cloudlet):
+        elif message.path in (None, self._path):
             await self._answer(message)
         else:
             await self._forward_answer(message)
@@ -178,7 +153,7 @@ class CloudletLink(InitializedWorkflow):
     async def _connect(self, message: CrmConnect) -> None:
         if self._sessions.has(message.notify_id):
             why = f"notify-id {message.notify_id} is not newer than {self._notify_id}"
-            self._ignore(IgnoredMessage(path=self._cloudlet, state=wire.CRM_CONNECT, reason=why))
+            self._ignore(wire.CRM_CONNECT, why)
             return
         if any(not page.same_connection(message) for page in self._pages.values()):
             self._pages = {}
@@ -186,7 +161,7 @@ class CloudletLink(InitializedWorkflow):
         if len(self._pages) < message.of:
             return
         pages, self._pages = [self._pages[number] for number in sorted(self._pages)], {}
-        connected = await calls.connected(self._cloudlet, pages, self._budget.spend(workflow.now().timestamp())[0])
+        connected = await calls.connected(self._path, pages, self._budget.spend(workflow.now().timestamp())[0])
         self._notify_id = max(self._notify_id, connected.current)  # for a CRM that lost its state
         if connected.standing is ConnectionStanding.REFUSED or connected.address is None:
             self._spend()
@@ -199,7 +174,7 @@ class CloudletLink(InitializedWorkflow):
         """Tells the waiting actions that their CRM has a new connection, and which of their objects it has."""
         assert connected.address
         if connected.standing is ConnectionStanding.OWNED:
-            await self._signal(self._cloudlet, wire.RECONNECTED, Reconnected(address=connected.address))
+            await self._signal(self._path, wire.RECONNECTED, Reconnected(address=connected.address))
         there = [item for page in pages for item in page.instances.items()]
         for owner in connected.running:
             mine = {path: seen for path, seen in there if f"{path}:".startswith(f"{owner}:")}
@@ -207,7 +182,7 @@ class CloudletLink(InitializedWorkflow):
 
     async def _on_lost(self, message: CrmDisconnect) -> None:
         address = self._sessions.address(message.notify_id)
-        answer = await calls.lost(self._cloudlet, message, self._budget.spend(workflow.now().timestamp())[0])
+        answer = await calls.lost(self._path, message, self._budget.spend(workflow.now().timestamp())[0])
         if answer.ignored:
             self._spend()
         if answer.refused:  # an unproven disconnect
@@ -220,9 +195,9 @@ class CloudletLink(InitializedWorkflow):
             )
 
     async def _answer(self, message: CrmResponse) -> None:
-        answer = await calls.answered(self._cloudlet, message, self._budget.spend(workflow.now().timestamp())[0])
+        answer = await calls.answered(self._path, message, self._budget.spend(workflow.now().timestamp())[0])
         if answer.owner and not await self._signal(answer.owner, wire.CRM_RESPONSE, message):
-            answer = await calls.answered(self._cloudlet, message)  # it has ended: apply it
+            answer = await calls.answered(self._path, message)  # it has ended: apply it
         if answer.ignored:
             self._spend()
         if answer.everything:
@@ -234,16 +209,16 @@ class CloudletLink(InitializedWorkflow):
     async def _forward_answer(self, message: CrmResponse) -> None:
         """Sends an answer about an instance to its action if one runs, else records it in the history."""
         path = str(message.path)
-        if not path.startswith(f"{self._cloudlet}:"):
+        if not path.startswith(f"{self._path}:"):
             reason = f"{path[:100]} is not on this cloudlet"
-            self._ignore(IgnoredMessage(path=self._cloudlet, state=message.state, reason=reason))
-        elif not await self._signal(path, wire.CRM_RESPONSE, message) and not await self._to_cluster(path, message):
-            self._ignore(IgnoredMessage(path=path, state=message.state, reason="no action is running on it"))
-
-    async def _to_cluster(self, path: str, message: CrmResponse) -> bool:
-        """Sends an answer about an app to its cluster's action, which may be deleting the app."""
-        above = str(parent_of(path))
-        return above != self._cloudlet and await self._signal(above, wire.CRM_RESPONSE, message)
+            self._ignore(message.state, reason)
+            return
+        above = str(parent_of(path))  # of an app its cluster, whose action may be deleting the app
+        for owner in (path, above) if above != self._path else (path,):
+            if await self._signal(owner, wire.CRM_RESPONSE, message):
+                break
+        else:
+            self._ignore(message.state, "no action is running on it", path)
 
     async def _signal(self, workflow_id: str, name: str, message: Model | CrmResponse) -> bool:
         """Signals a running workflow; returns False if there is none. A CRM's answer is forwarded as received.
@@ -258,7 +233,7 @@ class CloudletLink(InitializedWorkflow):
                 return False
             why = await calls.hand_in(workflow_id, Letter(signal=name, message=as_it_came))
             if why:
-                self._ignore(IgnoredMessage(path=workflow_id, state=name, reason=why))
+                self._ignore(name, why, workflow_id)
         return True
 
 

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.edge.crm import EdgeActivities
     from domain.edge import messages as wire
     from domain.edge.facts import PolicyQuestion
-    from domain.edge.floods import READING, SIGNALS, IgnoredBudget
+    from domain.edge.floods import READING, IgnoredBudget
     from domain.edge.messages import IgnoredMessage, parse_message
     from domain.edge.policies import (
         ON_BEHALF,
@@ -32,11 +32,10 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Done, Grant, Model, Outcome, Request, Result
     from domain.paths import name_of, parent_of, short
     from domain.wire import companion
-    from workflows.action import Action
-    from workflows.calls import run_local
+    from workflows.action import Action, action_workflow
+    from workflows.calls import act_on, run_local
     from workflows.edge import calls
-    from workflows.edge.cloudlet import act
-    from workflows.guard import InitializedWorkflow
+    from workflows.edge.flooded import FloodedWorkflow
 
 
 class LoopState(Model):
@@ -49,25 +48,20 @@ class LoopState(Model):
     budget: IgnoredBudget = IgnoredBudget()
 
 
-@workflow.defn(name=wire.KEEP_POLICY)
+@action_workflow(wire.KEEP_POLICY)
 class KeepPolicy(Action):
     """Creates, updates and deletes a policy. Its companion does the work."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         if request.action == "delete":
             return Done(message="what it made stays")
-        spec = PolicySpec.model_validate(request.spec or {})
-        return Done(spec=spec.model_dump(mode="json", exclude_none=True))
+        return Done(spec=self.spec(PolicySpec).model_dump(mode="json", exclude_none=True))
 
     async def announce(self, request: Request, outcome: Outcome) -> None:
         """Wakes or starts the companion after the change is stored; it reads the policy from the inventory."""
         if outcome.result is not Result.SUCCEEDED or await self._tell(request.path) or request.action == "delete":
             return
-        await self._start(request.path, PolicySpec.model_validate(request.spec or {}))
+        await self._start(request.path, self.spec(PolicySpec))
 
     async def _tell(self, path: str) -> bool:
         try:
@@ -91,20 +85,17 @@ class KeepPolicy(Action):
 
 
 @workflow.defn(name=wire.FOLLOW_DEMAND)
-class FollowDemand(InitializedWorkflow):
+class FollowDemand(FloodedWorkflow):
     """The companion of a policy: it collects demand, and at every interval does what the policy decides."""
 
     @workflow.init
     def __init__(self, state: LoopState) -> None:
-        self._path = state.policy
+        super().__init__(state.policy, state.budget, "Demand")
         self._spec: PolicySpec | None = state.spec
         self._memory = state.memory
         self._until = state.until
         self._may_have_changed = state.until is None  # may the policy have changed?
         self._changed = False
-        self._budget = state.budget
-        self._to_ignore: list[IgnoredMessage] = []
-        self._heard = 0
 
     @workflow.run
     async def run(self, state: LoopState) -> None:
@@ -113,8 +104,8 @@ class FollowDemand(InitializedWorkflow):
                 self._changed = False
                 await self._act_on_policy(spec)
                 self._until = workflow.now() + timedelta(seconds=_rule(spec).interval)
-            if await self._wait():
-                self._end_interval()
+            if await self._wait() and self._spec and self._spec.auto_provision:
+                self._memory = after_interval(self._spec.auto_provision, self._memory)
             self._until, self._may_have_changed = None, True
 
     async def _read_policy(self) -> PolicySpec | None:
@@ -166,31 +157,19 @@ class FollowDemand(InitializedWorkflow):
             await self._continue_if_full()
         return False
 
-    def _must_continue_as_new(self) -> bool:
-        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
-
     async def _continue_if_full(self) -> None:
         """Continues as new before Temporal's signal limit; the interval goes on where it is."""
         if not self._must_continue_as_new() or not self._spec:
             return
-        if more := self._budget.summary():
-            await self._ignore(more)
+        await self._record_summary(wire.DEMAND)
         state = LoopState(
             policy=self._path,
             spec=self._spec,
             memory=self._memory,
             until=None if self._changed else self._until,
-            budget=self._budget.model_copy(update={"more": 0}),
+            budget=self._budget,
         )
         workflow.continue_as_new(state, task_timeout=READING)
-
-    async def _record_ignored(self) -> None:
-        junk, self._to_ignore = self._to_ignore, []
-        if junk:
-            await calls.ignore(*junk)
-
-    async def _ignore(self, why: str) -> None:
-        await calls.ignore(IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand"))
 
     @workflow.signal(
         name=wire.DEMAND, description="What was measured: clients of a cloudlet, or the load of a cluster."
@@ -204,10 +183,7 @@ class FollowDemand(InitializedWorkflow):
             assert isinstance(message, Demand)
             self._memory, why = after_demand(self._memory, message, self._sites())
         if why:
-            recorded, self._budget = self._budget.spend(workflow.now().timestamp())
-            self._to_ignore += (
-                [IgnoredMessage(path=self._path, state=wire.DEMAND, reason=why, actor="Demand")] if recorded else []
-            )
+            self._ignore(wire.DEMAND, why)
 
     @workflow.signal(name=wire.POLICY_CHANGED, description="Look in the inventory: the policy may have changed.")
     def policy_changed(self, raw: Any = None) -> None:
@@ -222,10 +198,6 @@ class FollowDemand(InitializedWorkflow):
     def _sites(self) -> list[str]:
         rule = _rule(self._spec) if self._spec else None
         return [site.cloudlet for site in rule.cloudlets] if isinstance(rule, AutoProvision) else []
-
-    def _end_interval(self) -> None:
-        if self._spec and self._spec.auto_provision:
-            self._memory = after_interval(self._spec.auto_provision, self._memory)
 
     async def _tick(self, spec: PolicySpec) -> None:
         if spec.auto_provision:
@@ -270,7 +242,7 @@ class FollowDemand(InitializedWorkflow):
 
     async def _act(self, path: str, action: str, spec: dict[str, Any] | None) -> str:
         signed = f"{ON_BEHALF}{name_of(self._path)}"
-        return await act(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
+        return await act_on(Request(path=path, action=action, spec=spec, requested_by=signed, reason="demand"))
 
     async def _facts(
         self, auto_provision: AutoProvision | None = None, auto_scale: AutoScale | None = None

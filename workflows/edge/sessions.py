@@ -11,10 +11,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.retry import ONCE
     from domain.edge import messages as wire
     from domain.edge.messages import CrmAddress, CrmDisconnect, CrmVerb
     from domain.errors import one_line
@@ -72,7 +72,7 @@ class Sessions:
                 schedule_to_start_timeout=TAKE_UP,
                 start_to_close_timeout=FOR_EVER,
                 heartbeat_timeout=BEAT,
-                retry_policy=RetryPolicy(maximum_attempts=1),
+                retry_policy=ONCE,
                 cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
                 summary=f"connection {address.notify_id} of {address.version}",
             )

@@ -15,10 +15,11 @@ with workflow.unsafe.imports_passed_through():
     from domain.edge import messages as wire
     from domain.edge.interpret import CrmInterpreter, Effect
     from domain.edge.messages import CrmAddress, CrmResponse, CrmVerb, Reconnected
+    from domain.edge.specs import UpgradeSpec
     from domain.edge.tables import CLOUDLET, CrmActor, S
     from domain.errors import one_line
-    from domain.model import Done, Grant, Move, Outcome, Request
-    from workflows.action import Failed
+    from domain.model import Done, Grant, Move, Request
+    from workflows.action import Failed, action_workflow
     from workflows.calls import advance
     from workflows.edge import calls
     from workflows.edge.cloudlet import OnCloudlet, undo_upgrade
@@ -26,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
 _BEFORE_V2 = (S.UPDATE_REQUESTED, S.UPDATING)
 
 
-@workflow.defn(name=wire.UPGRADE_CLOUDLET)
+@action_workflow(wire.UPGRADE_CLOUDLET)
 class UpgradeCloudlet(OnCloudlet):
     """Upgrades a cloudlet's CRM: a second CRM (CRMv2) is started, takes over, and ends the first (CRMv1)."""
 
@@ -35,13 +36,9 @@ class UpgradeCloudlet(OnCloudlet):
         self._next: CrmAddress | None = None
         self._target = ""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
-    async def perform(self, request: Request, grant: Grant) -> Done:
+    async def converse(self, request: Request, grant: Grant) -> Done:
         await self._begin(grant, unasked=True)  # CRMv2 reports Ready unasked
-        self._target = str((request.spec or {})["version"])
+        self._target = self.spec(UpgradeSpec).version
         cap = workflow.now() + timedelta(seconds=self._terms.patience.cap)
         await self._send_order(grant, CrmVerb.UPGRADE, version=self._target)
         while True:
@@ -52,11 +49,10 @@ class UpgradeCloudlet(OnCloudlet):
                 break
         assert self._next
         await calls.everything(self._next, grant)
-        await self.close_inbox()
         spec = {**self._terms.spec, "version": self._next.version}
         return Done(moves=[Move(path=grant.path, to=S.READY, actor=CrmActor.V2, spec=spec)])
 
-    async def settle(self, request: Request, grant: Grant) -> Done:
+    async def revert(self, request: Request, grant: Grant) -> Done:
         """Asks CRMv1 to clean up whatever there is of CRMv2; the cloudlet stays in UpdateError for an admin."""
         if self._status and self._status != S.UPDATE_ERROR:
             await self._step(grant, S.UPDATE_ERROR, "Controller", "cut off, or no answer in time")
@@ -67,7 +63,6 @@ class UpgradeCloudlet(OnCloudlet):
                 workflow.logger.warning("CRMv1 could not be told to clean up: %s", error)
         self._over = True  # later messages go to the link, after the action has ended
         await self._drain_messages(grant)
-        await self.close_inbox()
         return Done()  # the connection record says what is left of CRMv2
 
     async def _drain_messages(self, grant: Grant) -> None:

@@ -17,10 +17,10 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases.messages import HandOverGoal, ReservationWork
     from domain.leases.names import event_path
     from domain.leases.tables import LeaseStatus
-    from domain.model import Done, Grant, Move, Outcome, Request
+    from domain.model import Done, Grant, Move, Request
     from domain.statetable import NONE
     from workflows import summary
-    from workflows.action import Action, Failed
+    from workflows.action import Action, Failed, action_workflow
     from workflows.leases import calls
     from workflows.leases.plugins import end_all, start_all
 
@@ -46,13 +46,9 @@ class _OnLease(Action):
         return {path: error for path, error in errors.items() if error}
 
 
-@workflow.defn(name=names.CREATE_LEASE)
+@action_workflow(names.CREATE_LEASE)
 class CreateLease(_OnLease):
     """Books hosts for the whole term, and wakes the clock if the lease starts before its next event."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         return await self.settle(request, grant)
@@ -64,13 +60,9 @@ class CreateLease(_OnLease):
         return Done()
 
 
-@workflow.defn(name=names.UPDATE_LEASE)
+@action_workflow(names.UPDATE_LEASE)
 class UpdateLease(_OnLease):
     """Changes a lease: all of it at the end, or nothing. Hosts of a running lease are added or returned before that."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         self._check_parts(grant)
@@ -112,7 +104,7 @@ class _AtBoundary(_OnLease):
         return self.boundary.left(grant, self._errors(self.boundary.work(grant)))
 
 
-@workflow.defn(name=names.START_LEASE)
+@action_workflow(names.START_LEASE)
 class StartLease(_AtBoundary):
     """Starts every reservation. Those that start stay active, whatever becomes of the others.
 
@@ -121,29 +113,17 @@ class StartLease(_AtBoundary):
 
     boundary, every = ends.STARTS, staticmethod(start_all)
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
-
-@workflow.defn(name=names.END_LEASE)
+@action_workflow(names.END_LEASE)
 class EndLease(_AtBoundary):
     """Ends every reservation and gives back what it holds. If that is quick, begin has done it already."""
 
     boundary, every = ends.ENDS, staticmethod(end_all)
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
-
-@workflow.defn(name=names.DELETE_LEASE)
+@action_workflow(names.DELETE_LEASE)
 class DeleteLease(_OnLease):
     """Gives back all that the lease holds, in any status, and removes it. It may be repeated until it succeeds."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         terms = ends.terms_of(grant)
@@ -155,25 +135,17 @@ class DeleteLease(_OnLease):
         return Done(moves=[Move(path=path, to=NONE) for path in [*(reservation.path for reservation in work), *events]])
 
 
-@workflow.defn(name=names.ANNOUNCE_END)
+@action_workflow(names.ANNOUNCE_END)
 class AnnounceEnd(Action):
     """Announces that a lease will end: in its history, and as a workflow of this type that others can follow."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         return Done(message="announced: the lease ends soon")
 
 
-@workflow.defn(name=names.CHANGE_HOST)
+@action_workflow(names.CHANGE_HOST)
 class ChangeHost(Action):
     """Adds, fails, recovers or removes a host. Hands over the replacement hosts of affected leases."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         changed = ends.terms_of(grant).hand_over

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.leases import EventActivities, HostHandover
+    from activities.retry import ONCE, STORE_RETRY
     from domain.leases.messages import (
         DueList,
         FiringResult,
@@ -19,10 +19,9 @@ with workflow.unsafe.imports_passed_through():
         WakeClock,
     )
     from domain.model import Grant
-    from workflows.calls import CLOUD_HEARTBEAT, STORE_RETRY, run_remote, wake
+    from workflows.calls import HEARTBEAT, run_quick, run_remote
 
 QUICK_PATIENCE = timedelta(seconds=3)
-ONCE = RetryPolicy(maximum_attempts=1)
 HAND_OVER_PATIENCE = timedelta(hours=1)  # the activity has its own deadline; this bounds retries after dead workers
 
 
@@ -53,7 +52,9 @@ async def _try(order: HandOver) -> HandOverResult:
 
 async def wake_clock(pool: str) -> None:
     """Makes the clock of the pool read the due events again."""
-    await wake(EventActivities.wake_clock, WakeClock(pool=pool), f"wake the clock of {pool}")
+    await run_quick(
+        EventActivities.wake_clock, WakeClock(pool=pool), timedelta(seconds=10), f"wake the clock of {pool}"
+    )
 
 
 async def fire_events(events: DueList) -> FiringResult:
@@ -62,7 +63,7 @@ async def fire_events(events: DueList) -> FiringResult:
         EventActivities.fire_events,
         events,
         start_to_close_timeout=timedelta(minutes=1),
-        heartbeat_timeout=CLOUD_HEARTBEAT,
+        heartbeat_timeout=HEARTBEAT,
         retry_policy=STORE_RETRY,
         summary=f"fire {len(events.due)} events",
     )

@@ -1,13 +1,8 @@
-"""The clock of a pool: one durable timer for all its leases, set to the next event.
-
-The inventory stores what is due; the clock only knows when to read it. So an update moves no timer, a late event fires
-as soon as a worker is back, and five thousand waiting leases cost one workflow.
-"""
+"""The clock of a pool: one durable timer for all its leases, set to the next event."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -17,27 +12,22 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases import names
     from domain.leases.messages import DueEvent, DueList, DueQuery, WakeClock
     from workflows.calls import is_long, run_local
+    from workflows.clock import Clock
     from workflows.leases import calls
 
 CHUNK = 500  # events fired by one activity
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=10)
-LONGEST_SLEEP = timedelta(days=3650)  # a longer timer is set in parts
 
 
 @workflow.defn(name=names.LEASE_CLOCK)
-class LeaseClock:
+class LeaseClock(Clock):
     """The companion of a pool: it fires the events of its leases when they are due."""
 
     def __init__(self) -> None:
-        self._look = True
+        super().__init__()
         self._firing: dict[str, DueEvent] = {}
         self._pause = FIRST_PAUSE  # before due events that could not be fired are tried again
         self._tasks: list[asyncio.Task[None]] = []
-
-    @workflow.signal(name=names.LOOK_AGAIN)
-    def look_again(self) -> None:
-        """Signal: an event may be due earlier than planned."""
-        self._look = True
 
     @workflow.run
     async def run(self, wake: WakeClock) -> None:
@@ -80,11 +70,9 @@ class LeaseClock:
 
     async def _wait(self, seen: DueList) -> None:
         """Waits until a signal comes, a firing ends, or the next event is due."""
-        waits = [min(max(seen.next - workflow.now(), timedelta()), LONGEST_SLEEP)] if seen.next else []
+        waits = [seen.next - workflow.now()] if seen.next else []
         if seen.waiting and not self._firing:  # they wait for an action that this clock did not start
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             waits.append(self._pause)
-        timeout = min(waits, default=None)
         summary = f"next event at {seen.next:%Y-%m-%d %H:%M:%SZ}" if seen.next else "events are held up"
-        with suppress(TimeoutError):
-            await workflow.wait_condition(lambda: self._look, timeout=timeout, timeout_summary=summary)
+        await self._sleep(waits, summary)

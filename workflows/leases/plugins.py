@@ -8,12 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio import workflow
-from temporalio.exceptions import (
-    ActivityError,
-    ChildWorkflowError,
-    WorkflowAlreadyStartedError,
-    is_cancelled_exception,
-)
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.refusals import refusal_in
@@ -22,12 +17,11 @@ with workflow.unsafe.imports_passed_through():
     from domain.leases import ends
     from domain.leases.ends import ReservationErrors
     from domain.leases.messages import HandOverGoal, ReservationWork
-    from domain.model import Grant, ObjectView, Query, Request, Result
-    from workflows.calls import act
+    from domain.model import Grant, ObjectView, Query, Request
+    from workflows.calls import act_on
     from workflows.leases import calls
 
-BUSY_PAUSE = timedelta(seconds=5)
-BUSY_TRIES = 60
+BUSY_PATIENCE = timedelta(minutes=5)  # for another action on the MCI to end
 
 
 class ReservationPlugin(Protocol):
@@ -148,20 +142,5 @@ async def _act(reservation: ReservationWork, action: str, spec: dict[str, Any] |
     """Carries out a normal action on the MCI. Returns the error, or an empty string."""
     path = reservation.mci
     request = Request(path=path, action=action, spec=spec, requested_by="lease", reason=f"for {reservation.path}")
-    for _ in range(BUSY_TRIES):
-        try:
-            outcome = await act(request, close=workflow.ParentClosePolicy.TERMINATE)
-        except WorkflowAlreadyStartedError:
-            await workflow.sleep(BUSY_PAUSE, summary=f"{path} is busy")
-            continue
-        except ChildWorkflowError as error:
-            return _why(error)
-        partly = f"{outcome.failed} of {outcome.done + outcome.failed} VMs failed"
-        return f"{path}: {partly}" if outcome.result is Result.PARTIAL else ""
-    return f"{path} was busy with other actions for {BUSY_TRIES * BUSY_PAUSE}"
-
-
-def _why(error: ChildWorkflowError) -> str:
-    if is_cancelled_exception(error):
-        raise error
-    return one_line(error.cause or error)
+    why = await act_on(request, busy_for=BUSY_PATIENCE)
+    return f"{path}: {why}" if why else ""

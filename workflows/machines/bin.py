@@ -1,17 +1,14 @@
-"""The clock of a recycle bin: one durable timer for everything in a tenant's bin, set to the next due entry.
+"""The clock of a recycle bin: one durable timer for everything in a tenant's bin. A normal action destroys what is due.
 
-The inventory stores what is due; the clock only knows when to read it. So a restore need not tell it anything, and
-thousands of objects in the bin cost one workflow. A normal action destroys what is due.
+A restore need not tell it anything: what is due is read from the inventory.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.machines.bin import BinActivities
@@ -22,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.model import Request
     from workflows import calls
     from workflows.calls import run_local
+    from workflows.clock import Clock
 
 AT_ONCE = 20  # objects that are destroyed side by side
 PUT_OFF = 500  # objects that are postponed; further ones wait for these
@@ -30,20 +28,15 @@ TRY_AGAIN, LONGEST_TRY = timedelta(seconds=30), timedelta(hours=1)  # for object
 
 
 @workflow.defn(name=machines.BIN)
-class EmptyBin:
+class EmptyBin(Clock):
     """The companion of a tenant: it destroys what is due in the recycle bin, and ends when the bin is empty."""
 
     def __init__(self) -> None:
-        self._look = True
+        super().__init__()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._later: dict[str, datetime] = {}  # path -> postponed until
         self._tries: dict[str, int] = {}
         self._pause = FIRST_PAUSE
-
-    @workflow.signal(name=machines.LOOK_AGAIN)
-    def look_again(self) -> None:
-        """Signal: an entry may be due earlier than planned."""
-        self._look = True
 
     @workflow.run
     async def run(self, of: Bin) -> None:
@@ -70,9 +63,16 @@ class EmptyBin:
 
     async def _destroy(self, entry: BinEntry) -> None:
         """Destroys an entry; if that fails, postpones it, each time for longer."""
-        if await _try_destroy(entry):
+        request = Request(
+            path=entry.path,
+            action="destroy",
+            spec={"bin": entry.number},  # refused if it is not in the bin by this deletion any more
+            requested_by=Program.RECYCLE_BIN,
+            reason="its retention is over",
+        )
+        if not await calls.act_on(request):
             self._tries.pop(entry.path, None)
-        else:
+        else:  # busy, refused, or the hypervisor failed
             tries = self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
             self._later[entry.path] = workflow.now() + min(TRY_AGAIN * 2 ** min(tries - 1, 10), LONGEST_TRY)
         del self._busy[entry.path]
@@ -81,33 +81,15 @@ class EmptyBin:
     async def _wait(self, seen: BinList) -> None:
         """Waits until a signal comes, an entry is finished, or the next one is due."""
         moments = [*([seen.next] if seen.next else []), *self._later.values()]
-        waits = [max(moment - workflow.now(), timedelta()) for moment in moments]
+        waits = [moment - workflow.now() for moment in moments]
         if seen.waiting:
             waits.append(self._pause)
         self._pause = min(self._pause * 2, LONGEST_PAUSE) if seen.waiting else FIRST_PAUSE
-        with suppress(TimeoutError):
-            await workflow.wait_condition(
-                lambda: self._look, timeout=min(waits, default=None), timeout_summary="the next entry is due"
-            )
+        await self._sleep(waits, "the next entry is due")
 
 
 async def wake_bin(path: str) -> None:
     """Wakes the clock of the bin that an object goes to."""
     tenant = tenant_of(path)
-    await calls.wake(BinActivities.wake_bin, Bin(tenant=tenant), f"wake the recycle bin of {tenant}")
-
-
-async def _try_destroy(entry: BinEntry) -> bool:
-    """Destroys an object if it is still in the bin by this deletion. Returns False if it could not now."""
-    request = Request(
-        path=entry.path,
-        action="destroy",
-        spec={"bin": entry.number},
-        requested_by=Program.RECYCLE_BIN,
-        reason="its retention is over",
-    )
-    try:
-        await calls.act(request)
-    except (WorkflowAlreadyStartedError, ChildWorkflowError):  # busy, refused, or the hypervisor failed
-        return False
-    return True
+    summary = f"wake the recycle bin of {tenant}"
+    await calls.run_quick(BinActivities.wake_bin, Bin(tenant=tenant), timedelta(seconds=10), summary)

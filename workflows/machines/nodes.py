@@ -7,32 +7,25 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
-    from activities.refusals import refusal_in
     from domain import machines
-    from domain.errors import Category, one_line
+    from domain.errors import one_line
     from domain.machines.messages import MachineTerms, ObjectTask, Residents
-    from domain.model import Done, Grant, Outcome, Query, Request
-    from workflows.action import Action, Failed
-    from workflows.calls import CLOUD_HEARTBEAT, CLOUD_RETRY, act
+    from domain.model import Done, Grant, Query, Request
+    from workflows.action import Action, Failed, action_workflow
+    from workflows.calls import HEARTBEAT, act_on, run_quick
     from workflows.machines.operate import OPERATE_PATIENCE, SETTLE_PATIENCE, on_hypervisor
 
 AT_ONCE = 10  # machines that are moved, stopped or started side by side
 ROUNDS = 3  # machines may arrive while the node is cleared, until the hypervisor has cordoned it
-BUSY_PAUSE = timedelta(seconds=1)
-BUSY_TRIES = 60
+BUSY_PATIENCE = timedelta(minutes=1)  # for another action on a machine to end
 
 
-@workflow.defn(name=machines.NODE_WORK)
+@action_workflow(machines.NODE_WORK)
 class WorkOnNode(Action):
     """Maintains, enables or decommissions a node."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         match request.action:
@@ -106,39 +99,15 @@ async def _order(grant: Grant, verb: str) -> None:
 
 
 async def _residents(node: str) -> Residents:
-    return await workflow.execute_activity_method(
-        MachineActivities.machines_on,
-        Query(path=node),
-        task_queue=machines.QUEUE,
-        start_to_close_timeout=CLOUD_HEARTBEAT,
-        schedule_to_close_timeout=SETTLE_PATIENCE,
-        retry_policy=CLOUD_RETRY,
-        summary="which machines are there?",
+    summary = "which machines are there?"
+    return await run_quick(
+        MachineActivities.machines_on, Query(path=node), HEARTBEAT, summary, SETTLE_PATIENCE, machines.QUEUE
     )
 
 
 async def _act(path: str, action: str) -> str:
-    """Carries out a normal action on a machine, retried while it is busy. Returns the error, or an empty string."""
+    """Carries out a normal action on a machine. It goes on if the node's action is cancelled. Returns the error."""
     spec = {"node": None} if action == "migrate" else None
     node = workflow.info().workflow_id
     request = Request(path=path, action=action, spec=spec, requested_by=node, reason=f"work on {node}")
-    why = ""
-    for _ in range(BUSY_TRIES):
-        try:
-            await act(request, cancel=workflow.ChildWorkflowCancellationType.ABANDON)
-            return ""
-        except WorkflowAlreadyStartedError:
-            why = "another action is under way"
-        except ChildWorkflowError as error:
-            why, busy = _reason(error)
-            if not busy:
-                return why
-        await workflow.sleep(BUSY_PAUSE, summary=f"{path} is busy")
-    return why
-
-
-def _reason(error: ChildWorkflowError) -> tuple[str, bool]:
-    """Returns the error, and whether it was only that the machine was busy."""
-    if refusal := refusal_in(error.cause):
-        return refusal.message, refusal.category is Category.CONFLICT
-    return one_line(error.cause if isinstance(error.cause, FailureError) else error), False
+    return await act_on(request, busy_for=BUSY_PATIENCE, leave_running=True)

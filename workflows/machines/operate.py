@@ -12,8 +12,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.machines import MachineActivities
     from domain import machines
     from domain.machines.messages import MachineTerms, ObjectResult, ObjectTask
-    from domain.model import Done, Grant, Outcome, Request
-    from workflows.action import Action
+    from domain.model import Done, Grant, Request
+    from workflows.action import Action, action_workflow
     from workflows.calls import run_remote
     from workflows.machines.bin import wake_bin
 
@@ -29,13 +29,9 @@ async def on_hypervisor(activity: OnHypervisor, task: ObjectTask, patience: time
     return await run_remote(activity, task, patience, summary, machines.QUEUE)
 
 
-@workflow.defn(name=machines.OPERATE)
+@action_workflow(machines.OPERATE)
 class OperateObject(Action):
     """Carries out an action by orders to the hypervisor, also for related objects. A delete wakes its bin's clock."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         if MachineTerms.model_validate(grant.details).until:  # first: its clock must run even if this workflow dies

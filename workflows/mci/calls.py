@@ -5,36 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.mci.places import PlaceActivities
-    from domain import wire
     from domain.errors import join_first, one_line
     from domain.mci.messages import PROBLEMS_SHOWN, Findings, PlaceNeeds, PlaceVisit
     from domain.model import Grant
-    from workflows.calls import run_remote
-
-T = TypeVar("T")
-PlaceOrder = TypeVar("PlaceOrder")
+    from workflows.calls import run_at
 
 PREPARE_PATIENCE = timedelta(hours=1)
 VALIDATE_PATIENCE = timedelta(seconds=8)  # a user waits for the answer
-
-
-async def on_cloud(
-    activity: Callable[[Any, PlaceOrder], Awaitable[T]],
-    order: PlaceOrder,
-    place: str,
-    what: str,
-    patience: timedelta = PREPARE_PATIENCE,
-) -> T:
-    """Runs an activity on the queue of a place's cloud."""
-    queue = wire.cloud_queue(wire.split_placement(place)[0])
-    return await run_remote(activity, order, patience, f"{what} {place}", queue)
 
 
 async def in_all_places(
@@ -43,7 +27,8 @@ async def in_all_places(
     """Runs an activity for all places in parallel, and waits for all of them even if one fails."""
     visits = [PlaceVisit(path=grant.path, epoch=grant.epoch, wants=needs) for needs in wanted]
     ends = await asyncio.gather(
-        *(on_cloud(activity, visit, visit.wants.place, what) for visit in visits), return_exceptions=True
+        *(run_at(activity, visit, visit.wants.place, PREPARE_PATIENCE, what) for visit in visits),
+        return_exceptions=True,
     )
     for end in ends:
         if isinstance(end, BaseException) and is_cancelled_exception(end):
@@ -57,7 +42,7 @@ async def in_all_places(
 async def validate_place(needs: PlaceNeeds) -> Findings:
     """Asks a place's cloud whether it offers the specs and images; without an answer in time, not `clear`."""
     try:
-        return await on_cloud(PlaceActivities.validate_place, needs, needs.place, "validate", VALIDATE_PATIENCE)
+        return await run_at(PlaceActivities.validate_place, needs, needs.place, VALIDATE_PATIENCE, "validate")
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise

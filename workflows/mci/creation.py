@@ -13,16 +13,16 @@ with workflow.unsafe.imports_passed_through():
     from domain.errors import Category, one_line
     from domain.mci import MciPhase, MciSpec, VmStatus
     from domain.mci.messages import CONTINUE, HOLDING, WITHDRAW, Decision, needs_by_place, not_offered
-    from domain.model import Done, Grant, Move, Outcome, Refusal, Request
+    from domain.model import Done, Grant, Move, Refusal, Request
     from domain.statetable import NONE, Actor
     from workflows import calls
-    from workflows.action import Failed
+    from workflows.action import Failed, action_workflow
     from workflows.calls import run_local
     from workflows.mci.calls import join_problems, validate_place
     from workflows.mci.vms import OnVms
 
 
-@workflow.defn(name=wire.CREATE_MCI)
+@action_workflow(wire.CREATE_MCI)
 class CreateMci(OnVms):
     """Creates an MCI: prepares its places, holds if requested, then creates its VMs in every cloud."""
 
@@ -32,10 +32,6 @@ class CreateMci(OnVms):
         self._holding = False
         self._decision = ""
         self._decided_by = ""  # as text: who, and why
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     @workflow.signal(name=CONTINUE, description="Go on with an MCI that holds: make its VMs.")
     async def hear_continue(self, decision: Decision) -> None:
@@ -70,10 +66,12 @@ class CreateMci(OnVms):
         return not_offered(answers) or request.model_copy(update={"spec": examination.located(request.spec or {})})
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        self._grant, spec = grant, MciSpec.model_validate(request.spec)
+        self._grant, spec = grant, self.spec(MciSpec)
         await self.prepare(grant, needs_by_place(spec))
         if spec.option and await self._wait_for_decision(grant) == WITHDRAW:
-            return await self._withdrawn(grant)
+            if left := await self.release(grant):
+                raise Failed(f"{self._decided_by}; but not everything could be undone: {join_problems(left)}", Done())
+            return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
         grant, _ = await self.enrol(grant, "create", message=self._decided_by)
         self.show(phase=VmStatus.CREATING, targets=grant.targets)
         await self.operate(grant)
@@ -96,11 +94,6 @@ class CreateMci(OnVms):
         self._holding = False
         self.show(step="")
         return self._decision
-
-    async def _withdrawn(self, grant: Grant) -> Done:
-        if left := await self.release(grant):
-            raise Failed(f"{self._decided_by}; but not everything could be undone: {join_problems(left)}", Done())
-        return Done(to=NONE, message=f"{self._decided_by}; the preparation was undone")
 
     async def _judge(self, spec: MciSpec, grant: Grant) -> Done:
         """Applies the failure policy if some VMs could not be created."""

@@ -12,22 +12,18 @@ with workflow.unsafe.imports_passed_through():
     from domain import wire
     from domain.mci.messages import ADOPT_ORPHAN
     from domain.mci.strays import Adoption, StrayOrder
-    from domain.model import Done, Grant, Outcome, Request
+    from domain.model import Done, Grant, Request
     from domain.orphans import OrphanTerms
     from domain.paths import name_of, parent_of
-    from workflows.action import Action, Failed
+    from workflows.action import Action, Failed, action_workflow
     from workflows.calls import run_local, run_remote
 
 PATIENCE = timedelta(hours=1)
 
 
-@workflow.defn(name=ADOPT_ORPHAN)
+@action_workflow(ADOPT_ORPHAN)
 class AdoptOrphan(Action):
     """Reads an orphan from its cloud, and writes it to the record of its path. The cloud is not changed."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         terms = OrphanTerms.model_validate(grant.details)

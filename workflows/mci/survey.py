@@ -10,8 +10,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.mci.records import RecordActivities
     from activities.mci.survey import SurveyActivities
     from domain.mci.messages import SURVEY_VMS, Survey, SurveyPlace, SurveyReport
-    from workflows.calls import run_local
-    from workflows.mci.calls import on_cloud
+    from workflows.calls import run_at, run_local
+    from workflows.mci.calls import PREPARE_PATIENCE
 
 
 @workflow.defn(name=SURVEY_VMS)
@@ -28,7 +28,7 @@ class SurveyVms:
             for place in places
         ]
         reports = await asyncio.gather(
-            *(on_cloud(SurveyActivities.survey_place, look, look.place, "survey") for look in looks)
+            *(run_at(SurveyActivities.survey_place, look, look.place, PREPARE_PATIENCE, "survey") for look in looks)
         )
         report = SurveyReport(saved=plan.saved)
         for part in reports:

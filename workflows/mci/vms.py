@@ -15,8 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from domain.limits import FAILURES_SHOWN
     from domain.mci import Scale, VmStatus
     from domain.mci.messages import PROBLEMS_SHOWN, SCALE_GROUP, AddedVms, AddVms, MciTerms, PlaceNeeds
-    from domain.model import Done, Grant, Outcome, Refusal, Request, TargetFailure
-    from workflows.action import Action, Failed
+    from domain.model import Done, Grant, Refusal, Request, TargetFailure
+    from workflows.action import Action, Failed, action_workflow
     from workflows.calls import run_local
     from workflows.mci.calls import in_all_places, join_problems
 
@@ -84,25 +84,17 @@ def _places(grant: Grant) -> list[PlaceNeeds]:
     return [PlaceNeeds(place=place, specs=[], images=[]) for place in places]
 
 
-@workflow.defn(name=wire.CONTROL_VMS)
+@action_workflow(wire.CONTROL_VMS)
 class ControlVms(OnVms):
     """Suspends, resumes, reboots or terminates one VM, or those VMs of an MCI whose status allows it."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
-
-@workflow.defn(name=wire.REMOVE_VMS)
+@action_workflow(wire.REMOVE_VMS)
 class RemoveVms(OnVms):
     """Terminates VMs and removes their records: the failed ones, or all together with their MCI.
 
     A record is removed only after the cloud has confirmed that its VM is gone. A forced delete does not ask the cloud.
     """
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         if request.action == "delete" and request.force:
@@ -121,13 +113,9 @@ class RemoveVms(OnVms):
         return Done(message=left)
 
 
-@workflow.defn(name=SCALE_GROUP)
+@action_workflow(SCALE_GROUP)
 class ScaleGroup(OnVms):
     """Adds VMs to a subgroup, numbered on from the highest number ever used; or removes the highest-numbered ones."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def examine(self, request: Request) -> Request | Refusal:
         if request.action == "scale-in":
@@ -137,7 +125,7 @@ class ScaleGroup(OnVms):
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.prepare(grant, _places(grant))
-        grant, _ = await self.enrol(grant, request.action, Scale.model_validate(request.spec))
+        grant, _ = await self.enrol(grant, request.action, self.spec(Scale))
         self.show(targets=grant.targets)
         await self.operate(grant)
         return Done()

@@ -8,25 +8,23 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, FailureError, TimeoutError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.systems.backend import BackendActivities, SystemWrites
-    from domain.model import Done, Grant, Move, Outcome, Request, Stepped
+    from domain.model import Done, Grant, Move, Request, Stepped
     from domain.paths import kind_of
     from domain.statetable import NONE
     from domain.systems import TearDownSpec
     from domain.systems import ports as wire
     from domain.systems.ports import AcceptDeploy, RevertDeploy, RollOutResult, SystemTerms, SystemWork, backend_queue
-    from domain.systems.specs import DeploySpec as DeploySpec
+    from domain.systems.specs import DeploySpec
     from domain.systems.tables import PART, DeployStage, PartState
     from workflows import calls
-    from workflows.action import Action, Failed
+    from workflows.action import Action, Failed, action_workflow
 
 PREPARE_PATIENCE = timedelta(minutes=5)
 SETTLE_PATIENCE = timedelta(minutes=10)
-RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=5))
 
 T = TypeVar("T")
 OnBackend = Callable[[Any, SystemWork], Awaitable[T]]
@@ -37,7 +35,7 @@ class _OnSystem(Action):
 
     async def on_backend(self, activity: OnBackend[T], work: SystemWork, patience: timedelta, summary: str) -> T:
         """Runs an activity on the backend's queue."""
-        return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend), RETRY)
+        return await calls.run_remote(activity, work, patience, summary, backend_queue(work.backend))
 
     async def write(self, activity: Callable[[Any, Any], Awaitable[Stepped]], what: Any) -> None:
         """Writes to the inventory; raises Failed if the write is refused, as the action has lost its system."""
@@ -59,20 +57,16 @@ def _reached(grant: Grant, stage: DeployStage, message: str = "") -> list[Move]:
     return [Move(path=record, to=stage, message=message, error=message)] if record else []
 
 
-@workflow.defn(name=wire.CREATE_SYSTEM)
+@action_workflow(wire.CREATE_SYSTEM)
 class CreateSystem(_OnSystem):
     """Creates a system: its backend creates what it needs before the first service."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
     async def perform(self, request: Request, grant: Grant) -> Done:
         await self.on_backend(BackendActivities.prepare_system, work_of(grant), PREPARE_PATIENCE, "prepare the system")
         return Done()
 
 
-@workflow.defn(name=wire.DEPLOY_PART)
+@action_workflow(wire.DEPLOY_PART)
 class DeployPart(_OnSystem):
     """Replaces the definition of exactly one subtree, and waits until its services are stable."""
 
@@ -81,12 +75,8 @@ class DeployPart(_OnSystem):
         self._why = "cut off"
         self._undone = False
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
-
     async def perform(self, request: Request, grant: Grant) -> Done:
-        spec, work = DeploySpec.model_validate(request.spec), work_of(grant)
+        spec, work = self.spec(DeploySpec), work_of(grant)
         name = SystemTerms.model_validate(grant.details).name
         asked = AcceptDeploy(work=work, definition=(request.spec or {})["definition"], at=workflow.now())
         await self.write(SystemWrites.accept_deploy, asked)
@@ -100,7 +90,7 @@ class DeployPart(_OnSystem):
 
     async def settle(self, request: Request, grant: Grant) -> Done:
         """Rolls back if requested, unless another action takes over; else writes the true status of the services."""
-        spec, moves = DeploySpec.model_validate(request.spec), _reached(grant, DeployStage.FAILED, self._why)
+        spec, moves = self.spec(DeploySpec), _reached(grant, DeployStage.FAILED, self._why)
         if spec.rollback and self._successor is None and await self._roll_back(grant, spec.deadline):
             to = "" if kind_of(grant.path) != PART.kind else NONE if grant.came_from == NONE else PartState.STABLE
             return Done(message="rolled back to the former definition", to=to, moves=moves)
@@ -151,7 +141,7 @@ class _Removal(_OnSystem):
         self._why = "cut off before every service was gone"
 
     async def perform(self, request: Request, grant: Grant) -> Done:
-        spec, work = TearDownSpec.model_validate(request.spec or {}), work_of(grant)
+        spec, work = self.spec(TearDownSpec), work_of(grant)
         await self.write(SystemWrites.accept_removal, RevertDeploy(work=work, at=workflow.now()))
         self.show(step="waiting until every service is gone")
         try:
@@ -175,19 +165,11 @@ class _Removal(_OnSystem):
         return Done(message=left.reason, moves=_reached(grant, DeployStage.FAILED, reason))
 
 
-@workflow.defn(name=wire.TEAR_DOWN_SYSTEM)
+@action_workflow(wire.TEAR_DOWN_SYSTEM)
 class TearDownSystem(_Removal):
     """Stops and removes every service; the system stays, and can be deployed to again."""
 
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)
 
-
-@workflow.defn(name=wire.DELETE_SYSTEM)
+@action_workflow(wire.DELETE_SYSTEM)
 class DeleteSystem(_Removal):
     """Tears the system down and removes it. It takes over from any running action."""
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)

@@ -6,14 +6,10 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from domain import volumes
-    from domain.model import Outcome, Request
+    from workflows.action import action_workflow
     from workflows.ordered import OrderedAction
 
 
-@workflow.defn(name=volumes.OPERATE)
+@action_workflow(volumes.OPERATE)
 class OperateVolume(OrderedAction):
     queue = volumes.QUEUE
-
-    @workflow.run
-    async def run(self, request: Request) -> Outcome:
-        return await self.carry_out(request)

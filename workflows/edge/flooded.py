@@ -1,0 +1,50 @@
+"""Companions that anybody may signal: what a flood of messages costs them is bounded.
+
+Messages that change nothing are recorded up to an hourly budget, and only counted beyond it. A run continues as new
+long before Temporal's signal limit.
+"""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from domain.edge.floods import SIGNALS, IgnoredBudget
+    from domain.edge.messages import IgnoredMessage
+    from workflows.edge import calls
+    from workflows.guard import InitializedWorkflow
+
+
+class FloodedWorkflow(InitializedWorkflow):
+    """Base of such a companion. It counts what it hears in `_heard`, and calls `_record_ignored` now and then."""
+
+    def __init__(self, path: str, budget: IgnoredBudget, actor: str) -> None:
+        self._path, self._actor = path, actor
+        self._budget = budget
+        self._to_ignore: list[IgnoredMessage] = []
+        self._heard = 0
+
+    def _must_continue_as_new(self) -> bool:
+        return self._heard >= SIGNALS or workflow.info().is_continue_as_new_suggested()
+
+    def _spend(self) -> bool:
+        """Uses up budget for a message that changes nothing. False: there is none left, and it was only counted."""
+        kept, self._budget = self._budget.spend(workflow.now().timestamp())
+        return kept
+
+    def _ignore(self, state: str, reason: str, path: str = "") -> None:
+        """Records, at the next opportunity, a message that changes nothing."""
+        if self._spend():
+            message = IgnoredMessage(path=path or self._path, state=state, reason=reason, actor=self._actor)
+            self._to_ignore.append(message)
+
+    async def _record_ignored(self) -> None:
+        messages, self._to_ignore = self._to_ignore, []
+        if messages:
+            await calls.ignore(*messages)
+
+    async def _record_summary(self, state: str) -> None:
+        """Records how many messages were only counted."""
+        if more := self._budget.summary():
+            self._budget = self._budget.model_copy(update={"more": 0})
+            await calls.ignore(IgnoredMessage(path=self._path, state=state, reason=more, actor=self._actor))
